@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.lines import BLOCK, LINE_BYTES
+from topicfs.coordination.engine import Engine
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
-from topicfs.storage.engine import Engine, Partition
-from topicfs.storage.manager import open_engine
+from topicfs.storage.engine import Partition
 from topicfs.storage.model import Timestamp
 
 APPEND_BYTES = 4 * 2**20

@@ -29,12 +29,13 @@ from topicfs.cluster.topics.producer_ids import ProducerIds
 from topicfs.cluster.topics.reader import WindowCache
 from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.cluster.topics.watch import Watch
+from topicfs.coordination.engine import Replication
 from topicfs.coordination.share_groups import NoShareGroups, ShareGroups
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.disk.names import check_new_topic, check_partitions
-from topicfs.storage.engine import Cancel, Replication, records_of
+from topicfs.storage.engine import Cancel, records_of
 from topicfs.storage.errors import (
     ClusterError,
     InvalidConfigError,
@@ -87,7 +88,7 @@ def open_engine(
 
 
 class ClusterEngine:
-    """See `storage.engine.Engine`."""
+    """See `coordination.engine.Engine`."""
 
     remote = True
     foreign = False

@@ -294,7 +294,7 @@ class ShareGroup(Protocol):
 
 
 class ShareGroups(Protocol):
-    """The share groups of an engine (`storage.engine.Engine.share_groups`)."""
+    """The share groups of an engine (`coordination.engine.Engine.share_groups`)."""
 
     @property
     def unavailable(self) -> str | None:

@@ -17,6 +17,7 @@ import topicfs.fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, w
 import pyfuse3
 import trio
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Appending
 from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
 from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
@@ -46,9 +47,9 @@ from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.threads.remote import RemoteCalls
 from topicfs.fusefs.views.view_file import ViewStore
-from topicfs.replication.replicas import open_directories
+from topicfs.replication import open_directories
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import Partition
 from topicfs.storage.errors import DirectoryLockedError, StorageError
 from topicfs.storage.messages import reason_of
 

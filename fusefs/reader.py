@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from topicfs.fusefs.appending.handle import Acks, Appending
 from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
@@ -34,9 +34,11 @@ from topicfs.fusefs.tree.partitions import PartitionDirectory
 from topicfs.fusefs.tree.topics import TopicDirectory
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.engine import Engine
 from topicfs.storage.messages import did_you_mean, which_topic
 from topicfs.storage.model import Isolation, Offset
+
+if TYPE_CHECKING:
+    from topicfs.coordination.engine import Engine
 
 T = TypeVar("T")
 

@@ -51,7 +51,8 @@ from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import ClusterError, StorageError
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.manager import LogManager, Machine, open_logs
+from topicfs.storage.manager.member import MemberManager
 from topicfs.storage.messages import Say
 from topicfs.storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 
@@ -338,8 +339,8 @@ class Handover:
         if all(names.is_internal(one.topic) for one in find_partitions(self._files, self._data)):
             raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")
         alone = len(self._data) == 1 and has_replicas(self._files, self._data[0])
-        machine = Machine(files=self._files)
-        with closing(open_engine(self._data, machine=machine, one_of_many=alone)) as engine:
+        machine, kind = Machine(files=self._files), MemberManager if alone else LogManager
+        with closing(open_logs(kind, self._data, machine=machine)) as engine:
             return [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
 
     def _find_journal(self) -> Path:

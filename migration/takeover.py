@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.records.group_records import CommittedOffset
 from topicfs.coordination.records.share_group_records import GroupTopics
 from topicfs.coordination.shares.groups import QueueGroups
@@ -32,6 +33,7 @@ from topicfs.migration.positions import (
     read_positions,
 )
 from topicfs.migration.share_groups import ShareGroupsFound, read_share_groups
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.checkpoints.offset_checkpoint import read_lines
@@ -43,9 +45,8 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.lock import DirectoryLock, find_holder
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import DirectoryLockedError, StorageError
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.messages import Say
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.topics.registry import TopicEntry, TopicRegistry, read_copy

@@ -18,8 +18,9 @@ from pyspark.sql import Column, functions
 from pyspark.sql.pandas.functions import arrow_udf
 
 from topicfs.cluster.place import cluster_address, is_cluster
+from topicfs.coordination.engine import Engine
 from topicfs.pipeline.places.paths import data_directories
-from topicfs.replication.replicas import open_directories
+from topicfs.replication import open_directories
 from topicfs.schemas.catalog import check_libraries
 from topicfs.schemas.frame import KEY_HEADER, VALUE_HEADER, frame_of
 from topicfs.schemas.payload_reader import PayloadReader
@@ -27,7 +28,6 @@ from topicfs.schemas.places import SchemaPlaces
 from topicfs.schemas.schema import Kind
 from topicfs.schemas.sources.kept import KeptSchemas
 from topicfs.schemas.sources.topic import SchemasTopic
-from topicfs.storage.engine import Engine
 
 RESULT = (
     "struct<payload: string, payload_schema_id: bigint, payload_schema_guid: string, payload_base64: string>"

@@ -1,4 +1,78 @@
-"""Copies of a partition in several data directories, and the scrub that keeps what is on disk sound.
+"""Engines over data directories, with one copy of each partition or several, and the scrub that keeps them sound.
 
-`replicas` elects leaders, has followers catch up and heals; `scrub` reads everything again and finds damage.
+`open_directories` opens directories as they were opened before. `embedded_engine` has each partition once, `replicas`
+has several copies in several directories; both are the log engine with its coordinators (`coordination`). `scrub` reads
+everything again and finds damage.
 """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from topicfs.replication.embedded_engine import EmbeddedEngine
+from topicfs.storage.checkpoints.meta_properties import has_replicas
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.names import MIRROR
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import StorageError
+from topicfs.storage.manager.startup import open_logs
+
+if TYPE_CHECKING:
+    from topicfs.replication.replicas.engine import ReplicatedEngine
+
+
+open_engine = partial(open_logs, EmbeddedEngine)
+"""Opens data directories as `storage.manager.startup.open_logs` does, each partition in one of them."""
+
+
+def holds_replicas(directories: Sequence[Path]) -> bool:
+    """Return whether any of the directories was opened with replicas before."""
+    files = NativeFileSystem(read_only=True)
+    for one in directories:
+        with suppress(OSError):
+            if has_replicas(files, one):
+                return True
+    return False
+
+
+def check_no_mirror(directories: Sequence[Path]) -> None:
+    """Raise StorageError for a directory that a mirror keeps: after any other change the mirror would refuse it."""
+    disk = NativeFileSystem(read_only=True)
+    for directory in directories:
+        if disk.exists(directory / MIRROR):
+            raise StorageError(
+                f"{directory}: a mirror keeps this copy and would refuse the directory after a change; change the "
+                f"cluster, mount the copy with --read-only, or end the copy for good: rm {directory / MIRROR}"
+            )
+
+
+def open_directories(
+    directories: Sequence[Path],
+    *,
+    read_only: bool = False,
+    config: EngineConfig | None = None,
+    replicated: bool = False,
+    left_out: Sequence[Path] = (),
+    may_be_mirrored: bool = False,
+) -> EmbeddedEngine | ReplicatedEngine:
+    """Open data directories as they were opened before: as one engine, or as replicas, which `replicated` makes them.
+
+    With `may_be_mirrored` the caller changes no topic, setting or record, so that a mirror may go on afterwards.
+
+    See `replication.replicas.startup.open_replicas` and `open_engine`, of which several directories hold each partition
+    once. One directory of several that replicate is opened alone only to read it.
+    """
+    if not (read_only or may_be_mirrored):
+        check_no_mirror(directories)
+    several = len(directories) + len(left_out) > 1
+    if replicated or ((several or not read_only) and holds_replicas(directories)):
+        from topicfs.replication.replicas.startup import open_replicas  # noqa: PLC0415 - most directories replicate nothing
+
+        return open_replicas(directories, read_only=read_only, config=config, left_out=left_out)
+    if left_out and not read_only:
+        raise StorageError(f"{', '.join(map(str, directories))}: keeps no replicas; leave out --without")
+    return open_engine(directories, read_only=read_only, config=config)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from topicfs.schemas.catalog import SchemaCatalog
     from topicfs.schemas.sources.source import SchemaSource
-    from topicfs.storage.engine import Engine
+    from topicfs.storage.engine import LogEngine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class SchemaPlaces:
     credentials: str | None = field(default=None, repr=False)
     """`USER:PASSWORD` for the registry."""
 
-    def catalog(self, engine: Engine | None, *others: SchemaSource) -> SchemaCatalog:
+    def catalog(self, engine: LogEngine | None, *others: SchemaSource) -> SchemaCatalog:
         """Open the catalog, `others` in it; nothing is read yet. Raises InvalidConfigError for what is no URL."""
         from topicfs.schemas.catalog import SchemaCatalog  # noqa: PLC0415 - a command that decodes nothing begins without it
         from topicfs.schemas.sources.directory import DirectorySource  # noqa: PLC0415 - a command that decodes nothing begins without it

@@ -1,6 +1,6 @@
-"""The protocol through which the mount, the command and the pipeline reach topics.
+"""The protocol of topics and their logs; `coordination.engine` is that of a whole engine, with groups, queues and replicas.
 
-The embedded engine (`storage.manager`) implements it over a data directory; another engine, such as a Kafka
+The log engine (`storage.manager`) implements it over a data directory; another engine, such as a Kafka
 cluster, can stand in its place. All calls are synchronous and safe from any thread. Those marked *blocking* may
 wait for the disk for long and belong into a thread; the others answer in microseconds.
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.headers import BatchHeader
@@ -42,13 +42,7 @@ from topicfs.storage.model import (
     SegmentInfo,
     Timestamp,
     TimestampOffset,
-    TopicPartition,
 )
-
-if TYPE_CHECKING:
-    from topicfs.coordination.membership import Groups
-    from topicfs.coordination.share_groups import ShareGroups
-    from topicfs.storage.findings import ScrubOnDemand
 
 SCAN_BYTES = 1 << 20  # Read at a time by `batches_from`.
 
@@ -319,45 +313,7 @@ def records_of(topic: Topic) -> int:
     return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
 
 
-class Replication(Protocol):
-    """Changes of replicas, in an engine that has several of each partition. All calls are blocking."""
-
-    def set_replicas(self, topic: str, replicas: int) -> None:
-        """Give each partition of a topic so many replicas, while it serves: new ones catch up, others go.
-
-        Raises UnknownTopicError, InvalidConfigError, ReadOnlyError, OSError.
-        """
-        ...
-
-    def catch_up(self) -> None:
-        """Have replicas that are behind catch up now; what fails is tried again later."""
-        ...
-
-    def elect_preferred(self, topic: str | None = None) -> int:
-        """Elect the first assigned replicas where they are in sync; return how many partitions changed."""
-        ...
-
-    def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
-        """Elect the replica in a data directory though it was not in sync: what only others have is lost.
-
-        Raises UnknownTopicError, StorageError where its log is not there.
-        """
-        ...
-
-    def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
-        """Move a replica to another data directory, while it serves; returns once it is on its way.
-
-        `source`: the directory of the replica, where there are several. Raises UnknownTopicError, InvalidConfigError (no
-        such replica or directory, or one is on its way), ReadOnlyError, OSError.
-        """
-        ...
-
-    def cancel_move(self, partition: TopicPartition) -> None:
-        """Leave a replica where it is that is on its way, and remove its copy (InvalidConfigError where none is, OSError)."""
-        ...
-
-
-class Engine(Protocol):
+class LogEngine(Protocol):
     """Topics, and what can be done with them."""
 
     @property
@@ -386,33 +342,8 @@ class Engine(Protocol):
         ...
 
     @property
-    def scrubber(self) -> ScrubOnDemand | None:
-        """Its scrub; None where it has none (*known*)."""
-        ...
-
-    @property
-    def scrub(self) -> str | None:
-        """The counts of what was scrubbed and healed since the engine was opened, as a line; None where nothing was (*known*)."""
-        ...
-
-    @property
     def counts(self) -> EngineCounts:
         """The counts of what it did since it was opened (*known*)."""
-        ...
-
-    @property
-    def groups(self) -> Groups:
-        """The groups of readers, and their positions (*known*; of its calls `coordination.membership` says who may wait)."""
-        ...
-
-    @property
-    def share_groups(self) -> ShareGroups:
-        """Queues: records handed out one by one, each to one holder at a time (*known*; see `coordination.share_groups`)."""
-        ...
-
-    @property
-    def replication(self) -> Replication | None:
-        """Changes of replicas; None for an engine that has one of each partition, or whose replicas others look after (*known*)."""
         ...
 
     def topics(self) -> Mapping[str, Topic]:

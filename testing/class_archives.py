@@ -27,7 +27,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from topicfs import pipeline
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 engine = open_engine(Path("data"))
 for topic in ("orders", "counts"):

@@ -15,9 +15,9 @@ from topicfs.storage.errors import DirectoryLockedError, InvalidConfigError, Sto
 from topicfs.storage.messages import which_topic
 
 if TYPE_CHECKING:
+    from topicfs.coordination.engine import Engine
+    from topicfs.replication.embedded_engine import EmbeddedEngine
     from topicfs.replication.replicas.engine import ReplicatedEngine
-    from topicfs.storage.engine import Engine
-    from topicfs.storage.manager import LogManager
 
 NO_REPLICAS = (
     "these data directories keep no replicas; mount them with topicfs mount --replicas N DIR1,DIR2 MOUNTPOINT"
@@ -84,7 +84,7 @@ def opened_for_reading(
     directories: Sequence[Path], *, config: EngineConfig | None = None
 ) -> Iterator[Engine]:
     """Open read-only: nothing is locked, created or changed, and a running daemon is not disturbed."""
-    from topicfs.replication.replicas import open_directories
+    from topicfs.replication import open_directories
 
     require_directories(directories)
     with closing(open_directories(directories, read_only=True, config=config)) as engine, suggesting(engine):
@@ -99,13 +99,13 @@ def opened_for_writing(
     make: bool = False,
     may_be_mirrored: bool = False,
     left_out: Sequence[Path] = (),
-) -> Iterator[LogManager | ReplicatedEngine]:
+) -> Iterator[EmbeddedEngine | ReplicatedEngine]:
     """Open the directories for the block and own them; with `make` those that are missing are created.
 
     Raises StorageError where one is missing, where a mirror keeps one unless `may_be_mirrored`, and while someone else
     owns one: `through_mount` is what to type instead.
     """
-    from topicfs.replication.replicas import open_directories
+    from topicfs.replication import open_directories
 
     if make:
         for directory in directories:
@@ -121,9 +121,9 @@ def opened_for_writing(
 
 
 @contextmanager
-def opened_or_mounted(directories: Sequence[Path]) -> Iterator[LogManager | ReplicatedEngine | Path]:
+def opened_or_mounted(directories: Sequence[Path]) -> Iterator[EmbeddedEngine | ReplicatedEngine | Path]:
     """Open the directories for the block, or yield the mount of the daemon that owns them. Raises StorageError."""
-    from topicfs.replication.replicas import open_directories
+    from topicfs.replication import open_directories
 
     require_directories(directories)
     try:
@@ -154,12 +154,12 @@ def suggesting(engine: Engine) -> Iterator[None]:
 @contextmanager
 def opened_alone(
     directories: Sequence[Path], *, read_only: bool, through_mount: str = ""
-) -> Iterator[LogManager]:
+) -> Iterator[EmbeddedEngine]:
     """Open directories as the engine that has their files: each with replicas is looked at by itself.
 
     Raises what `opened_for_reading` and `opened_for_writing` do.
     """
-    from topicfs.storage.manager import open_engine
+    from topicfs.replication import open_engine
 
     require_directories(directories)
     try:

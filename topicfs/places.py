@@ -17,8 +17,8 @@ from topicfs.data_directory import (
 
 if TYPE_CHECKING:
     from topicfs.cluster.protocol.security import Security
+    from topicfs.coordination.engine import Engine
     from topicfs.storage.config.broker import EngineConfig
-    from topicfs.storage.engine import Engine
 
 
 class Place(NamedTuple):

@@ -32,10 +32,10 @@ from benchmarks.frame.question import (
 from benchmarks.in_memory import directory_in_memory, touch_memory
 from benchmarks.partitions import START_TIME
 from topicfs.fusefs.forms.kv import KV
+from topicfs.replication import open_engine
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Partition
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset
 
 SPEED = Unit("MB/s a core", Better.HIGHER)

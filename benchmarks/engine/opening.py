@@ -25,8 +25,8 @@ from benchmarks.frame.question import (
 )
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.partitions import START_TIME
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
-from topicfs.storage.manager import open_engine
 
 FILES = "open, read, close each file"
 

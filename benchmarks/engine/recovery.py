@@ -27,8 +27,8 @@ from benchmarks.frame.question import (
 )
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole_batches
+from topicfs.replication import open_engine
 from topicfs.storage.disk.names import CLEAN_SHUTDOWN, RECOVERY_POINTS
-from topicfs.storage.manager import open_engine
 
 GIGABYTES = Unit("GB/s a core", Better.HIGHER)
 CHECKSUM = "crc32c alone"

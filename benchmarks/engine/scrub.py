@@ -30,9 +30,9 @@ from benchmarks.in_memory import directory_in_memory
 from benchmarks.partitions import SIXTEEN_KIB, filled, whole_batches
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.startup import open_replicas
+from topicfs.replication.scrub.scrubber import RESTS
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.duties.scrubber import RESTS
 from topicfs.storage.engine import Partition
 
 GIGABYTES = Unit("GB/s a core", Better.HIGHER)

@@ -28,12 +28,12 @@ from benchmarks.frame.question import (
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.setup.mounts import Mount, topicfs
 from benchmarks.mount.setup.system_calls import KIB, MIB, append_pieces, read_through
+from topicfs.replication import open_engine
 from topicfs.storage.codec.binary.fields import HEADER_SIZE
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.compression.codecs import deflate, inflate
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode_columns, encode_lines
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Timestamp
 
 CODECS = (Codec.LZ4, Codec.SNAPPY, Codec.ZSTD, Codec.GZIP)

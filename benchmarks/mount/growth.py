@@ -36,6 +36,7 @@ from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.setup.cpu_time import seconds_of
 from benchmarks.mount.setup.mounts import FUSE_DEVICE, Mount
 from benchmarks.partitions import START_TIME
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.clean_shutdown import mark_clean
 from topicfs.storage.checkpoints.identifiers import new_id
 from topicfs.storage.checkpoints.offset_checkpoint import write_offsets
@@ -43,7 +44,6 @@ from topicfs.storage.checkpoints.partition_metadata import encode_partition_meta
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.topics.registry import RegistryCopy, TopicEntry, encode_registry
 

@@ -6,10 +6,10 @@ from array import array
 from contextlib import closing
 from pathlib import Path
 
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch_writer import encode_columns
 from topicfs.storage.codec.columns import Columns
 from topicfs.storage.codec.headers import Batches
-from topicfs.storage.manager import open_engine
 
 TOPIC = "orders"
 PARTITIONS = 4

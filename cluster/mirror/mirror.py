@@ -32,11 +32,12 @@ from topicfs.cluster.mirror.copy import MirroredPartition
 from topicfs.cluster.mirror.journal import MirrorJournal
 from topicfs.cluster.mirror.topics import TopicCopies, TopicNames
 from topicfs.cluster.protocol.connection import MOST_THROTTLE_SECONDS
+from topicfs.replication import open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.directories.contents import find_partitions
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.errors import ClusterError, NotAuthorizedError
-from topicfs.storage.manager import LogManager, open_engine
+from topicfs.storage.manager import LogManager
 from topicfs.storage.messages import Say
 from topicfs.storage.model import Isolation, TopicPartition
 

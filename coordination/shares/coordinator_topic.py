@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.codec.columns import decode_each
 from topicfs.storage.codec.records import encode
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import CorruptBatchError, CorruptionError, TopicExistsError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 from topicfs.storage.partitioning import DEFAULT_PARTITIONS, coordinator_partition
@@ -29,7 +29,7 @@ Take: TypeAlias = Callable[[TopicRecord, Offset], None]
 class CoordinatorTopic:
     """See the module. `name` is one of Kafka's internal topics."""
 
-    def __init__(self, engine: Engine, name: str) -> None:
+    def __init__(self, engine: LogEngine, name: str) -> None:
         self._engine = engine
         self.name = name
 

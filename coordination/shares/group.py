@@ -35,7 +35,7 @@ from topicfs.storage.checkpoints.identifiers import decode_id, new_id
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings, share_group_settings
 from topicfs.storage.disk.filesystem import Clock
-from topicfs.storage.engine import Engine, Partition, Topic
+from topicfs.storage.engine import LogEngine, Partition, Topic
 from topicfs.storage.errors import (
     GroupExistsError,
     GroupFullError,
@@ -58,7 +58,7 @@ MOST_MEMBERS = 200
 class GroupServices(NamedTuple):
     """The services that all groups of an engine share."""
 
-    engine: Engine
+    engine: LogEngine
     store: StateStore
     memberships: Memberships
     journal: QueueJournal

@@ -18,14 +18,14 @@ from topicfs.coordination.shares.state.store import StateStore
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.config.share_group import ShareGroupSettings
 from topicfs.storage.disk.filesystem import Clock
-from topicfs.storage.engine import Cancel, Engine, Partition, Topic
+from topicfs.storage.engine import Cancel, LogEngine, Partition, Topic
 from topicfs.storage.model import Isolation, TopicPartition
 
 
 class QueuesServices(NamedTuple):
     """The services that the queues of a group need."""
 
-    engine: Engine
+    engine: LogEngine
     store: StateStore
     memberships: Memberships
     clock: Clock

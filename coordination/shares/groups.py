@@ -19,7 +19,7 @@ from topicfs.coordination.shares.state.store import TOPIC as STATE_TOPIC
 from topicfs.coordination.shares.state.store import StateStore
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.disk.filesystem import Clock, FileSystem
-from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.engine import Cancel, LogEngine
 from topicfs.storage.errors import GroupExistsError, ReadOnlyError, UnknownGroupError
 from topicfs.storage.model import Timestamp
 
@@ -32,7 +32,7 @@ class QueueGroups:
 
     unavailable: str | None = None
 
-    def __init__(self, engine: Engine, files: FileSystem, places: JournalPlaces, clock: Clock) -> None:
+    def __init__(self, engine: LogEngine, files: FileSystem, places: JournalPlaces, clock: Clock) -> None:
         """Make the groups; `places` have the journal."""
         self._engine = engine
         self._files = files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import CommittedPosition, MemberDescription, Position
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
@@ -23,7 +24,7 @@ from topicfs.fusefs.nodes.nodes import Directory
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.times import spelled_time
 from topicfs.storage.config.listing import ConfigSource, ShownSetting
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import Partition
 from topicfs.storage.messages import printable
 from topicfs.storage.model import Isolation, TopicPartition
 

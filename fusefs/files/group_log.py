@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import Subscription
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.errors import FileError
@@ -21,7 +22,6 @@ from topicfs.fusefs.nodes.nodes import (
     nanoseconds,
 )
 from topicfs.fusefs.processes.visible import PROC, VisibleProcess
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import ReadOnlyError, UnknownGroupError
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TextFile
 from topicfs.replication.replicas.startup import producers_of
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.idempotence.registry import InputProgress, ProducerRegistry, read_entry
 from topicfs.storage.messages import printable

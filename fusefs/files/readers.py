@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.groups.positions import lags, spelled_lag, total_lag
 from topicfs.storage.disk.names import CONSUMER_OFFSETS
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import GroupsUnsupportedError, StorageError
 from topicfs.storage.messages import printable
 from topicfs.storage.model import TopicPartition
+
+if TYPE_CHECKING:
+    from topicfs.coordination.engine import Engine
 
 
 def lines_of_topic(engine: Engine, topic: str) -> list[str]:

@@ -9,16 +9,19 @@ quotes them); `cancel PARTITION` has it stay.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TopicTextFile
 from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.nodes.nodes import Directory
-from topicfs.storage.engine import Replication
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import printable
 from topicfs.storage.model import PartitionStatus, ReplicaStatus, TopicPartition
+
+if TYPE_CHECKING:
+    from topicfs.coordination.engine import Replication
 
 LINE_BYTES = 4096
 ELECT = "elect"

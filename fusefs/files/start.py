@@ -6,7 +6,7 @@ from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import PartitionTextFile
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import InvalidConfigError, OffsetOutOfRangeError
 from topicfs.storage.model import Offset
 
@@ -18,7 +18,7 @@ class StartTarget(CommandTarget):
 
     max_record_bytes = LINE_BYTES
 
-    def __init__(self, name: str, partition: Partition, engine: Engine) -> None:
+    def __init__(self, name: str, partition: Partition, engine: LogEngine) -> None:
         self.name = name
         self._partition = partition
         self._engine = engine

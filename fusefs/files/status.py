@@ -12,11 +12,11 @@ from topicfs.fusefs.files.text_file import PartitionTextFile, TextFile, TopicTex
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.nodes.nodes import nanoseconds
 from topicfs.fusefs.times import spelled_time
-from topicfs.storage.engine import Engine
 from topicfs.storage.messages import printable
 from topicfs.storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
 
 if TYPE_CHECKING:
+    from topicfs.coordination.engine import Engine
     from topicfs.coordination.membership import Groups
 
 

@@ -15,11 +15,11 @@ from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.nodes.handles import Handle, TextHandle
 from topicfs.fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
-from topicfs.storage.engine import Engine
+from topicfs.storage.engine import LogEngine
 from topicfs.storage.errors import PartitionGoneError
 
 
-def same_topic(engine: Engine, name: str) -> Callable[[], None]:
+def same_topic(engine: LogEngine, name: str) -> Callable[[], None]:
     """Return a check that raises PartitionGoneError once this topic is deleted, even if a new one has its name."""
 
     def topic_id() -> str | None:

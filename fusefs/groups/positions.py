@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from topicfs.fusefs.times import TimeError, parse_time
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import Partition
 from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 if TYPE_CHECKING:
+    from topicfs.coordination.engine import Engine
     from topicfs.coordination.membership import CommittedPosition, MemberDescription, Subscription
 
 EARLIEST, LATEST = "earliest", "latest"

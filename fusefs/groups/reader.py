@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import trio
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import (
     CommittedPosition,
     GroupState,
@@ -48,7 +49,7 @@ from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.views.measure import Source
 from topicfs.fusefs.views.rendering import Text
-from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.engine import Cancel
 from topicfs.storage.errors import NoAnswerError, NotAssignedError, StorageError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 from topicfs.storage.remote import NotAtHandError, ThreadNeededError
@@ -124,9 +125,7 @@ class GroupHandle:
         self._commits: dict[Future[None], tuple[TopicPartition, ...]] = {}
         """Those whose end was not noted yet."""
         self._poll = WaitingPoll(self._news.wait)
-        self._cancel_groups: Cancel = (
-            what.engine.groups.listen(self._news.signal) if what.limit.drains else _nothing
-        )
+        self._cancel_groups = what.engine.groups.listen(self._news.signal) if what.limit.drains else _nothing
         self._membership: Membership = what.engine.groups.join(
             what.group,
             what.subscription,

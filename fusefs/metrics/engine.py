@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from prometheus_client.core import Metric as Family
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.metrics import table
 from topicfs.fusefs.metrics.scrape import Pace, family, histogram, single
 from topicfs.storage.counts.engine_counts import OTHERS, EngineCounts
 from topicfs.storage.counts.topic_counts import TopicCounts
-from topicfs.storage.engine import Engine
 from topicfs.storage.messages import printable
 from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
 

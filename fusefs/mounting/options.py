@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.following.waiting_reads import MAX_WAITING
 from topicfs.fusefs.metrics.address import MetricsAddress
@@ -14,7 +15,6 @@ from topicfs.fusefs.mounting.request_loop import RequestLoop
 from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.engine import Engine
 from topicfs.storage.model import Isolation
 
 

@@ -6,10 +6,10 @@ import logging
 import os
 from collections.abc import Callable
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.reports import Reports
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import differences
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 

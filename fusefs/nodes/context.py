@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from topicfs.fusefs.appending.handle import Appending
 from topicfs.fusefs.appending.partitioners import PartitionerFactory
@@ -18,8 +18,11 @@ from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.views.view_file import ViewStore
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import Partition
 from topicfs.storage.model import Isolation, Timestamp
+
+if TYPE_CHECKING:
+    from topicfs.coordination.engine import Engine
 
 
 class KernelCache(Protocol):

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, closing
 
+from topicfs.coordination.engine import Engine
 from topicfs.pipeline.places.cluster_records import opened_cluster
 from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.numbers import GroupLag
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
-from topicfs.replication.replicas import open_directories
-from topicfs.storage.engine import Engine
+from topicfs.replication import open_directories
 from topicfs.storage.errors import StorageError, UnknownTopicError
 from topicfs.storage.model import TopicPartition
 

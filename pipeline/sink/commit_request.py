@@ -20,7 +20,7 @@ from pathlib import Path
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
-from topicfs.replication.replicas import check_no_mirror, open_directories
+from topicfs.replication import check_no_mirror, open_directories
 from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.disk.native import NativeFileSystem

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import contents_of
-from topicfs.replication.replicas import holds_replicas, open_directories
+from topicfs.replication import holds_replicas, open_directories
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from threading import RLock
 
+from topicfs.coordination.embedded_groups import make_groups
 from topicfs.coordination.membership import Groups
 from topicfs.coordination.shares.groups import QueueGroups
 from topicfs.replication.replicas.controller import ReplicaController
@@ -26,11 +27,11 @@ from topicfs.replication.replicas.members.reconciliation import adopt, reconcile
 from topicfs.replication.replicas.moves import ReplicaMoves
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.topics import ReplicatedTopic, TopicTable
+from topicfs.replication.scrub.scrubber import Scrubber
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import LiveSettings, taken_over
 from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.disk.filesystem import Clock
-from topicfs.storage.duties.scrubber import Scrubber
 from topicfs.storage.engine import Cancel, Listeners, Partition
 from topicfs.storage.errors import (
     ReadOnlyError,
@@ -38,7 +39,6 @@ from topicfs.storage.errors import (
     UnknownTopicError,
 )
 from topicfs.storage.idempotence.registry import ProducerRegistry
-from topicfs.storage.manager.groups import make_groups
 from topicfs.storage.messages import WarningBook, reason_of
 from topicfs.storage.model import DirectoryStatus, Timestamp, TopicPartition
 from topicfs.storage.staging.record import CommitRecord
@@ -46,7 +46,7 @@ from topicfs.storage.topics.topic import check_empty
 
 
 class ReplicatedEngine:
-    """Implements storage.engine.Engine. Made by `startup.open_replicas`."""
+    """Implements coordination.engine.Engine. Made by `startup.open_replicas`."""
 
     def __init__(
         self,
@@ -261,7 +261,7 @@ class ReplicatedEngine:
         topic_id: str | None = None,
         replicas: int | None = None,
     ) -> ReplicatedTopic:
-        """See `storage.engine.Engine`; with `replicas` each partition gets so many, else as many as the settings say."""
+        """See `coordination.engine.Engine`; with `replicas` each partition gets so many, else as many as the settings say."""
         with self._lock:
             self._check_writable()
             topic = self._table.create(
@@ -306,7 +306,7 @@ class ReplicatedEngine:
                     member.engine.reconfigure(config)
 
     def set_replicas(self, topic: str, replicas: int) -> None:
-        """See `storage.engine.Replication`."""
+        """See `coordination.engine.Replication`."""
         with self._lock:
             self._check_writable()
             self._moves.check_none(self.topic(topic).served.values())
@@ -314,18 +314,18 @@ class ReplicatedEngine:
         self._want_all()
 
     def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
-        """See `storage.engine.Replication`."""
+        """See `coordination.engine.Replication`."""
         self._check_writable()
         self._moves.begin(self.replicated(partition), directory, source)
         self._want_all()
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """See `storage.engine.Replication`."""
+        """See `coordination.engine.Replication`."""
         self._check_writable()
         self._moves.cancel(self.replicated(partition))
 
     def elect_preferred(self, topic: str | None = None) -> int:
-        """See `storage.engine.Replication`."""
+        """See `coordination.engine.Replication`."""
         with self._lock:
             self._check_writable()
             wanted = self._partitions() if topic is None else self.topic(topic).served.values()

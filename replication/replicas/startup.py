@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from topicfs.coordination.engine import Engine
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.members.agreement import Agreement
 from topicfs.replication.replicas.members.histories import check_identity, last_written, newest_of
@@ -26,7 +27,6 @@ from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import (
     CorruptionError,
     DirectoryLockedError,

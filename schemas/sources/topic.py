@@ -33,7 +33,7 @@ from topicfs.schemas.schema import (
 from topicfs.schemas.sources.kept import KeptSchemas
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.columns import decode_each
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import CorruptBatchError, StorageError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset, Record
 
@@ -58,7 +58,7 @@ class _Version(NamedTuple):
 class SchemasTopic:
     """The schemas of the topic `_schemas` of an engine. See `SchemaSource`."""
 
-    def __init__(self, engine: Engine, topic: str = SCHEMAS_TOPIC) -> None:
+    def __init__(self, engine: LogEngine, topic: str = SCHEMAS_TOPIC) -> None:
         self._engine = engine
         self._topic = topic
         self._lock = threading.Lock()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from topicfs.storage.directories.data_directory import DataDirectory
 from topicfs.storage.directories.directories import Directories
-from topicfs.storage.engine import Engine
+from topicfs.storage.engine import LogEngine
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import Timestamp
@@ -40,7 +40,7 @@ class StagedWrites:
     def __init__(
         self,
         directories: Directories,
-        engine: Engine,
+        engine: LogEngine,
         *,
         warn: Say,
         record: CommitRecord | None = None,

@@ -1,4 +1,4 @@
-"""The embedded engine: topics over a data directory, what can be done with them, and their duties.
+"""The log engine: topics over a data directory, what can be done with them, and their duties.
 
 Readers see immutable snapshots and take no lock. `_lock` is held while topics are changed and at the close,
 `_duty_lock` while duties are done; neither is held while listeners are called.
@@ -22,7 +22,7 @@ from topicfs.storage.directories.reserve import is_full
 from topicfs.storage.disk.names import check_new_topic, check_partitions
 from topicfs.storage.duties.due_logs import flush_if_due, roll_if_due
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
-from topicfs.storage.engine import Cancel, Listeners, Partition, Replication
+from topicfs.storage.engine import Cancel, Listeners, Partition
 from topicfs.storage.errors import (
     ReadOnlyError,
     StorageError,
@@ -35,23 +35,19 @@ from topicfs.storage.topics.changes import TopicChanges, for_each
 from topicfs.storage.topics.registry import TopicRegistry
 from topicfs.storage.topics.restart import Restart
 from topicfs.storage.topics.topic import LogTopic, check_empty, own_overrides
-from topicfs.storage.topics.unopened_partitions import UnopenedDuties
 
 if TYPE_CHECKING:
-    from topicfs.coordination.membership import Groups
-    from topicfs.coordination.shares.groups import QueueGroups
     from topicfs.storage.duties.plan import PlannedStep
-    from topicfs.storage.duties.scrubber import Scrubber
     from topicfs.storage.manager.services import Services
 
 T = TypeVar("T")
 
 
 class LogManager:
-    """Implements storage.engine.Engine over data directories. Made by `startup.open_engine`."""
+    """Implements storage.engine.LogEngine over data directories. Made by `startup.open_logs`."""
 
-    groups_are_served_elsewhere: ClassVar[bool] = False
-    """True if another engine, which this one is a part of, serves the groups."""
+    one_of_many: ClassVar[bool] = False
+    """True if other partitions of the topics are in other engines' data directories: none is regarded as missing."""
 
     def __init__(
         self,
@@ -69,11 +65,11 @@ class LogManager:
         self._schedule = Schedule.begin(plan_duties(directories.config), directories.clock())
         self._reopening = Restart(directories, registry, warnings.add)
         directories.on_failure = self._directory_failed
-        self._unopened = UnopenedDuties(directories, self.topics)
         self._listeners = Listeners()
-        self._lock, self._duty_lock, self._making = RLock(), Lock(), Lock()
+        self._lock, self._duty_lock = RLock(), Lock()
         self._closed = False
-        self._made = None if directories.read_only else self._make_services()
+        if not directories.read_only:
+            self._services = self._make_services()
 
     # What is there.
 
@@ -99,14 +95,8 @@ class LogManager:
         """The progress of a change of topics that takes long, as a line; None between two."""
         return self._changes.progress.line
 
-    @property
-    def _services(self) -> Services:
-        with self._making:
-            self._made = self._made or self._make_services()
-            return self._made
-
     def _make_services(self) -> Services:
-        """Make the services. A reader seldom needs them, and their imports take longer than most reads."""
+        """Make the services. A reader needs none, and their imports take longer than most reads."""
         from topicfs.storage.manager.services import Services  # noqa: PLC0415 - see above
 
         return Services(
@@ -117,26 +107,6 @@ class LogManager:
             write_checkpoints=lambda: self._checkpoint(CheckpointWriter.write_first_dirty_offsets),
             lend=self._lend,
         )
-
-    @property
-    def scrubber(self) -> Scrubber:
-        return self._services.scrubber
-
-    @property
-    def scrub(self) -> str | None:
-        return self._services.scrubber.line
-
-    @property
-    def groups(self) -> Groups:
-        return self._services.groups
-
-    @property
-    def share_groups(self) -> QueueGroups:
-        return self._services.queues
-
-    @property
-    def replication(self) -> Replication | None:
-        return None
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
         """Return the state of each data directory, in the order given."""
@@ -271,8 +241,11 @@ class LogManager:
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
         """Return what `maintain_now` would roll, delete and compact; nothing is changed."""
+        from topicfs.storage.duties.plan import plan_log  # noqa: PLC0415 - most runs plan nothing
+
         self._open_all()
-        return self._services.plan(now)
+        logs = [log for log in self._logs() if log.offline_reason is None]
+        return tuple(step for log in logs for step in plan_log(log, now))
 
     def _do(self, now: Timestamp, choose: Callable[[Timestamp], tuple[Duty, ...]]) -> None:
         with self._duty_lock:
@@ -284,16 +257,15 @@ class LogManager:
             self._schedule = self._schedule.done(due, now)
             for directory in self._directories.online:
                 directory.reserve.restore()
-        if Duty.POSITIONS in due:
-            self._keep(Duty.POSITIONS.value, lambda: self._services.groups.expire(now))
         if Duty.STAGED_WRITES in due:
             self._services.staged.run_where_changed()
-        self._keep("share groups", lambda: self._services.queues.maintain(now))
-        if Duty.SCRUB in due and not self.groups_are_served_elsewhere:
-            self._services.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
+        self._do_above(due, now)
         if Duty.CLEAN in due:
             # It may take long, and the other duties must not wait for it.
             self._services.cleaner.run(now)
+
+    def _do_above(self, due: tuple[Duty, ...], now: Timestamp) -> None:
+        """Do the duties of what stands on the logs; here nothing does."""
 
     def _keep(self, what: str, duty: Callable[[], None]) -> None:
         try:
@@ -307,8 +279,8 @@ class LogManager:
             self._services.staged.run()
 
     def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
+        if not self.read_only:
+            self._services.close()
         with self._duty_lock, self._lock:
             if self._closed:
                 return
@@ -374,7 +346,7 @@ class LogManager:
             elif duty is Duty.RETENTION:
                 self._for_each_log(duty.value, lambda log: self._retain(log, now))
             elif duty is Duty.UNOPENED:
-                self._unopened.open_due(now)
+                self._services.unopened.open_due(now)
             elif duty is Duty.REMOVAL:
                 self._for_each_log(
                     duty.value, lambda log: log.parts.removal.pending and log.remove_deleted_files(now)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.duties.staged_writes import StagedWrites
-from topicfs.storage.engine import Engine
+from topicfs.storage.engine import LogEngine
 from topicfs.storage.errors import StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.manager.future_logs import FutureLogs
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class MemberManager(LogManager):
-    """A LogManager whose topics have partitions in other engines, too. Made by `opening.open_engine` with `one_of_many`."""
+    """A LogManager whose topics have partitions in other engines, too. Made by `startup.open_logs`."""
 
-    groups_are_served_elsewhere = True
+    one_of_many = True
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class MemberManager(LogManager):
         """Do what must also be possible on a full disk, in an engine of one directory (OSError)."""
         return self._directories.all[0].reserve.lend(action)
 
-    def redirect_writes(self, engine: Engine, record: CommitRecord) -> None:
+    def redirect_writes(self, engine: LogEngine, record: CommitRecord) -> None:
         """Append the writes that others submit here to the partitions of another engine, which this one is a part of."""
         self._services.staged = StagedWrites(
             self._directories, engine, warn=self._warnings.add, record=record

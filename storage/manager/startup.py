@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean, remove_mark
 from topicfs.storage.checkpoints.meta_properties import has_replicas
@@ -29,6 +30,7 @@ from topicfs.storage.model import TopicPartition
 from topicfs.storage.topics.assembly import MOST_AT_START, assemble
 from topicfs.storage.topics.reconciliation import finish_pending, survey
 from topicfs.storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
+from topicfs.storage.topics.topic import LogTopic
 
 
 class Machine(NamedTuple):
@@ -45,22 +47,27 @@ class Machine(NamedTuple):
     """What is counted there, too. None: in counts of its own."""
 
 
-def open_engine(
+M = TypeVar("M", bound=LogManager)
+_Opened: TypeAlias = tuple[TopicRegistry, WarningBook, Mapping[str, LogTopic]]
+"""What an engine is made of, beside its directories."""
+
+
+def open_logs(
+    kind: type[M],
     directory: Path | Sequence[Path],
     *,
     read_only: bool = False,
     config: EngineConfig | LiveSettings | None = None,
     machine: Machine | None = None,
     most_at_start: int = MOST_AT_START,
-    one_of_many: bool = False,
-) -> LogManager:
+) -> M:
     """Open a data directory, or several as one, and make those that are missing (the parent exists); blocking.
 
     To write is to own them: the locks are taken here, so call this after daemonizing. With `read_only` nothing is
     created or changed on disk and no lock is taken; beside a live broker only what lies below the checkpointed
     high watermarks is shown, beside another process of this engine all that its files hold at this moment. Of more than
-    `most_at_start` partitions that were closed in order each is opened when somebody asks for it first. With `one_of_many`
-    other partitions of the topics are in data directories of other engines: none is regarded as missing.
+    `most_at_start` partitions that were closed in order each is opened when somebody asks for it first. `kind` is the
+    class of the engine.
 
     A partition that cannot be loaded is offline, with the reason in its status; the others are served. So is, of
     several directories, what is in one that fails.
@@ -77,7 +84,7 @@ def open_engine(
         raise ValueError(f"read_only={read_only} on a disk with read_only={disk.read_only}")
     paths = [path.absolute() for path in ([directory] if isinstance(directory, Path) else directory)]
     _check_different(paths)
-    if not one_of_many:
+    if not kind.one_of_many:
         _check_without_replicas(paths, disk)
     warnings = WarningBook(clock)
     settings = config if isinstance(config, LiveSettings) else LiveSettings(config or EngineConfig())
@@ -90,16 +97,20 @@ def open_engine(
         for path in paths
     ]
     for one in kept:
-        one.failed_before, one.replicates = machine.failed_before, one_of_many
-    directories = Directories(kept, warnings.add, one_of_many=one_of_many)
+        one.failed_before, one.replicates = machine.failed_before, kind.one_of_many
+    directories = Directories(kept, warnings.add, one_of_many=kind.one_of_many)
     if read_only:
-        return _open_read_only(directories, warnings)
+        return kind(directories, *_look_into(directories, warnings))
     try:
-        return _open_for_writing(directories, warnings, most_at_start)
+        return kind(directories, *_take_over(directories, warnings, most_at_start))
     except BaseException:
         for one in kept:
             one.release()
         raise
+
+
+open_engine = partial(open_logs, LogManager)
+"""Opens data directories as `open_logs` does, as an engine of logs alone."""
 
 
 def _check_different(paths: Sequence[Path]) -> None:
@@ -127,7 +138,7 @@ def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
                 )
 
 
-def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_start: int) -> LogManager:
+def _take_over(directories: Directories, warnings: WarningBook, most_at_start: int) -> _Opened:
     from topicfs.storage.directories.cluster_metadata import find_cluster_metadata  # noqa: PLC0415 - a reader needs none
 
     _fail_unmounted(directories)
@@ -148,10 +159,10 @@ def _open_for_writing(directories: Directories, warnings: WarningBook, most_at_s
             stack.enter_context(one.reserve.lent_when_low())
         topics = assemble(directories, registry, warnings.add, most_at_start=most_at_start)
         directories.attempt_each(lambda one: _forget_missing(directories, one))
-    return _manager(directories)(directories, registry, warnings, topics)
+    return registry, warnings, topics
 
 
-def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManager:
+def _look_into(directories: Directories, warnings: WarningBook) -> _Opened:
     def begin(directory: OpenDirectory) -> None:
         data = directory.data
         holder = find_holder(data.path) if isinstance(data.files, NativeFileSystem) else None
@@ -177,16 +188,7 @@ def _open_read_only(directories: Directories, warnings: WarningBook) -> LogManag
         warnings.add(f"{error}; topics are shown with defaults")
         registry = TopicRegistry({}, directories.files)
     directories.attempt_each(OpenDirectory.read_checkpoints)
-    topics = assemble(directories, registry, warnings.add)
-    return _manager(directories)(directories, registry, warnings, topics)
-
-
-def _manager(directories: Directories) -> type[LogManager]:
-    if not directories.one_of_many:
-        return LogManager
-    from topicfs.storage.manager.member import MemberManager  # noqa: PLC0415 - most directories replicate nothing
-
-    return MemberManager
+    return registry, warnings, assemble(directories, registry, warnings.add)
 
 
 def _check_kind(directory: OpenDirectory) -> None:

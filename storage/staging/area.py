@@ -70,7 +70,7 @@ class StagingArea:
         self.directory = directory
         self.files = files
         self.record = record or CommitRecord(files, lambda: (directory,))
-        self._replicated = replicated
+        self.replicated = replicated
 
     # For writers.
 
@@ -253,7 +253,7 @@ class StagingArea:
 
     def _others(self, write: WriteId) -> list[Path]:
         """Return the directories with copies of a write. Only a micro-batch has copies: the record prevents a second append."""
-        copied = self._replicated and write.batch is not None
+        copied = self.replicated and write.batch is not None
         return [one for one in self.record.directories() if one != self.directory] if copied else []
 
     def _path(self, write: WriteId, kind: WriteFileKind) -> Path:

@@ -17,7 +17,7 @@ from topicfs.storage.codec.batch import read_header, set_producer
 from topicfs.storage.codec.headers import MAX_SEQUENCE
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.disk.names import WriteId
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import InvalidRecordError, StorageError, UnknownTopicError
 from topicfs.storage.messages import Say
 from topicfs.storage.model import NO_PRODUCER_ID, TopicPartition
@@ -39,7 +39,7 @@ _REMEDY = (
 class Committer:
     """Commits the writes submitted to one data directory. One at a time, and only by the directory's owner."""
 
-    def __init__(self, area: StagingArea, engine: Engine, *, clock: Clock) -> None:
+    def __init__(self, area: StagingArea, engine: LogEngine, *, clock: Clock) -> None:
         self._area = area
         self._engine = engine
         self._clock = clock

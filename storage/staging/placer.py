@@ -16,7 +16,7 @@ from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.headers import sequence_plus
 from topicfs.storage.disk.filesystem import DiskSpace, FileSystem
 from topicfs.storage.disk.names import is_internal
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -61,7 +61,7 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
             )
 
 
-def find_partition(engine: Engine, name: TopicPartition, topic_id: str | None = None) -> Partition:
+def find_partition(engine: LogEngine, name: TopicPartition, topic_id: str | None = None) -> Partition:
     """Return a partition that may be written to, of the topic with this id. Raises UnknownTopicError, PolicyViolationError."""
     topic = engine.topic(name.topic)
     if topic_id not in (None, topic.topic_id):
@@ -81,13 +81,13 @@ class PlaceTakenError(StorageError):
 class Placer:
     """Appends one write's batches at their own offsets."""
 
-    def __init__(self, area: StagingArea, engine: Engine) -> None:
+    def __init__(self, area: StagingArea, engine: LogEngine) -> None:
         self._area = area
         self._engine = engine
 
     def begin(self, manifest: Manifest, placement: Placement) -> BegunAppend:
         """Check all of the write, and make the topics that are missing (StorageError, OSError; blocking)."""
-        if placement.partitions and self._engine.replication is not None:
+        if placement.partitions and self._area.replicated:
             raise PolicyViolationError(
                 "records are put at their offsets only in directories without replicas; restore them into another directory"
             )

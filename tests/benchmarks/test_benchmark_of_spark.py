@@ -15,8 +15,8 @@ from benchmarks.spark.records import (
     make_topic,
 )
 from benchmarks.spark.session import Process, processes, seconds_between
+from topicfs.replication import open_engine
 from topicfs.storage.codec.columns import decode
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Isolation
 
 

@@ -31,8 +31,8 @@ from benchmarks.mount.setup.system_calls import (
 from benchmarks.mount.setup.targets import MeasuredLog, logs_for_appends
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole_batches
 from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.replication import open_engine
 from topicfs.storage.codec.columns import decode
-from topicfs.storage.manager import open_engine
 
 
 def test_the_text_of_a_log_is_known_from_its_positions():

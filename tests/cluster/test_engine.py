@@ -17,7 +17,7 @@ from topicfs.cluster.engine import ClusterEngine, open_engine
 from topicfs.cluster.place import ClusterAddress, Server
 from topicfs.cluster.protocol.sasl import Credentials, plain
 from topicfs.cluster.protocol.security import Security
-from topicfs.storage.engine import Engine
+from topicfs.coordination.engine import Engine
 from topicfs.storage.errors import NotAuthorizedError, PartitionOfflineError, ReadOnlyError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset
 

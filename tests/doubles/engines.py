@@ -7,12 +7,13 @@ from pathlib import Path
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Partition
 from topicfs.storage.log.flush import Flusher, NoFlusher
-from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Appended
 
 DATA = Path("/data")
@@ -26,7 +27,7 @@ def engine_on(
     clock: ManualClock | None = None,
     config: EngineConfig | None = None,
     flusher: Flusher | None = None,
-) -> LogManager:
+) -> EmbeddedEngine:
     """Open (or make) the data directory of a simulated disk."""
     return open_engine(
         DATA,

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterable
 
 from tests.doubles.waiting import wait_until
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import MemberPartitions, Membership, Position, Subscription
-from topicfs.storage.engine import Engine
 from topicfs.storage.model import TopicPartition
 
 

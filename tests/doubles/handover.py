@@ -12,14 +12,15 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End
 from tests.doubles.records import NOW, batch, read_records
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.coordination.engine import Engine
 from topicfs.migration.cluster import GroupPosition, TopicDescription
 from topicfs.migration.handover import Handover
 from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.meta_properties import read_meta_properties
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import StorageError
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset, Record, TopicPartition
 
 DATA, LOG_DIR = Path("/data"), Path("/log")

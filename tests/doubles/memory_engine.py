@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.no_groups import NoGroups
+from topicfs.coordination.engine import Replication
 from topicfs.coordination.share_groups import NoShareGroups
 from topicfs.storage.config.listing import ShownSetting, topic_settings
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.counts.engine_counts import EngineCounts
-from topicfs.storage.engine import Cancel, Replication
+from topicfs.storage.engine import Cancel
 from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.model import DirectoryStatus, PartitionStatus, SegmentInfo, Timestamp
 
@@ -58,7 +59,7 @@ class MemoryTopic:
 
 
 class MemoryEngine:
-    """See `storage.engine.Engine`."""
+    """See `coordination.engine.Engine`."""
 
     read_only = foreign = remote = False
     doing: str | None = None

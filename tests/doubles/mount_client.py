@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks, Appending
 from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
 from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
@@ -28,7 +29,6 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.threads.remote import RemoteCalls
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.engine import Engine
 from topicfs.storage.model import Buffer, Isolation
 
 APPEND = os.O_WRONLY | os.O_APPEND

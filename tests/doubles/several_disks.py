@@ -12,9 +12,10 @@ from pathlib import Path
 from tests.doubles.engines import QUIET, append_lines, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
-from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Buffer, Timestamp
 
 A, B = Path("/a"), Path("/b")
@@ -106,7 +107,7 @@ class SeveralDisks:
 
 def opened(
     disks: SeveralDisks, clock: ManualClock | None = None, *directories: Path, config: EngineConfig = QUIET
-) -> LogManager:
+) -> EmbeddedEngine:
     return open_engine(
         directories or (A, B),
         read_only=disks.read_only,
@@ -115,7 +116,7 @@ def opened(
     )
 
 
-def places(engine: LogManager) -> dict[str, str]:
+def places(engine: EmbeddedEngine) -> dict[str, str]:
     """Each partition's directory."""
     return {
         f"{name}-{number}": str(partition.directory.parent)
@@ -124,7 +125,7 @@ def places(engine: LogManager) -> dict[str, str]:
     }
 
 
-def states(engine: LogManager) -> dict[str, str]:
+def states(engine: EmbeddedEngine) -> dict[str, str]:
     """Each partition's state, without the reason."""
     return {
         f"{name}-{number}": partition.status().state.split(":")[0]
@@ -133,7 +134,7 @@ def states(engine: LogManager) -> dict[str, str]:
     }
 
 
-def contents(engine: LogManager) -> dict[str, list[str]]:
+def contents(engine: EmbeddedEngine) -> dict[str, list[str]]:
     return {
         f"{name}-{number}": read_lines(partition)
         for name, topic in engine.topics().items()
@@ -147,7 +148,7 @@ def break_disk(disk: SimulatedDisk) -> None:
         disk.fail(operation, times=ALWAYS)
 
 
-def filled(disks: SeveralDisks, clock: ManualClock | None = None) -> LogManager:
+def filled(disks: SeveralDisks, clock: ManualClock | None = None) -> EmbeddedEngine:
     """A topic with a partition in each directory, a line in both."""
     engine = opened(disks, clock)
     engine.create_topic("t", partitions=2, overrides={"max.message.bytes": "7000"})

@@ -8,13 +8,13 @@ from tests.doubles.engines import DATA, engine_on, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import MortalDisk, dies
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.replication import EmbeddedEngine
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.compaction.cleaner import clean, cleaning_params
 from topicfs.storage.compaction.selection import plan
 from topicfs.storage.disk.names import WriteId, parse_write_file
 from topicfs.storage.engine import Partition
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager import LogManager
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.area import StagingArea
 from topicfs.storage.staging.manifest import Content
@@ -31,7 +31,7 @@ EXPECTED = {("orders", 0): ["a", "b", "d"], ("orders", 1): ["c", "e", "f"], ("cl
 BEFORE = {("orders", 0): [], ("orders", 1): [], ("clicks", 0): []}
 
 
-def populated(disk: SimulatedDisk) -> LogManager:
+def populated(disk: SimulatedDisk) -> EmbeddedEngine:
     """An engine with the topics of both writes, without a record."""
     disk.take_content(_populated())
     return engine_on(disk)
@@ -63,7 +63,7 @@ def submit(disk: SimulatedDisk, write: WriteId, content: Content | None = None) 
     return area
 
 
-def values(engine: LogManager) -> dict[tuple[str, int], list[str]]:
+def values(engine: EmbeddedEngine) -> dict[tuple[str, int], list[str]]:
     return {
         (name, number): read_lines(partition)
         for name, topic in engine.topics().items()
@@ -96,7 +96,7 @@ def compact(partition: Partition, clock: ManualClock) -> None:
     clean(partition, plan(cleaning_params(partition, None, now)), now=now)
 
 
-def expire_producers(engine: LogManager, clock: ManualClock) -> None:
+def expire_producers(engine: EmbeddedEngine, clock: ManualClock) -> None:
     """Let a month pass, after which the logs remember no producer."""
     clock.advance(30 * 24 * 3600 * 1000)
     for topic in engine.topics().values():

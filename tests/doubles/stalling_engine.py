@@ -15,12 +15,13 @@ from pathlib import Path
 from tests.doubles.memory_engine import PartitionWithoutDirectory
 from tests.doubles.no_groups import NoGroups
 from tests.doubles.records import records
+from topicfs.coordination.engine import Replication
 from topicfs.coordination.share_groups import NoShareGroups
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.listing import ShownSetting, topic_settings
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.counts.engine_counts import EngineCounts
-from topicfs.storage.engine import Cancel, Listeners, Replication
+from topicfs.storage.engine import Cancel, Listeners
 from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.model import (
     NO_TIMESTAMP,
@@ -214,7 +215,7 @@ class StallingTopic:
 
 
 class StallingEngine:
-    """See `storage.engine.Engine`."""
+    """See `coordination.engine.Engine`."""
 
     read_only = foreign = False
     remote = True

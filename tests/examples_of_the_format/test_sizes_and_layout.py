@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.records import keyed
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode, varint
-from topicfs.storage.manager import open_engine
 
 
 def test_one_record_key1_value1_takes_78_bytes():

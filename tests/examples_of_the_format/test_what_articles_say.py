@@ -13,11 +13,11 @@ from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import batch
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import read_header, seal
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.errors import CorruptBatchError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset
 
 NOW = 1_700_000_000_000

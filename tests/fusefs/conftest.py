@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.mount_client import MountClient, mounted
-from topicfs.storage.engine import Engine
-from topicfs.storage.manager import open_engine
+from topicfs.coordination.engine import Engine
+from topicfs.replication import open_engine
 
 
 @pytest.fixture

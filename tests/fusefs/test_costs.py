@@ -11,6 +11,7 @@ import pytest
 
 from tests.doubles.hostile import SHORTEST_RECORD, empty_headers, record, sealed
 from tests.doubles.mount_client import MountClient, mounted, refused
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.allowance import INLINE_BYTES, RequestTooLargeError, current
 from topicfs.fusefs.files.selector_files import LARGEST_XATTR_BYTES
 from topicfs.fusefs.processes.signals import Look
@@ -18,7 +19,6 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES, MAX_HEADERS, MAX_RECORDS
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import varint
-from topicfs.storage.engine import Engine
 from topicfs.storage.remote import ThreadNeededError
 
 LARGE = b"x" * (INLINE_BYTES + 1)

@@ -12,6 +12,7 @@ import trio
 
 from tests.doubles.hostile import record, sealed
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.files import follow_file as follows
 from topicfs.fusefs.files import partition_files
 from topicfs.fusefs.files import topic_log as topic_logs
@@ -20,7 +21,6 @@ from topicfs.fusefs.processes.signals import Look
 from topicfs.fusefs.views import records
 from topicfs.fusefs.views.view import View
 from topicfs.storage.codec.headers import Codec
-from topicfs.storage.engine import Engine
 from topicfs.storage.log.appending.appender import LogAppender
 from topicfs.storage.log.reading.reader import LogReader
 from topicfs.storage.messages import printable

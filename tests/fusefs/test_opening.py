@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from topicfs.fusefs.daemon import OWNER_PATIENCE_SECONDS, MountOptions, open_when_free
+from topicfs.replication import open_engine
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.errors import DirectoryLockedError
-from topicfs.storage.manager import open_engine
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from tests.fuzz.mutator import Mutator
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.filesystem import TopicFileSystem
 from topicfs.fusefs.forms import FORMS, VIEW_FORMS
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import assign_offsets, scan
 from topicfs.storage.disk.names import CLEAN_SHUTDOWN, SegmentFileKind, segment_file
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset
 
 SECONDS = 1.0

@@ -10,11 +10,11 @@ import pytest
 
 from tests.doubles.engines import append_lines
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication import open_engine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.manager.startup import open_engine
 from topicfs.storage.model import Offset
 
 CONFIG = EngineConfig(

@@ -16,12 +16,12 @@ from topicfs.inspection.check import batches as checking
 from topicfs.inspection.check.batches import BatchCheck
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.inspection.check.sound_batches import Expected, end_of_sound
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.clean_shutdown import mark_clean
 from topicfs.storage.checkpoints.leader_epochs import EpochEntry, assign
 from topicfs.storage.codec.batch import scan, seal, set_append_time
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset
 
 FILE = Path("00000000000000000010.log")

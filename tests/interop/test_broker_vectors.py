@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.interop import ours
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TopicPartition
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "broker-made"

@@ -14,11 +14,11 @@ from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing, send
 from tests.doubles.broker_away import away, back_again
 from tests.interop import ours
+from topicfs.coordination.engine import Engine
+from topicfs.replication import open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk import names
-from topicfs.storage.engine import Engine
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Isolation, Record, TopicPartition
 
 pytestmark = pytest.mark.java

@@ -20,10 +20,10 @@ from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import Position, Subscription
 from topicfs.main import cli
-from topicfs.storage.engine import Engine
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.java

@@ -20,11 +20,11 @@ from tests.doubles.broker_away import back_again
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import START_TIME, plain_records, write_transactions
 from tests.interop.test_our_files_under_a_broker import COMPACTED, write_compacted
+from topicfs.coordination.engine import Engine
 from topicfs.main import cli
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
-from topicfs.storage.engine import Engine
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Isolation, Record, TopicPartition
 
 pytestmark = pytest.mark.java

@@ -17,6 +17,8 @@ from testing.broker.libraries import Java
 from tests.doubles.broker_away import back_again
 from tests.interop import ours
 from tests.interop.test_brokers_files_under_us import SMALL_SEGMENTS, START_TIME, plain_records, segment_files
+from topicfs.coordination.engine import Engine
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets, write_offsets
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
@@ -25,9 +27,7 @@ from topicfs.storage.compaction.cleaner import clean, cleaning_params
 from topicfs.storage.compaction.selection import plan
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.engine import Engine
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.java

@@ -18,7 +18,7 @@ from tests.doubles.broker_away import back_again
 from tests.doubles.engines import append_lines
 from topicfs.coordination.share_groups import Acknowledgement
 from topicfs.main import cli
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = pytest.mark.java
 

@@ -11,13 +11,14 @@ import pytest
 from tests.doubles.handover import SETTINGS, numbered
 from tests.doubles.records import read_records
 from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.replication import open_engine
 from topicfs.replication.scrub.copies import copy_at, mend
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset, Record
 
 COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}

@@ -26,6 +26,7 @@ from topicfs.migration.cluster import TopicDescription
 from topicfs.migration.handover import Handover, OwnTopic
 from topicfs.migration.journal import HandoverJournal, JournalTopic, write_journal
 from topicfs.migration.takeover import BrokerDirectories, Takeover
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.clean_shutdown import remove_mark
 from topicfs.storage.checkpoints.identifiers import new_id
 from topicfs.storage.checkpoints.meta_properties import read_meta_properties
@@ -35,7 +36,6 @@ from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import DirectoryLockedError, StorageError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.slow

@@ -18,10 +18,10 @@ from pathlib import Path
 from tests.doubles.engines import read_lines
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.replication import open_engine
 from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.names import WriteFileKind, parse_write_file
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Timestamp
 from topicfs.storage.staging.area import ABANDONED_AFTER_MS, StagingArea
 from topicfs.storage.staging.record import CommitRecord

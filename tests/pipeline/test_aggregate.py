@@ -13,10 +13,10 @@ import time
 import pytest
 
 from tests.pipeline.conftest import ROOT
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.records import decode, encode
 from topicfs.storage.errors import DirectoryLockedError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, Record, Timestamp
 
 pytestmark = pytest.mark.spark

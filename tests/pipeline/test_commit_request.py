@@ -20,10 +20,10 @@ from topicfs.pipeline.sink.commit_request import (
     CommitTimeoutError,
     staging_area,
 )
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.names import COMMITTED_WRITES, MIRROR, WriteFileKind, WriteId, parse_write_file
 from topicfs.storage.errors import NotALogDirectoryError, StorageError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteRefusedError, WriteState
 from topicfs.storage.staging.committer import Committer
@@ -43,7 +43,7 @@ if sys.argv[2] == "broker":  # As FileChannel.tryLock of Java.
     sys.stdin.read()
     raise SystemExit
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 engine = open_engine(Path(sys.argv[1]))
 if sys.argv[2] == "looks once":
     engine.maintenance(system_clock())

@@ -19,10 +19,10 @@ from topicfs.pipeline.source import directories
 from topicfs.pipeline.source.query.options import parse_source_options
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.pipeline.verification import DirectoryVerification, check_segment
+from topicfs.replication import open_engine
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, Record, Timestamp
 
 SETTINGS = {

@@ -9,11 +9,11 @@ import pytest
 
 from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
 from topicfs.pipeline.sink.layout import read_layout
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import read_header, scan
 from topicfs.storage.codec.binary.fields import CODEC_MASK, HEADER_SIZE
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.disk.names import WriteId
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset
 from topicfs.storage.staging.staged_file import read_frames
 

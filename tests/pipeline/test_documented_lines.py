@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.engines import append_lines, read_lines
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = pytest.mark.spark
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.doubles.ends_of_records import MICROSECONDS, TIMES
 from tests.doubles.records import NOW, record
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import LATEST_TIMESTAMP
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 
 from testing.broker.client import Client
 from topicfs.pipeline.sink.writers import target_of
+from topicfs.replication import open_engine
 from topicfs.storage.errors import StorageError
-from topicfs.storage.manager import open_engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]
 

@@ -10,7 +10,7 @@ from topicfs.coordination.membership import Position
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.group_lags import find_lags
 from topicfs.pipeline.report.numbers import GroupLag
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 from topicfs.storage.model import Offset, TopicPartition
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.strangers import write_strangers
 from tests.pipeline.conftest import ROOT, SETTINGS
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from tests.doubles.engines import append_lines, read_lines
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, Offset, Record, Timestamp
 
 pytestmark = pytest.mark.spark

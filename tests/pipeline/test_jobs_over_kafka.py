@@ -16,8 +16,8 @@ from topicfs.pipeline.places.cluster_records import opened_cluster, partition_of
 from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.pipeline.report.collector import collect
 from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, TopicPartition
 
 pytestmark = [pytest.mark.spark, pytest.mark.java]

@@ -13,10 +13,10 @@ import pytest
 
 from tests.pipeline.conftest import ROOT
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.names import WriteFileKind, parse_write_file
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.manager import open_engine
 
 pytestmark = [
     pytest.mark.spark,

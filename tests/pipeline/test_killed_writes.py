@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.doubles.engines import read_lines
 from tests.pipeline.crashes import left_after_sweeping
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 RECORDS = 40
 JOB = """
@@ -41,7 +41,7 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 while True:  # A job may own the directory at this moment.
     try:
         engine = open_engine(Path(sys.argv[1]))

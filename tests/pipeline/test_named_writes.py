@@ -10,9 +10,9 @@ import pytest
 from tests.doubles.engines import read_lines
 from tests.pipeline.crashes import left
 from topicfs.pipeline.sink.commit_request import CommitRequest, CommittedBeforeError, staging_area
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.names import WriteId
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import ProducerId, TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.manifest import Content

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.doubles.engines import TINY_SEGMENTS
+from topicfs.replication import open_engine
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, Record, Timestamp
 
 pytestmark = pytest.mark.spark

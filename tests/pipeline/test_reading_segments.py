@@ -29,13 +29,13 @@ from topicfs.pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
 from topicfs.pipeline.source.query.options import parse_source_options
 from topicfs.pipeline.source.slices import WINDOW_BYTES
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.partition_metadata import write_topic_id_again
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode, encode_lines
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import CorruptionError, NotALogDirectoryError, UnknownTopicError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
 BROKER = Path(__file__).parents[1] / "vectors" / "broker-made"

@@ -12,7 +12,7 @@ import pytest
 from tests.doubles.small_disk import small_disk
 from tests.fusefs.mounted.replica_disks import shut_down
 from tests.pipeline.test_replicated_directories import TWO, lines, path_of, stream, write
-from topicfs.replication.replicas import open_directories
+from topicfs.replication import open_directories
 
 pytestmark = [pytest.mark.root, pytest.mark.spark]
 

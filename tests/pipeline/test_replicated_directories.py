@@ -16,7 +16,7 @@ from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.sink.options import parse_sink_options
 from topicfs.pipeline.source.directories import SourceDirectories
-from topicfs.replication.replicas import open_directories
+from topicfs.replication import open_directories
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.model import TopicPartition

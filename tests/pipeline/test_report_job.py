@@ -13,11 +13,12 @@ from tests.pipeline.topics_of_a_broker import checkpoint
 from topicfs.coordination.membership import Position
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import place_of
+from topicfs.replication import open_engine
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.disk.names import HIGH_WATERMARKS
 from topicfs.storage.errors import UnknownTopicError
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.spark

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.doubles.records import record
 from topicfs.pipeline.places.place import place_of
+from topicfs.replication import open_engine
 from topicfs.storage.codec.binary.fields import HEADER_SIZE
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, decode, encode
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, TimestampType, TopicPartition
 
 np = pytest.importorskip("numpy")

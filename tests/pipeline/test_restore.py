@@ -10,12 +10,12 @@ import pytest
 from tests.doubles.engines import append_lines
 from tests.doubles.records import read_records, record
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication import open_engine
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.compaction.cleaner import clean, cleaning_params
 from topicfs.storage.compaction.selection import plan
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, Offset, TimestampType
 
 pytestmark = pytest.mark.spark

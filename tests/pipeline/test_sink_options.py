@@ -7,8 +7,8 @@ import pytest
 from topicfs.pipeline.errors import InvalidOptionError, PipelineError
 from topicfs.pipeline.sink.layout import TopicLayout, read_layout
 from topicfs.pipeline.sink.options import check_columns, parse_sink_options
+from topicfs.replication import open_engine
 from topicfs.storage.errors import PolicyViolationError, UnknownTopicError
-from topicfs.storage.manager import open_engine
 
 
 def test_options_in_any_case(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 
 from tests.pipeline.conftest import ROOT
 from topicfs.pipeline.errors import raised_in
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
-from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.spark
 

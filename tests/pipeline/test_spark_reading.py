@@ -12,8 +12,8 @@ from tests.fusefs.mounted.conftest import Mount
 from topicfs import pipeline
 from topicfs.pipeline.source.query.ranges import lag_by_partition
 from topicfs.pipeline.source.read_limits import ReadMaxRows
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import columns_of, encode_columns, encode_lines
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
 
 pytestmark = pytest.mark.spark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.doubles.engines import read_lines
 from tests.pipeline.crashes import left
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import contextlib
 import pytest
 
 from tests.doubles.engines import append_lines
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = pytest.mark.spark
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.doubles.waiting import wait_until
 from tests.pipeline.crashes import DEADLINE_S, left, left_after_sweeping
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import decode
 from topicfs.storage.disk.names import WriteFileKind, parse_write_file
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Header, Offset
 from topicfs.storage.partitioning import partition_of_key
 

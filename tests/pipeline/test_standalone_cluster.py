@@ -11,7 +11,7 @@ import pytest
 
 from tests.doubles.engines import append_lines, read_lines
 from tests.pipeline.standalone_cluster import ROOT, standalone_cluster
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -16,9 +16,9 @@ from topicfs.pipeline.source.query.offsets import StreamState
 from topicfs.pipeline.source.query.options import parse_source_options
 from topicfs.pipeline.source.stream_progress import StreamProgress
 from topicfs.pipeline.source.topic_source import TopicSource
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.errors import UnknownTopicError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
 
 BROKER = """

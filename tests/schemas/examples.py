@@ -10,10 +10,11 @@ from typing import Any
 
 import fastavro
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.forms import JSON
+from topicfs.replication import open_engine
 from topicfs.schemas.schema import Kind, PayloadSchema
-from topicfs.storage.engine import Engine, Topic
-from topicfs.storage.manager import open_engine
+from topicfs.storage.engine import Topic
 
 ORDER: dict[str, Any] = {
     "type": "record",

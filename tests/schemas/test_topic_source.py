@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from tests.schemas.examples import ORDER, ORDER_PROTO, appended, engine_with, line, registered
+from topicfs.coordination.engine import Engine
+from topicfs.replication import open_engine
 from topicfs.schemas.schema import Kind, PayloadSchema, SchemaReference
 from topicfs.schemas.sources.topic import SchemasTopic
-from topicfs.storage.engine import Engine
-from topicfs.storage.manager import open_engine
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
 

@@ -30,8 +30,8 @@ from tests.doubles.waiting import wait_until
 from tests.interop.ours import read_records
 from topicfs.cluster.place import ClusterAddress, cluster_address
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication import open_engine
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.manager import open_engine
 
 OLDER = ("2.8.0", "3.0.2", "3.9.1")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.doubles.records import read_records
-from topicfs.storage.engine import Engine
+from topicfs.coordination.engine import Engine
 
 PARTITIONS = 2
 WORKER, PARENT = "worker", "parent of workers"

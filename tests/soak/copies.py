@@ -40,13 +40,13 @@ from tests.soak.copied import (
 )
 from tests.soak.copying_driver import END, LARGEST
 from tests.soak.kills import AIMS
+from topicfs.coordination.engine import Engine
 from topicfs.pipeline.source.query.offsets import decode_stream_offset
-from topicfs.replication.replicas import open_directories
+from topicfs.replication import open_directories
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.names import WriteFileKind, parse_write_file
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import DirectoryLockedError
 from topicfs.storage.model import Timestamp
 from topicfs.storage.staging.record import CommitRecord

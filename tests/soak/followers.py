@@ -28,12 +28,12 @@ import trio
 
 from tests.doubles.mount_client import MountClient, mounted
 from tests.doubles.records import marker, produced
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.forms import VALUES
+from topicfs.replication import open_engine
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.engine import Engine
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Isolation
 from topicfs.storage.producers.append import Origin
 

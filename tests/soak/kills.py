@@ -27,11 +27,11 @@ from pathlib import Path
 
 from tests.interop.ours import read_records
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.manager import LogManager, open_engine
 from topicfs.storage.model import Offset, Record
 
 APPENDS = 40
@@ -190,7 +190,7 @@ def look_at_a_copy(data: Path, copy: Path, answered: int) -> None:
     assert not found, f"{found}"
 
 
-def check_records(engine: LogManager, answered: int) -> None:
+def check_records(engine: EmbeddedEngine, answered: int) -> None:
     for name in OVERRIDES:
         partition = engine.partition(name, 0)
         assert "online" == partition.status().state

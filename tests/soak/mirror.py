@@ -32,9 +32,9 @@ from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.interop.ours import read_records
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Record
 
 PARTITIONS = 3

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from tests.doubles.engines import append_lines, read_lines
 from tests.pipeline.conftest import SETTINGS
 from topicfs import pipeline
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 PARTITIONS = 2
 MOST_LINES = 40

@@ -14,8 +14,8 @@ from tests.doubles.records import produced
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.staged_writes import compact
 from topicfs.coordination.membership import Position
+from topicfs.replication import EmbeddedEngine
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager import LogManager
 from topicfs.storage.model import Offset, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -26,13 +26,13 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-def orders(engine: LogManager) -> Log:
+def orders(engine: EmbeddedEngine) -> Log:
     partition = engine.partition(*ORDERS)
     assert isinstance(partition, Log)
     return partition
 
 
-def lived_in(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
+def lived_in(disk: SimulatedDisk, clock: ManualClock) -> EmbeddedEngine:
     """An engine whose topic `orders` had settings, producers, a compaction, deleted records, checkpoints and a reader."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("__consumer_offsets", partitions=1)

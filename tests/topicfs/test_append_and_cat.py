@@ -17,11 +17,11 @@ import pytest
 from testing.processes import started
 from tests.doubles.engines import append_lines
 from topicfs.main import run
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.binary.fields import CODEC_MASK
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.disk.names import CLEAN_SHUTDOWN, HIGH_WATERMARKS, MIRROR, TOPIC_SETTINGS
-from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import trio
 
 from testing.processes import started
 from tests.doubles.mount_client import mounted
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 from topicfs.storage.model import Isolation
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from tests.doubles.engines import append_lines
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 
 def test_a_job_without_a_checkpoint_has_no_place(topicfs):

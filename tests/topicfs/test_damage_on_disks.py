@@ -14,7 +14,7 @@ from tests.doubles.small_disk import small_disk
 from tests.fusefs.mounted.replica_disks import shut_down
 from tests.topicfs.conftest import Topicfs
 from tests.topicfs.test_resolve_on_disks import lines, named, started
-from topicfs.replication.replicas import open_directories
+from topicfs.replication import open_directories
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import MissingReplicasError, StorageError
 

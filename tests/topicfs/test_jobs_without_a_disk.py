@@ -13,7 +13,7 @@ import pytest
 from tests.doubles.engines import append_lines, read_lines
 from tests.topicfs.conftest import Topicfs
 from topicfs.groups.engine import EngineGroups
-from topicfs.replication.replicas import open_directories
+from topicfs.replication import open_directories
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import TopicPartition
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, Record, Timestamp
 
 TIME = 1_700_000_000_000

@@ -16,11 +16,11 @@ from tests.doubles.small_disk import fill, run, small_disk
 from tests.fusefs.mounted.replica_disks import shut_down
 from tests.topicfs.conftest import Ran
 from topicfs.coordination.membership import Position
+from topicfs.replication import open_engine
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.errors import ForkedReplicasError, StorageError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.root

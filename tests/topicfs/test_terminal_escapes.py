@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.forks import COMMAND, FORKS
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ from tests.doubles.waiting import PATIENCE_S
 from topicfs.commands.top import source_of
 from topicfs.coordination.membership import Position
 from topicfs.places import Place
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 from topicfs.storage.model import TopicPartition
 from topicfs.top.engine_source import EngineSource
 from topicfs.top.mount_source import MountSource, parse_metrics

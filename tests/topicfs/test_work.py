@@ -13,7 +13,7 @@ import pytest
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.topicfs.conftest import Topicfs
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 
 def test_each_record_is_a_run(orders: Topicfs, tmp_path: Path):

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from topicfs.api.cursor import Cursor, News
 from topicfs.api.records import Record, with_place
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import CommittedPosition, Position, Subscription
 from topicfs.fusefs.forms.json_parser import parse_records
 from topicfs.fusefs.groups.assigned_partitions import reset_offset
@@ -21,7 +22,7 @@ from topicfs.mounted.reasons import explained
 from topicfs.paths import check_group_name
 from topicfs.storage.config.group import MANUAL
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.engine import Cancel
 from topicfs.storage.errors import GroupError, SegmentDeletedError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 

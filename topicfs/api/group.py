@@ -12,7 +12,7 @@ from topicfs.api.feeds import PATTERN_SIGNS, EngineFeed, Feed, Given, MountFeed
 from topicfs.api.files import READ_ONLY, FileTopics
 from topicfs.api.partition import READ_COMMITTED
 from topicfs.api.records import Record
-from topicfs.storage.engine import Engine
+from topicfs.coordination.engine import Engine
 from topicfs.storage.errors import GroupsUnsupportedError, ReadOnlyError, UnknownTopicError
 from topicfs.storage.messages import which_topic
 from topicfs.storage.model import Isolation, Offset, TopicPartition

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Self
 
 from topicfs.api.files import READ_ONLY, FileTopics
 from topicfs.api.topic import Topic
+from topicfs.coordination.engine import Engine
 from topicfs.data_directory import NO_REPLICAS, require_directories
 from topicfs.groups.engine import EngineGroups
 from topicfs.groups.location import opened_groups, serving_mount
 from topicfs.groups.view import CONSUMER
 from topicfs.mounted import topics as mounted
 from topicfs.places import Place, parse_place
-from topicfs.replication.replicas import holds_replicas
+from topicfs.replication import holds_replicas
 from topicfs.storage import engine, errors
 from topicfs.storage.directories.contents import behind_mount
 from topicfs.storage.disk.names import check_new_topic, is_internal
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.engine import Engine
 from topicfs.storage.messages import which_topic
 
 if TYPE_CHECKING:

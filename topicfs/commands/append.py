@@ -13,6 +13,7 @@ from typing import IO, cast
 import click
 
 from topicfs.callers import completion
+from topicfs.coordination.engine import Engine
 from topicfs.examples import ExampleCommand
 from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
 from topicfs.fusefs.appending.partitioners import KafkaPartitioner
@@ -41,7 +42,7 @@ from topicfs.replication.replicas.startup import producers_of
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.disk.native import system_clock
-from topicfs.storage.engine import Engine, Partition, Topic
+from topicfs.storage.engine import Partition, Topic
 from topicfs.storage.errors import (
     InvalidNameError,
     InvalidRecordError,

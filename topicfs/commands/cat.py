@@ -25,12 +25,12 @@ from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.disk import names
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import StorageError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset
 from topicfs.storage.topics.topic import NO_TOPIC_ID
 
 if TYPE_CHECKING:
+    from topicfs.coordination.engine import Engine
     from topicfs.formats.printer import FormatPrinter
 
 POLL_SECONDS = 0.2

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 
 from topicfs.callers import completion
+from topicfs.coordination.engine import Engine
 from topicfs.data_directory import parse_settings, read_config
 from topicfs.examples import ExampleCommand
 from topicfs.groups.location import serving_mount
@@ -27,7 +28,6 @@ from topicfs.storage.config.listing import (
     topic_settings,
 )
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import did_you_mean, printable
 from topicfs.storage.topics.topic import merge_overrides

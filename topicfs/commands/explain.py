@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import click
 
 from topicfs.callers import completion
+from topicfs.coordination.engine import Engine
 from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.formats.explanation import Explanation, as_json, as_text
@@ -31,7 +32,7 @@ from topicfs.options.places import place_option
 from topicfs.paths import parse_path
 from topicfs.places import Place, security_of
 from topicfs.replication.replicas.partition import ReplicatedPartition
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Isolation, Offset, Timestamp

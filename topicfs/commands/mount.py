@@ -30,7 +30,7 @@ from topicfs.storage.model import Isolation
 
 if TYPE_CHECKING:
     from topicfs.cluster.place import ClusterAddress
-    from topicfs.storage.engine import Engine
+    from topicfs.coordination.engine import Engine
 
 CACHE_BYTES = 1 << 30
 SMALLEST_CACHE_BYTES = 1 << 24

@@ -11,13 +11,13 @@ import click
 
 from topicfs.callers import completion
 from topicfs.commands.replicas_resolve import resolve
+from topicfs.coordination.engine import Engine, Replication
 from topicfs.data_directory import NO_REPLICAS, opened_for_reading, opened_or_mounted
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
 from topicfs.mounted.reasons import explained
 from topicfs.options.places import data_option
 from topicfs.paths import parse_path
-from topicfs.storage.engine import Engine, Replication
 from topicfs.storage.errors import StorageError, UnknownTopicError
 
 

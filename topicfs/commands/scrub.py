@@ -56,7 +56,7 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
     A daemon does this by itself every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
     the partitions that were used since it began.
     """
-    from topicfs.storage.duties.scrubber import become_idle
+    from topicfs.replication.scrub.scrubber import become_idle
 
     if len(directories) == 1 and (directories[0] / "@scrub").exists():
         if _scrub_mount(directories[0] / "@scrub", as_program=as_program):

@@ -10,6 +10,7 @@ from topicfs.api.topics import Topics
 from topicfs.callers import completion
 from topicfs.commands.replicas import topic_replicas
 from topicfs.commands.topics_online import online
+from topicfs.coordination.engine import Engine
 from topicfs.data_directory import parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.fusefs.times import written
@@ -17,7 +18,7 @@ from topicfs.lines import say
 from topicfs.options.places import place_option
 from topicfs.places import Place
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.engine import Engine, Topic, records_of
+from topicfs.storage.engine import Topic, records_of
 from topicfs.storage.errors import PolicyViolationError, TopicNotEmptyError
 from topicfs.storage.model import NO_TIMESTAMP, PartitionStatus, Timestamp
 from topicfs.terminal import console, is_terminal, plain

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import click
 
 from topicfs.callers import completion
+from topicfs.coordination.engine import Engine
 from topicfs.data_directory import opened_or_mounted
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
@@ -16,7 +17,6 @@ from topicfs.mounted.appends import status_of
 from topicfs.mounted.reasons import explained
 from topicfs.options.places import data_option
 from topicfs.paths import parse_path
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import StorageError, UnknownTopicError
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import ONLINE

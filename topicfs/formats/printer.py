@@ -7,6 +7,7 @@ from typing import BinaryIO, Protocol
 
 import click
 
+from topicfs.coordination.engine import Engine
 from topicfs.formats.arrow_batches import ArrowBatches, ArrowMissingError, arrow_stream, parquet
 from topicfs.formats.csv_rows import CsvRows
 from topicfs.formats.ranges import Ranges, ranges_of
@@ -14,7 +15,6 @@ from topicfs.formats.records import Placed, merged, runs
 from topicfs.formats.template import Template, TemplateError
 from topicfs.fusefs.selectors import SelectorError
 from topicfs.paths import parse_path
-from topicfs.storage.engine import Engine
 from topicfs.storage.model import Isolation, Offset
 
 CSV, ARROW, PARQUET = "csv", "arrow", "parquet"

@@ -8,7 +8,7 @@ from topicfs.fusefs.forms import SUFFIXES
 from topicfs.fusefs.selectors import RecordPlace, SelectorError, TimeRange, parse, resolve
 from topicfs.fusefs.views.records import earliest_offset, latest_offset
 from topicfs.paths import TopicPath
-from topicfs.storage.engine import Engine, Partition
+from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import InvalidNameError
 from topicfs.storage.model import Isolation, Offset
 
@@ -32,7 +32,7 @@ class Ranges(NamedTuple):
     """None for what does not grow, and for a topic's path."""
 
 
-def ranges_of(engine: Engine, path: TopicPath, isolation: Isolation) -> Ranges:
+def ranges_of(engine: LogEngine, path: TopicPath, isolation: Isolation) -> Ranges:
     """Find the records of a path as of now.
 
     Raises SelectorError where it names none, InvalidNameError for a file of no records, UnknownTopicError.
@@ -44,7 +44,7 @@ def ranges_of(engine: Engine, path: TopicPath, isolation: Isolation) -> Ranges:
     return _of_partition(engine.partition(*path.topic_partition), path, isolation)
 
 
-def _of_topic(engine: Engine, path: TopicPath, isolation: Isolation) -> list[RecordRange]:
+def _of_topic(engine: LogEngine, path: TopicPath, isolation: Isolation) -> list[RecordRange]:
     partitions = engine.topic(path.topic).partitions()
     if path.name == WHOLE:
         return [_whole(partitions[number], isolation) for number in sorted(partitions)]

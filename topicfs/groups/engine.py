@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import CommittedPosition, MemberDescription, Position
 from topicfs.fusefs.groups.positions import lags
 from topicfs.groups.view import SHARE, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import UnknownGroupError
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.share_groups import Acknowledgement, RecordName
 from topicfs.fusefs.forms import JSON
 from topicfs.lines import say
-from topicfs.storage.engine import Engine
 from topicfs.storage.messages import reason_of
 
 LEASE_SETTING = "share.record.lock.duration.ms"

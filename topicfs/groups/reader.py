@@ -10,13 +10,13 @@ from typing import BinaryIO, NamedTuple
 import click
 import trio
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.forms import SUFFIXES
 from topicfs.fusefs.reader import MountReader, PathError
 from topicfs.groups.location import serving_mount
 from topicfs.paths import check_group_name
 from topicfs.places import Place
 from topicfs.schemas.places import SchemaPlaces
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import GroupExistsError, InvalidNameError
 from topicfs.storage.model import Isolation
 

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from topicfs.coordination.engine import Engine
 from topicfs.places import Place
 from topicfs.storage.codec.columns import decode_each
-from topicfs.storage.engine import Engine, Partition, Topic
+from topicfs.storage.engine import Partition, Topic
 from topicfs.storage.errors import GroupsUnsupportedError, StorageError
 from topicfs.storage.messages import printable, reason_of
 from topicfs.storage.model import Isolation, Offset, Record

@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, TypeVar
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.group import PREPARING, Group
 from topicfs.coordination.groups.offsets import NO_TOPIC_ID
 from topicfs.coordination.groups.rebalance import GroupLimits
@@ -27,7 +28,7 @@ from topicfs.coordination.membership import GroupsSummary
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import Clock
-from topicfs.storage.engine import Engine, Listeners, Topic
+from topicfs.storage.engine import Listeners, Topic
 from topicfs.storage.errors import GroupError, ReadOnlyError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.partitioning import coordinator_partition

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.group import EMPTY, Group, GroupMember
 from topicfs.coordination.groups.rebalance import GroupLimits
 from topicfs.coordination.groups.requests import Code, OffsetCommitRequest, RequestError
@@ -35,7 +36,7 @@ from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.disk.filesystem import Clock
-from topicfs.storage.engine import Cancel, Engine
+from topicfs.storage.engine import Cancel
 from topicfs.storage.errors import (
     GroupError,
     GroupExistsError,

@@ -18,10 +18,10 @@ from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.rules.presence import absences
 from topicfs.replication.replicas.sound_reads import Doctor
 from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
+from topicfs.replication.scrub.scrubber import Scrubber
 from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
-from topicfs.storage.duties.scrubber import Scrubber
 from topicfs.storage.errors import PartitionOfflineError, StorageError
 from topicfs.storage.findings import Finding
 from topicfs.storage.messages import Say, reason_of

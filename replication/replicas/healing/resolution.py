@@ -35,7 +35,7 @@ from topicfs.storage.disk.native import NativeFileSystem, naming, system_clock
 from topicfs.storage.errors import CorruptionError, DirectoryLockedError, NotALogDirectoryError, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.manager.member import MemberManager
-from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.manager.startup import Machine, open_logs
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.topics.registry import read_copy
@@ -326,8 +326,7 @@ def _cut(
 ) -> None:
     if not cuts:
         return
-    engine = open_engine(loser.path, one_of_many=True, machine=Machine(files=files))
-    assert isinstance(engine, MemberManager)
+    engine = open_logs(MemberManager, loser.path, machine=Machine(files=files))
     try:
         for partition, offset in cuts:
             log = engine.topics()[partition.topic].partitions()[partition.partition]

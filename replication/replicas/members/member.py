@@ -33,7 +33,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.log.flush import Flusher
 from topicfs.storage.log.log import Log
 from topicfs.storage.manager.member import MemberManager
-from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.manager.startup import Machine, open_logs
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import DirectoryStatus, TopicPartition
 
@@ -44,7 +44,7 @@ NOT_OPENED = "not opened yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The options with which members are opened: see `storage.manager.open_engine`."""
+    """The options with which members are opened: see `storage.manager.open_logs`."""
 
     settings: LiveSettings
     files: FileSystem
@@ -147,11 +147,11 @@ class ReplicatingDirectory:
             self._make(cluster_id)
             if self.copy is not None:
                 restore_topic_ids(files, self.path, self.number, self.copy, self._warn)
-        engine = open_engine(
+        engine = open_logs(
+            MemberManager,
             self.path,
             read_only=files.read_only,
             config=settings,
-            one_of_many=True,
             machine=Machine(
                 files=files,
                 clock=self._opening.clock,
@@ -162,7 +162,6 @@ class ReplicatingDirectory:
         )
         meta = read_meta_properties(files, self.path)
         self.directory_id = (meta.directory_id if meta else None) or ""
-        assert isinstance(engine, MemberManager)
         if isinstance(files, NativeFileSystem):
             self.mountpoint = str(mountpoint_of(self.path))
         self._engine, self.failure = engine, None

@@ -25,9 +25,9 @@ from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
 from topicfs.cluster.mirror.topics import TopicNames
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.main import cli
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.identifiers import encode_id
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.java
 

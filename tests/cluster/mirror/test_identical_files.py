@@ -9,7 +9,7 @@ import pytest
 
 from testing.broker.client import Outgoing
 from tests.doubles.waiting import wait_until
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 pytestmark = pytest.mark.java
 

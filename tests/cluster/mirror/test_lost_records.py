@@ -15,8 +15,8 @@ from tests.interop.ours import read_records
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
 from topicfs.cluster.mirror.topics import TopicNames
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
-from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.java
 

@@ -25,9 +25,9 @@ from topicfs.cluster.place import ClusterAddress, Server
 from topicfs.cluster.protocol.sasl import Credentials, plain
 from topicfs.cluster.protocol.security import Security
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication import open_engine
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import CorruptionError, DirectoryLockedError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset
 from topicfs.storage.segment.segment import Segment
 

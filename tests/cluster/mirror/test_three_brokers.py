@@ -18,8 +18,8 @@ from topicfs.cluster.mirror.mirror import MirrorOptions, mirror
 from topicfs.cluster.mirror.topics import TopicNames
 from topicfs.cluster.place import cluster_address
 from topicfs.main import cli
+from topicfs.replication import open_engine
 from topicfs.storage.errors import CorruptionError
-from topicfs.storage.manager import open_engine
 
 pytestmark = pytest.mark.java
 

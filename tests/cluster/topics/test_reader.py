@@ -16,11 +16,11 @@ from topicfs.cluster.brokers.fetch import FetchPartition, fetch
 from topicfs.cluster.cache.window import FetchedWindow
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.topics.reader import FIRST_WINDOW_BYTES, THREADS, WindowCache
+from topicfs.replication import open_engine as open_directories
 from topicfs.storage.codec.batch import find_end
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import CorruptBatchError, OffsetOutOfRangeError
-from topicfs.storage.manager import open_engine as open_directories
 from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
 from topicfs.storage.remote import NotAtHandError, answered
 

@@ -10,13 +10,13 @@ from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.share_groups import Acknowledgement
 from topicfs.coordination.shares.coordinator_topic import TopicRecord, append
+from topicfs.replication import EmbeddedEngine
 from topicfs.storage.errors import CorruptionError
-from topicfs.storage.manager import LogManager
 
 TOPICS = ("__consumer_offsets", "__share_group_state")
 
 
-def prepared(disk: SimulatedDisk, topic: str, record: TopicRecord) -> LogManager:
+def prepared(disk: SimulatedDisk, topic: str, record: TopicRecord) -> EmbeddedEngine:
     """An engine with a record of somebody else in one of the topics."""
     engine = engine_on(disk)
     for internal in TOPICS:

@@ -11,7 +11,8 @@ from tests.doubles.engines import append_lines
 from tests.doubles.manual_clock import ManualClock
 from topicfs.coordination.share_groups import Acknowledgement, Leased
 from topicfs.coordination.shares.group import QueueGroup
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.replication import open_engine
+from topicfs.storage.manager import Machine
 
 JOBS, WORKERS, PARTITIONS = 1000, 8, 3
 POISON = "job 421"

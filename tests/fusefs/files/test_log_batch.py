@@ -12,8 +12,8 @@ import pytest
 
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.records import batch, produced
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Isolation, Offset
 
 VECTORS = Path(__file__).parents[2] / "vectors"

@@ -11,9 +11,9 @@ import pytest
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.records import batch
 from topicfs.fusefs.errors import FileError
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import seal
 from topicfs.storage.codec.headers import BatchStamp, Codec
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import ProducerId, TimestampType
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,8 @@ import pytest
 
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.fusefs.mounted.faults import FaultyFileSystem
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.replication import open_engine
+from topicfs.storage.manager import Machine
 
 
 @pytest.fixture

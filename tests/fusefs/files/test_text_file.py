@@ -9,13 +9,13 @@ import pytest
 import trio
 
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from topicfs.coordination.engine import Engine
+from topicfs.replication import open_engine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.names import LOG_START_OFFSETS
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.engine import Engine
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
 
 REWRITE = os.O_WRONLY | os.O_TRUNC

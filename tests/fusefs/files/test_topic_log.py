@@ -12,12 +12,12 @@ import trio
 
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.replicated import Replicated
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.files.topic_log import TopicSize
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.tree.topics import TopicDirectory
 from topicfs.replication.replicas.rules.state import ReplicaId
-from topicfs.storage.engine import Engine
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.partitioning import murmur2
 

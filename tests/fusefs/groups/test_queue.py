@@ -14,15 +14,15 @@ import trio.testing
 from tests.doubles.records import NOW, records
 from tests.doubles.waiting import PATIENCE_S
 from tests.fusefs.groups.conftest import AGAIN, errno_of
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.share_groups import ShareSession
 from topicfs.fusefs.following.waiting_reads import WaitingReads
 from topicfs.fusefs.forms import JSON, VALUES, Form
 from topicfs.fusefs.groups.queue import QueueRead, TakeHandle
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import InvalidConfigError, RecordNotHeldError, UnknownTopicError
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
 
 PLACE = TopicPartition("orders", 0)

@@ -15,6 +15,7 @@ from tests.doubles.mount_client import MountClient, refused
 from tests.doubles.stalling_engine import StallingEngine
 from tests.doubles.waiting import wait_until
 from tests.examples.conftest import ROOT
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import Position
 from topicfs.fusefs.metrics import engine as engine_metrics
 from topicfs.fusefs.metrics import table
@@ -23,11 +24,10 @@ from topicfs.fusefs.metrics.gauges import MountGauges
 from topicfs.fusefs.metrics.scrape import LITTLE_ONES, REST_SECONDS, Pace
 from topicfs.fusefs.metrics.table import METRICS, MetricKind
 from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
+from topicfs.replication import open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.counts.engine_counts import OTHERS
 from topicfs.storage.disk.names import CONSUMER_OFFSETS
-from topicfs.storage.engine import Engine
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import TopicPartition
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

@@ -29,15 +29,16 @@ from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine
 from topicfs.cluster.engine import open_engine as open_engine_of_cluster
 from topicfs.cluster.place import cluster_address
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.daemon import MountOptions, run
 from topicfs.fusefs.metrics.address import parse_metrics_address
 from topicfs.fusefs.mounting.request_loop import RequestLoop
+from topicfs.replication import open_engine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.engine import Engine
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Isolation
 
 READ: dict[str, Any] = {

@@ -11,8 +11,8 @@ import pytest
 
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset, Record, Timestamp
 
 pytestmark = pytest.mark.fuse

@@ -80,8 +80,8 @@ def test_damaged_records_of_groups_are_told_and_left(unmounted: Mount, damage: s
         path.write_bytes(content)
     else:
         from topicfs.coordination.records.group_records import write_offset_key
+        from topicfs.replication import open_engine
         from topicfs.storage.codec.records import encode
-        from topicfs.storage.manager import open_engine
         from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
         from topicfs.storage.partitioning import coordinator_partition
 

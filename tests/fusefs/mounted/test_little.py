@@ -15,8 +15,8 @@ import pytest
 from tests.doubles.engines import append_lines
 from tests.doubles.hostile import sealed
 from tests.fusefs.mounted.conftest import Mount
+from topicfs.replication import open_engine
 from topicfs.storage.codec.headers import Codec
-from topicfs.storage.manager import open_engine
 
 pytestmark = [pytest.mark.fuse, pytest.mark.slow]
 

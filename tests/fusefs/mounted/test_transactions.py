@@ -11,9 +11,9 @@ import pytest
 
 from tests.doubles.records import batch, marker
 from tests.fusefs.mounted.conftest import ROOT, Mount
+from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.headers import BatchStamp
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Isolation
 from topicfs.storage.producers.append import Origin
 

@@ -12,20 +12,20 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.fusefs.mounting.settings_reload import SettingsReload
 from topicfs.fusefs.reports import Reports
+from topicfs.replication import EmbeddedEngine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.errors import InvalidConfigError
-from topicfs.storage.manager import LogManager
 
 
 @pytest.fixture
-def engine() -> LogManager:
+def engine() -> EmbeddedEngine:
     engine = engine_on(SimulatedDisk())
     engine.create_topic("t")
     return engine
 
 
 def reload_of(
-    engine: LogManager, rereads: Callable[[], EngineConfig] | None
+    engine: EmbeddedEngine, rereads: Callable[[], EngineConfig] | None
 ) -> tuple[SettingsReload, Reports]:
     reports = Reports(ManualClock())
     return SettingsReload(rereads, engine, QUIET, reports, terminal=False), reports
@@ -35,7 +35,7 @@ def wanted() -> EngineConfig:
     return QUIET._replace(node_id=3, topic_defaults=QUIET.topic_defaults._replace(retention_bytes=7))
 
 
-def test_the_engine_has_them_and_the_log_says_which(engine: LogManager, caplog: pytest.LogCaptureFixture):
+def test_the_engine_has_them_and_the_log_says_which(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
     """One line a setting that differs; read again, they are the same."""
     caplog.set_level(logging.INFO)
     reload, reports = reload_of(engine, wanted)
@@ -54,7 +54,7 @@ def test_the_engine_has_them_and_the_log_says_which(engine: LogManager, caplog: 
     "error",
     [InvalidConfigError("num.partitions=many: must be a number"), FileNotFoundError(2, "No such file", "f")],
 )
-def test_settings_that_cannot_be_read_change_nothing(engine: LogManager, error: Exception):
+def test_settings_that_cannot_be_read_change_nothing(engine: EmbeddedEngine, error: Exception):
     """And the reason is where the reasons are."""
 
     def fails() -> EngineConfig:
@@ -68,7 +68,7 @@ def test_settings_that_cannot_be_read_change_nothing(engine: LogManager, error: 
     assert "settings: as they were: " in line
 
 
-def test_an_error_nobody_expected_leaves_the_mount_alone(engine: LogManager):
+def test_an_error_nobody_expected_leaves_the_mount_alone(engine: EmbeddedEngine):
     """It is told where the others are, and its traceback is in the log."""
 
     def fails() -> EngineConfig:
@@ -80,7 +80,7 @@ def test_an_error_nobody_expected_leaves_the_mount_alone(engine: LogManager):
     assert "settings: could not be read again; the log has the traceback" in line
 
 
-def test_a_service_without_settings_goes_on(engine: LogManager, caplog: pytest.LogCaptureFixture):
+def test_a_service_without_settings_goes_on(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
     """A SIGHUP of the service manager is a reload, whatever the service has to read."""
     caplog.set_level(logging.INFO)
     reload = SettingsReload(None, engine, None, Reports(ManualClock()), terminal=False, managed=True)
@@ -89,7 +89,7 @@ def test_a_service_without_settings_goes_on(engine: LogManager, caplog: pytest.L
     assert ["settings: nothing to read again: the mount was made without --config"] == caplog.messages
 
 
-def test_without_settings_to_read_nothing_is_asked_for(engine: LogManager):
+def test_without_settings_to_read_nothing_is_asked_for(engine: EmbeddedEngine):
     """A SIGHUP then ends the daemon."""
     assert not reload_of(engine, None)[0].is_asked_for
     assert reload_of(engine, wanted)[0].is_asked_for

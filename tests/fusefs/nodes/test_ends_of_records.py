@@ -9,7 +9,7 @@ import pytest
 from tests.doubles.ends_of_records import MICROSECONDS, write_logs
 from tests.doubles.mount_client import mounted
 from topicfs.fusefs.nodes.nodes import nanoseconds
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 from topicfs.storage.model import LATEST_TIMESTAMP, Timestamp
 
 LATEST_NS = 2**63 - 1

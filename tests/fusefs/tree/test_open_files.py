@@ -13,12 +13,14 @@ import trio
 from tests.doubles.mount_client import MountClient, mounted, refused
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.fusefs.following.test_follow import Notification
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.operations import Operations
 from topicfs.fusefs.views.measure import LATEST_BYTES
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
-from topicfs.storage.engine import Cancel, Engine
-from topicfs.storage.manager import Machine, open_engine
+from topicfs.storage.engine import Cancel
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset, Record, Timestamp
 
 

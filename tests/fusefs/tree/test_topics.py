@@ -11,12 +11,12 @@ import pytest
 import trio
 
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.views.view import PartitionViews
+from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.directories.checkpoints import CheckpointWriter
 from topicfs.storage.disk.names import INTERNAL_TOPICS
-from topicfs.storage.engine import Engine
-from topicfs.storage.manager import open_engine
 
 
 async def test_mkdir_creates_a_topic_that_keeps_its_records(client: MountClient):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.doubles.engines import read_lines
 from tests.doubles.replicated import ORDERS, Replicated
-from topicfs.replication.replicas import holds_replicas
+from topicfs.replication import holds_replicas
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.codec.records import encode_lines

@@ -10,8 +10,9 @@ import pytest
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
 from topicfs.coordination.share_groups import Acknowledgement, Leased, RejectedBy, ShareSession
+from topicfs.replication import open_engine
 from topicfs.storage.disk.names import QUEUES
-from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.manager import Machine
 
 ACCEPT, RELEASE, REJECT = Acknowledgement.ACCEPT, Acknowledgement.RELEASE, Acknowledgement.REJECT
 

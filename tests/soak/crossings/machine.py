@@ -15,11 +15,12 @@ from tests.soak.crossings.comparison import compare_times, read_all, read_from
 from tests.soak.crossings.disk import MortalDirectory
 from tests.soak.crossings.model import PartitionModel
 from tests.soak.crossings.settings import Switches, engine_config
+from topicfs.coordination.engine import Engine
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.engine import Engine, Partition
-from topicfs.storage.manager import LogManager, open_engine
+from topicfs.storage.engine import Partition
 from topicfs.storage.manager import Machine as EngineMachine
 from topicfs.storage.model import Isolation
 
@@ -75,7 +76,7 @@ class Counts:
 class Crossing:
     """One directory with its engine and its models."""
 
-    engine: LogManager
+    engine: EmbeddedEngine
     disk: MortalDirectory
 
     def __init__(self, base: Path, seed: int, switches: Switches) -> None:

@@ -22,12 +22,12 @@ from tests.soak.crossings.machine import (
 )
 from tests.soak.crossings.model import PartitionModel, Retained
 from tests.soak.crossings.settings import draw_changes, merged
+from topicfs.replication import open_engine
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import OffsetOutOfRangeError, PolicyViolationError, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.manager import Machine as EngineMachine
-from topicfs.storage.manager import open_engine
 from topicfs.storage.model import Offset
 
 NAMES = ("a", "b-0", "c.d_e")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.soak.restarts.places import PARTITIONS, RETAINED, Batches, Held, batches_in, held
+from topicfs.coordination.engine import Engine
 from topicfs.storage.codec.columns import decode
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 

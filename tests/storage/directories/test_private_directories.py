@@ -11,7 +11,7 @@ import pytest
 
 from topicfs.cluster.cache.cache import Cache
 from topicfs.migration.takeover import BrokerDirectories, Takeover
-from topicfs.replication.replicas import open_directories
+from topicfs.replication import open_directories
 from topicfs.storage.manager import open_engine
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import Timestamp

@@ -9,6 +9,7 @@ import pytest
 
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records, record
+from topicfs.coordination.engine import Engine
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.config.broker import EngineConfig, broker_settings
@@ -25,7 +26,6 @@ from topicfs.storage.config.kinds import (
     WordList,
 )
 from topicfs.storage.config.topic import SETTINGS
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import RecordTooLargeError
 from topicfs.storage.manager import LogManager, Machine, open_engine
 from topicfs.storage.model import LATEST_TIMESTAMP, Offset, ProducerId, Timestamp

@@ -10,11 +10,11 @@ import pytest
 from tests.doubles.engines import DATA, append_lines, engine_on, listing, read_lines
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.coordination.engine import Engine
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.checkpoints.meta_properties import read_meta_properties
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.engine import Engine
 from topicfs.storage.errors import CorruptionError, NotALogDirectoryError, StorageError
 from topicfs.storage.manager import Machine, open_engine
 from topicfs.storage.model import Offset

@@ -12,22 +12,22 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
 from topicfs.coordination.membership import Position
+from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.errors import GroupError, IncompatibleMemberError
-from topicfs.storage.manager.manager import LogManager
-from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset, TopicPartition
 
 PLACE = TopicPartition("orders", 0)
 
 
-def opened(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
+def opened(disk: SimulatedDisk, clock: ManualClock) -> EmbeddedEngine:
     config = EngineConfig(offsets_topic_num_partitions=2)
     return open_engine(Path("/data"), config=config, machine=Machine(files=disk, clock=clock))
 
 
 @pytest.fixture
-def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[LogManager]:
+def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
     engine = opened(disk, clock)
     engine.create_topic("orders")
     yield engine
@@ -48,7 +48,7 @@ def test_the_name_of_a_deleted_queue_is_free(disk: SimulatedDisk, clock: ManualC
     engine.close()
 
 
-def test_a_reader_makes_no_group_beside_a_queue(engine: LogManager):
+def test_a_reader_makes_no_group_beside_a_queue(engine: EmbeddedEngine):
     """A queue made after the groups were loaded refuses members and positions of a consumer group of its name."""
     engine.groups.create("first")  # Loads the records of groups.
     engine.share_groups.create("jobs")

@@ -20,11 +20,11 @@ from topicfs.coordination.records.group_records import (
     write_group,
     write_offset_key,
 )
+from topicfs.replication import EmbeddedEngine
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.codec.records import encode
 from topicfs.storage.errors import GroupError, GroupExistsError, IncompatibleMemberError
-from topicfs.storage.manager.manager import LogManager
 from topicfs.storage.model import Offset, ProducerId, Record, Timestamp, TopicPartition
 from topicfs.storage.producers.append import Origin
 
@@ -35,7 +35,7 @@ T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 @pytest.fixture
-def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[LogManager]:
+def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
     engine = engine_on(disk, clock=clock)
     engine.create_topic("orders", partitions=2)
     engine.create_topic(TOPIC, partitions=1)
@@ -43,7 +43,9 @@ def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[LogManager]:
     engine.close()
 
 
-def append(engine: LogManager, *records: tuple[bytes, bytes | None], stamp: BatchStamp | None = None) -> None:
+def append(
+    engine: EmbeddedEngine, *records: tuple[bytes, bytes | None], stamp: BatchStamp | None = None
+) -> None:
     """Write records as another coordinator did."""
     batch = [Record(Offset(at), NOW, key, value) for at, (key, value) in enumerate(records)]
     log = engine.partition(TOPIC, 0)
@@ -53,12 +55,12 @@ def append(engine: LogManager, *records: tuple[bytes, bytes | None], stamp: Batc
         log.append(encode(batch, stamp), origin=Origin.COORDINATOR)  # type: ignore[call-arg]
 
 
-def transaction(engine: LogManager, *records: tuple[bytes, bytes | None]) -> None:
+def transaction(engine: EmbeddedEngine, *records: tuple[bytes, bytes | None]) -> None:
     stamp = BatchStamp(producer_id=PID, producer_epoch=0, base_sequence=-1, transactional=True)
     append(engine, *records, stamp=stamp)
 
 
-def end(engine: LogManager, kind: ControlType) -> None:
+def end(engine: EmbeddedEngine, kind: ControlType) -> None:
     marker = encode_marker(EndTransactionMarker(kind, 0), timestamp=NOW, producer_id=PID, producer_epoch=0)
     engine.partition(TOPIC, 0).append(marker, origin=Origin.COORDINATOR)  # type: ignore[call-arg]
 
@@ -67,7 +69,7 @@ def position(offset: int, place: TopicPartition = T0, group: str = "g") -> tuple
     return write_committed_offset(CommittedOffset(group, *place, offset, commit_timestamp=NOW))
 
 
-def committed(engine: LogManager, group: str = "g") -> dict[TopicPartition, int]:
+def committed(engine: EmbeddedEngine, group: str = "g") -> dict[TopicPartition, int]:
     return {place: one.offset for place, one in engine.groups.positions(group).committed.items()}
 
 
@@ -76,7 +78,7 @@ def other(kind: int, group: str) -> bytes:
     return struct.pack(">hh", kind, len(group)) + group.encode()
 
 
-def test_the_newest_record_of_a_key_holds(engine: LogManager):
+def test_the_newest_record_of_a_key_holds(engine: EmbeddedEngine):
     """A tombstone takes it away; a group is what its last record says."""
     append(engine, position(1), position(2, T1), position(3))
     append(engine, (write_offset_key("g", *T1), None), position(9, T0, "simple"))
@@ -98,7 +100,7 @@ def test_the_newest_record_of_a_key_holds(engine: LogManager):
     )
 
 
-def test_what_a_transaction_committed_counts_by_its_marker(engine: LogManager):
+def test_what_a_transaction_committed_counts_by_its_marker(engine: EmbeddedEngine):
     """Aborted it is nothing, open it is pending, and a newer position holds against it."""
     transaction(engine, position(5))
     end(engine, ControlType.COMMIT)
@@ -111,7 +113,9 @@ def test_what_a_transaction_committed_counts_by_its_marker(engine: LogManager):
     assert {T0: [PendingPosition(Offset(7), PID)], T1: [PendingPosition(Offset(1), PID)]} == found.pending
 
 
-def test_a_reader_waits_for_a_position_that_a_transaction_may_move(engine: LogManager, clock: ManualClock):
+def test_a_reader_waits_for_a_position_that_a_transaction_may_move(
+    engine: EmbeddedEngine, clock: ManualClock
+):
     """It holds what is decided meanwhile."""
     append(engine, position(5, T1))
     transaction(engine, position(7))
@@ -125,7 +129,9 @@ def test_a_reader_waits_for_a_position_that_a_transaction_may_move(engine: LogMa
     assert 7 == getattr(reader.held.positions[T0], "offset", None)
 
 
-def test_records_of_newer_protocols_stay_as_they_are(engine: LogManager, caplog: pytest.LogCaptureFixture):
+def test_records_of_newer_protocols_stay_as_they_are(
+    engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture
+):
     """They are told, never rewritten, and their groups are no classic ones; once deleted, the name is free."""
     append(
         engine, (other(3, "new"), b"\x00\x00what"), (other(16, "old"), b"\x00\x00x"), (other(16, "old"), None)
@@ -166,7 +172,7 @@ def test_records_of_newer_protocols_stay_as_they_are(engine: LogManager, caplog:
     ids=["short", "cut key", "version of a position", "empty", "version of a group", "no UTF-8"],
 )
 def test_a_record_that_cannot_be_read_fails_the_partition(
-    engine: LogManager, record: tuple[bytes, bytes | None]
+    engine: EmbeddedEngine, record: tuple[bytes, bytes | None]
 ):
     """With the reason; nothing is written there, and the next look may find it repaired."""
     append(engine, position(1), record, position(2))
@@ -183,7 +189,7 @@ def test_a_record_that_cannot_be_read_fails_the_partition(
 
 
 def test_what_is_written_survives_compaction_by_our_cleaner(
-    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+    engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """The newest positions and groups stay, others go, and the next owner finds the same."""
     reader = Reader(engine, "g", "orders")

@@ -12,8 +12,8 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
 from topicfs.coordination.membership import MemberPartitions, Position, Subscription
+from topicfs.replication import EmbeddedEngine
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.manager.manager import LogManager
 from topicfs.storage.model import TopicPartition
 
 STEPS = 150
@@ -22,7 +22,7 @@ STEPS = 150
 class Watched:
     """A group of readers; what each of them is told is compared with what the others were told."""
 
-    def __init__(self, engine: LogManager, assignor: str, seed: int) -> None:
+    def __init__(self, engine: EmbeddedEngine, assignor: str, seed: int) -> None:
         self.engine = engine
         self.random = Random(seed)
         engine.groups.create("g")

@@ -11,7 +11,7 @@ from tests.doubles.group_reader import Reader, settle
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk
 from topicfs.coordination.membership import GroupState
-from topicfs.storage.manager.manager import LogManager
+from topicfs.replication import EmbeddedEngine
 from topicfs.storage.model import TopicPartition
 
 TOPIC = "__consumer_offsets"
@@ -27,7 +27,7 @@ def prepared(seed: int) -> MortalDisk:
     return disk
 
 
-def positions(engine: LogManager) -> dict[TopicPartition, int]:
+def positions(engine: EmbeddedEngine) -> dict[TopicPartition, int]:
     return {place: one.offset for place, one in engine.groups.positions("g").committed.items()}
 
 

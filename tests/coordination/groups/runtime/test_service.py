@@ -14,6 +14,7 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
 from topicfs.coordination.membership import CommittedPosition, GroupListing, GroupState, Position
+from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.errors import (
     GroupError,
@@ -28,8 +29,7 @@ from topicfs.storage.errors import (
     UnknownGroupError,
     UnknownTopicError,
 )
-from topicfs.storage.manager.manager import LogManager
-from topicfs.storage.manager.startup import Machine, open_engine
+from topicfs.storage.manager import Machine
 from topicfs.storage.model import Timestamp, TopicPartition
 from topicfs.storage.remote import ThreadNeededError, answered
 
@@ -38,7 +38,7 @@ CONFIG = EngineConfig(offsets_topic_num_partitions=2, group_max_size=4)
 DAY_MS = 86_400_000
 
 
-def opened(disk: SimulatedDisk, clock: ManualClock, *, read_only: bool = False) -> LogManager:
+def opened(disk: SimulatedDisk, clock: ManualClock, *, read_only: bool = False) -> EmbeddedEngine:
     return open_engine(
         DATA,
         config=CONFIG,
@@ -48,7 +48,7 @@ def opened(disk: SimulatedDisk, clock: ManualClock, *, read_only: bool = False) 
 
 
 @pytest.fixture
-def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[LogManager]:
+def engine(disk: SimulatedDisk, clock: ManualClock) -> Iterator[EmbeddedEngine]:
     engine = opened(disk, clock)
     engine.create_topic("orders", partitions=6)
     yield engine
@@ -59,11 +59,11 @@ def orders(*numbers: int) -> list[TopicPartition]:
     return [TopicPartition("orders", number) for number in numbers or range(6)]
 
 
-def positions(engine: LogManager, group: str = "g") -> dict[TopicPartition, int]:
+def positions(engine: EmbeddedEngine, group: str = "g") -> dict[TopicPartition, int]:
     return {place: one.offset for place, one in engine.groups.positions(group).committed.items()}
 
 
-def test_before_the_first_group_there_is_no_topic_for_them(engine: LogManager):
+def test_before_the_first_group_there_is_no_topic_for_them(engine: EmbeddedEngine):
     """Looking makes none; the first group makes it with Kafka's settings."""
     assert {} == engine.groups.listed()
     assert {} == positions(engine)
@@ -77,7 +77,7 @@ def test_before_the_first_group_there_is_no_topic_for_them(engine: LogManager):
     )
 
 
-def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: LogManager, caplog):
+def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: EmbeddedEngine, caplog):
     """With cooperative-sticky nobody gives up what stays its own; the log tells why and from which generation on."""
     caplog.set_level(logging.INFO)
     first = Reader(engine, "g", "orders", name="one")
@@ -100,7 +100,7 @@ def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: LogManag
     assert f"Stabilized group g generation {first.held.generation} with 2 members." in text
 
 
-def test_a_description_names_members_and_what_they_have(engine: LogManager):
+def test_a_description_names_members_and_what_they_have(engine: EmbeddedEngine):
     """State, generation, assignor, the partition that keeps the group, and a member's reader and partitions."""
     reader = Reader(engine, "g", "orders", name="cat-4711")
     settle([reader], orders())
@@ -124,7 +124,9 @@ def test_a_description_names_members_and_what_they_have(engine: LogManager):
     assert {"g": GroupListing(name="g", state=GroupState.STABLE)} == engine.groups.listed()
 
 
-def test_commits_are_in_the_log_when_their_futures_are_done(engine: LogManager, disk: SimulatedDisk, clock):
+def test_commits_are_in_the_log_when_their_futures_are_done(
+    engine: EmbeddedEngine, disk: SimulatedDisk, clock
+):
     """With metadata, epoch and time; and so the next owner of the directory finds them."""
     reader = Reader(engine, "g", "orders")
     settle([reader], orders())
@@ -148,7 +150,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(engine: LogManager, 
     again.close()
 
 
-def test_of_two_commits_for_a_partition_the_later_one_holds(engine: LogManager):
+def test_of_two_commits_for_a_partition_the_later_one_holds(engine: EmbeddedEngine):
     """They are one record where they come together."""
     reader = Reader(engine, "g", "orders")
     settle([reader], orders())
@@ -157,7 +159,7 @@ def test_of_two_commits_for_a_partition_the_later_one_holds(engine: LogManager):
     assert {orders(0)[0]: 99} == positions(engine)
 
 
-def test_a_new_holder_begins_at_the_committed_position(engine: LogManager):
+def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
     """What was committed before a partition was given up counts."""
     first = Reader(engine, "g", "orders", gives_up=False)
     settle([first], orders())
@@ -179,7 +181,7 @@ def test_a_new_holder_begins_at_the_committed_position(engine: LogManager):
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
-def test_the_other_assignors_take_everything_back_first(engine: LogManager, assignor: str):
+def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, assignor: str):
     """Nobody holds anything while they assign; sticky gives back what it can."""
     engine.groups.create("g")
     engine.groups.alter_config("g", {"assignor": assignor})
@@ -198,7 +200,7 @@ def test_the_other_assignors_take_everything_back_first(engine: LogManager, assi
         engine.groups.alter_config("g", {"assignor": "cooperative-sticky"})
 
 
-def test_new_partitions_and_topics_are_assigned(engine: LogManager):
+def test_new_partitions_and_topics_are_assigned(engine: EmbeddedEngine):
     """A leader sees that a topic grew; a pattern follows topics that come, and never Kafka's own."""
     named = Reader(engine, "g", "orders")
     pattern = Reader(engine, "h", patterns=["ord*", "_*"])
@@ -214,7 +216,7 @@ def test_new_partitions_and_topics_are_assigned(engine: LogManager):
     assert ("ordinary" in engine.topics(), ()) == (False, tuple(engine.groups.positions("h").committed))
 
 
-def test_a_topic_that_was_made_again_is_assigned_again(engine: LogManager):
+def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
     """Even if the group sees both changes at once: it begins without a position."""
     reader = Reader(engine, "g", "orders", name="one")
     settle([reader], orders())
@@ -231,7 +233,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: LogManager):
     assert {} == positions(engine)
 
 
-def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: LogManager):
+def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEngine):
     """It holds nothing until the topic comes."""
     reader = Reader(engine, "g", "later")
     wait_until(lambda: reader.held.generation == 1, "it is a member")
@@ -239,7 +241,7 @@ def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: LogManager)
     settle([reader], [TopicPartition("later", 0), TopicPartition("later", 1)])
 
 
-def test_a_hung_reader_loses_what_others_wait_for(engine: LogManager, clock: ManualClock):
+def test_a_hung_reader_loses_what_others_wait_for(engine: EmbeddedEngine, clock: ManualClock):
     """After max.poll.interval.ms, and only that; without the setting they wait."""
     engine.groups.create("g")
     engine.groups.alter_config("g", {"max.poll.interval.ms": "1"})
@@ -254,7 +256,7 @@ def test_a_hung_reader_loses_what_others_wait_for(engine: LogManager, clock: Man
     assert hung.held.lost is None
 
 
-def test_a_full_group_takes_no_more(engine: LogManager):
+def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
     """The one too many is told; the others read on."""
     readers = [Reader(engine, "g", "orders") for _ in range(4)]
     settle(readers, orders())
@@ -264,7 +266,7 @@ def test_a_full_group_takes_no_more(engine: LogManager):
     settle(readers, orders())
 
 
-def test_positions_are_set_in_groups_without_members_alone(engine: LogManager):
+def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngine):
     """As Kafka's reset tool: refused while a member is there; a bad one, or an unknown partition, changes nothing."""
     groups = engine.groups
     groups.set_positions("g", {orders(0)[0]: Position(7), orders(1)[0]: Position(10**12, "far")})
@@ -293,7 +295,7 @@ def test_positions_are_set_in_groups_without_members_alone(engine: LogManager):
     assert {orders(1)[0]: 10**12} == positions(engine)
 
 
-def test_groups_are_made_and_deleted(engine: LogManager, disk: SimulatedDisk, clock: ManualClock):
+def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
     """With their positions and settings, and also for the next owner."""
     groups = engine.groups
     groups.create("g")
@@ -316,7 +318,7 @@ def test_groups_are_made_and_deleted(engine: LogManager, disk: SimulatedDisk, cl
     again.close()
 
 
-def test_settings_of_a_group_last(engine: LogManager, disk: SimulatedDisk, clock: ManualClock):
+def test_settings_of_a_group_last(engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock):
     """They stand beside the topics' own; a bad one changes nothing, and an unknown group has none to change."""
     groups = engine.groups
     groups.create("g")
@@ -340,7 +342,7 @@ def test_settings_of_a_group_last(engine: LogManager, disk: SimulatedDisk, clock
 
 
 def test_members_of_a_process_that_ended_are_gone(
-    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+    engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """Killed or closed: nobody waits for them, and their positions stand."""
     reader = Reader(engine, "g", "orders")
@@ -355,7 +357,9 @@ def test_members_of_a_process_that_ended_are_gone(
     again.close()
 
 
-def test_who_closes_an_engine_ends_its_members(engine: LogManager, disk: SimulatedDisk, clock: ManualClock):
+def test_who_closes_an_engine_ends_its_members(
+    engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
+):
     """They are told; what they committed counts; the group is Empty for a broker that comes after."""
     reader = Reader(engine, "g", "orders")
     settle([reader], orders())
@@ -372,7 +376,7 @@ def test_who_closes_an_engine_ends_its_members(engine: LogManager, disk: Simulat
 
 
 def test_a_read_only_engine_shows_groups_as_they_were_written(
-    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+    engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """Members too; nothing is changed, and joining is a change."""
     reader = Reader(engine, "g", "orders", name="cat")
@@ -398,7 +402,7 @@ def test_a_read_only_engine_shows_groups_as_they_were_written(
 
 
 def test_a_follower_shows_groups_and_changes_none(
-    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+    engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """They are its leader's: not even members that ended are removed."""
     reader = Reader(engine, "g", "orders")
@@ -416,7 +420,7 @@ def test_a_follower_shows_groups_and_changes_none(
     assert (GroupState.STABLE, 1) == (again.groups.describe("g").state, again.groups.describe("g").generation)
 
 
-def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: LogManager, disk: SimulatedDisk):
+def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: EmbeddedEngine, disk: SimulatedDisk):
     """The commit fails with ENOSPC and the position is what it was; a group that cannot be written is none."""
     reader = Reader(engine, "g", "orders")
     settle([reader], orders())
@@ -436,7 +440,7 @@ def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: LogManager, disk
 
 
 def test_a_rebalance_that_cannot_be_written_is_made_again(
-    engine: LogManager, disk: SimulatedDisk, clock: ManualClock
+    engine: EmbeddedEngine, disk: SimulatedDisk, clock: ManualClock
 ):
     """On a full disk the members keep what they hold, and try again after a second."""
     first = Reader(engine, "g", "orders")
@@ -452,7 +456,7 @@ def test_a_rebalance_that_cannot_be_written_is_made_again(
     settle([first, second], orders())
 
 
-def test_positions_expire_and_groups_with_them(engine: LogManager, clock: ManualClock):
+def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: ManualClock):
     """As a duty of the engine, by the time since the group became empty."""
     engine.groups.set_positions("g", {orders(0)[0]: Position(7)})
     engine.maintain_now(clock())
@@ -462,7 +466,7 @@ def test_positions_expire_and_groups_with_them(engine: LogManager, clock: Manual
     assert ({}, {}) == (engine.groups.listed(), positions(engine))
 
 
-def test_a_group_that_somebody_made_stays_as_long_as_positions_do(engine: LogManager, clock: ManualClock):
+def test_a_group_that_somebody_made_stays_as_long_as_positions_do(engine: EmbeddedEngine, clock: ManualClock):
     """A broker would delete it at its next look, for it has no positions."""
     engine.groups.create("g")
     clock.advance(7 * DAY_MS - 1)
@@ -473,7 +477,7 @@ def test_a_group_that_somebody_made_stays_as_long_as_positions_do(engine: LogMan
     assert {} == engine.groups.listed()
 
 
-def test_where_nothing_may_wait_calls_ask_for_a_thread(engine: LogManager):
+def test_where_nothing_may_wait_calls_ask_for_a_thread(engine: EmbeddedEngine):
     """All but joins and what a membership is told: these wait for nothing."""
     groups = engine.groups
     with answered({}):

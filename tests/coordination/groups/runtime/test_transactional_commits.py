@@ -13,6 +13,7 @@ from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.groups.requests import OffsetCommitRequest
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups
 from topicfs.coordination.membership import Position
+from topicfs.replication import EmbeddedEngine
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker
 from topicfs.storage.errors import (
     InvalidPositionError,
@@ -20,7 +21,6 @@ from topicfs.storage.errors import (
     ProducerFencedError,
     UnknownTopicError,
 )
-from topicfs.storage.manager.manager import LogManager
 from topicfs.storage.model import ProducerId, TopicPartition
 
 PID = ProducerId(7)
@@ -33,7 +33,7 @@ class World:
 
     def __init__(self, disk: SimulatedDisk, clock: ManualClock) -> None:
         self.disk, self.clock = disk, clock
-        self.engine: LogManager = engine_on(disk, clock=clock)
+        self.engine: EmbeddedEngine = engine_on(disk, clock=clock)
         self.engine.create_topic("orders", partitions=2)
         self.engine.create_topic("__consumer_offsets", partitions=1)
         self.groups.set_positions("g", {T0: Position(1)})

@@ -10,15 +10,16 @@ import pytest
 
 from tests.doubles.engines import append_lines
 from tests.doubles.manual_clock import ManualClock
+from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.replication.scrub.findings import ScrubFinding
 from topicfs.replication.scrub.position import ScrubPosition, read_position, write_position
+from topicfs.replication.scrub.scrubber import MILLISECONDS_AN_HOUR
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import LEADER_EPOCHS, SCRUB
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.duties.schedule import SCRUB_DELAY_MS, SCRUB_PERIOD_MS
-from topicfs.storage.duties.scrubber import MILLISECONDS_AN_HOUR
-from topicfs.storage.manager import LogManager, Machine, open_engine
+from topicfs.storage.manager import Machine
 
 FILES = NativeFileSystem()
 HOURS = 24
@@ -51,7 +52,7 @@ def position(tmp_path: Path) -> ScrubPosition | None:
     return read_position(FILES, tmp_path / "data")
 
 
-def wait_for_scrub(engine: LogManager) -> None:
+def wait_for_scrub(engine: EmbeddedEngine) -> None:
     """Until its thread has ended."""
     thread = engine.scrubber._thread
     if thread is not None:
@@ -98,7 +99,7 @@ def test_a_scrub_that_is_being_started_is_waited_for_by_the_close(engine, clock,
             closing.join(0.05)  # Long enough for a close that waits for nothing.
             super().start()
 
-    monkeypatch.setattr("topicfs.storage.duties.scrubber.Thread", Starting)
+    monkeypatch.setattr("topicfs.replication.scrub.scrubber.Thread", Starting)
     for hours in (0, HOURS):
         clock.advance(hours * MILLISECONDS_AN_HOUR)
         engine.scrubber.maintain(clock(), HOURS)

@@ -1,11 +1,11 @@
-"""The services of an engine over its logs."""
+"""The engine over logs of which there is one copy."""
 
 from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
 
-from topicfs.storage.manager import open_engine
+from topicfs.replication import open_engine
 
 
 def test_a_reader_has_groups_and_queues_too(tmp_path: Path):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.rebalance import GroupLimits
 from topicfs.coordination.groups.runtime.service import EmbeddedGroups, GroupOverrides
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.filesystem import Clock
-from topicfs.storage.engine import Engine
 
 MS_A_MINUTE = 60_000
 
 
-class _Owner(Engine, GroupOverrides, Protocol):
+class GroupsOwner(Engine, GroupOverrides, Protocol):
     """The engine itself, which also keeps the settings of groups."""
 
 
-def make_groups(
-    engine: _Owner, config: EngineConfig, clock: Clock, *, follows: bool = False
-) -> EmbeddedGroups:
-    """Return the groups of an engine: nothing is read before they are used. `follows`: another engine serves them."""
+def make_groups(engine: GroupsOwner, config: EngineConfig, clock: Clock) -> EmbeddedGroups:
+    """Return the groups of an engine: nothing is read before they are used."""
     limits = GroupLimits(
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         max_size=config.group_max_size,
@@ -35,5 +33,5 @@ def make_groups(
         clock=clock,
         limits=limits,
         partitions=config.offsets_topic_num_partitions,
-        follows=follows or config.follows,
+        follows=config.follows,
     )

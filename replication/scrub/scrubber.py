@@ -16,7 +16,6 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Protocol
 
 from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
 from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
@@ -24,7 +23,7 @@ from topicfs.replication.scrub.position import ScrubPosition, read_position, wri
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.engine import Partition, Topic
+from topicfs.storage.engine import Topic
 from topicfs.storage.errors import StorageError
 from topicfs.storage.findings import Finding
 from topicfs.storage.log.log import Log
@@ -116,7 +115,7 @@ class Scrubber:
     # One that is asked for.
 
     def start(self) -> None:
-        """See `storage.findings.ScrubOnDemand`."""
+        """See `coordination.engine.ScrubOnDemand`."""
         with self._starting:
             if not self._stopping.is_set() and not self._is_asked_for:
                 self._told.clear()
@@ -137,7 +136,7 @@ class Scrubber:
             self._told.append(f"scrub: {reason_of(error)}")
 
     def report(self) -> list[str]:
-        """See `storage.findings.ScrubOnDemand`."""
+        """See `coordination.engine.ScrubOnDemand`."""
         state = "running" if self._is_asked_for else "idle"
         counts = [f"scrub {self.line}"] if self.line else []
         return [f"state {state}", *counts, f"damaged {self.damaged}", *(f"found {one}" for one in self._told)]
@@ -266,14 +265,8 @@ class Scrubber:
                 self._warn(f"scrub position: {reason_of(error)}")
 
 
-class OpeningTopic(Topic, Protocol):
-    """A topic whose partitions are opened when they are used first, and stay open."""
-
-    def opened(self) -> Iterable[Partition]: ...
-
-
 def scrubber_of_logs(
-    topics: Callable[[], Mapping[str, OpeningTopic]], directories: Directories, warn: Say
+    topics: Callable[[], Mapping[str, Topic]], directories: Directories, warn: Say
 ) -> Scrubber:
     """Return the scrubber of an engine that has each partition once."""
     return Scrubber(
@@ -285,7 +278,7 @@ def scrubber_of_logs(
     )
 
 
-def _scrubbed_logs(topics: Mapping[str, OpeningTopic]) -> Iterator[ScrubbedPartition]:
+def _scrubbed_logs(topics: Mapping[str, Topic]) -> Iterator[ScrubbedPartition]:
     """Yield the partitions of which there is one log each; one that nobody has opened is opened where it is asked for."""
     for topic in topics.values():
         opened = {one.number for one in topic.opened()}

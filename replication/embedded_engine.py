@@ -1,0 +1,81 @@
+"""The embedded engine: topics over data directories that hold each partition once, with groups, queues and a scrub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from topicfs.storage.directories.directories import Directories
+from topicfs.storage.duties.schedule import Duty
+from topicfs.storage.manager.manager import LogManager
+from topicfs.storage.messages import WarningBook
+from topicfs.storage.model import Timestamp
+from topicfs.storage.topics.registry import TopicRegistry
+from topicfs.storage.topics.topic import LogTopic
+
+if TYPE_CHECKING:
+    from topicfs.coordination.membership import Groups
+    from topicfs.coordination.shares.groups import QueueGroups
+    from topicfs.replication.embedded_services import EmbeddedServices
+    from topicfs.replication.scrub.scrubber import Scrubber
+
+
+class EmbeddedEngine(LogManager):
+    """Implements coordination.engine.Engine. Made by `replication.open_engine`."""
+
+    def __init__(
+        self,
+        directories: Directories,
+        registry: TopicRegistry,
+        warnings: WarningBook,
+        topics: Mapping[str, LogTopic],
+    ) -> None:
+        super().__init__(directories, registry, warnings, topics)
+        self._making = Lock()
+        self._made = None if directories.read_only else self._make_above()
+
+    @property
+    def _above(self) -> EmbeddedServices:
+        with self._making:
+            self._made = self._made or self._make_above()
+            return self._made
+
+    def _make_above(self) -> EmbeddedServices:
+        """Make what stands on the logs. A reader seldom needs it, and its imports take longer than most reads."""
+        from topicfs.replication.embedded_services import EmbeddedServices  # noqa: PLC0415 - see above
+
+        return EmbeddedServices(self, self._directories, self._warnings.add)
+
+    @property
+    def scrubber(self) -> Scrubber:
+        return self._above.scrubber
+
+    @property
+    def scrub(self) -> str | None:
+        return self._above.scrubber.line
+
+    @property
+    def groups(self) -> Groups:
+        return self._above.groups
+
+    @property
+    def share_groups(self) -> QueueGroups:
+        return self._above.queues
+
+    @property
+    def replication(self) -> None:
+        return None
+
+    def _do_above(self, due: tuple[Duty, ...], now: Timestamp) -> None:
+        above = self._above
+        if Duty.POSITIONS in due:
+            self._keep(Duty.POSITIONS.value, lambda: above.groups.expire(now))
+        self._keep("share groups", lambda: above.queues.maintain(now))
+        if Duty.SCRUB in due:
+            above.scrubber.maintain(now, self._directories.config.scrub_interval_hours)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()
+        super().close()

@@ -1,0 +1,26 @@
+"""The services that stand on the logs of an embedded engine: groups, queues and scrubs."""
+
+from __future__ import annotations
+
+from topicfs.coordination.embedded_groups import GroupsOwner, make_groups
+from topicfs.coordination.shares.groups import QueueGroups
+from topicfs.coordination.shares.journal import OnePlace
+from topicfs.replication.scrub.scrubber import scrubber_of_logs
+from topicfs.storage.directories.directories import Directories
+from topicfs.storage.messages import Say
+
+
+class EmbeddedServices:
+    """The services of one engine; none of them reads anything before it is used."""
+
+    def __init__(self, engine: GroupsOwner, directories: Directories, warn: Say) -> None:
+        files, clock = directories.files, directories.clock
+        self.groups = make_groups(engine, directories.config, clock)
+        self.queues = QueueGroups(engine, files, OnePlace(directories.online[0].data.path), clock)
+        self.scrubber = scrubber_of_logs(engine.topics, directories, warn)
+
+    def close(self) -> None:
+        """Stop all services, after the work in progress."""
+        self.groups.close()
+        self.queues.close()
+        self.scrubber.stop()
