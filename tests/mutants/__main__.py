@@ -2,6 +2,7 @@
 
 About an hour on two cores. The checkout is not touched: every worker has a copy of its own. What was found is kept
 in .mutants/results.jsonl, so that the next run tries only what it did not come to, and what has changed since.
+It first lists the mistakes whose edits no longer fit the code. These are not tried, and the run fails.
 """
 
 # ruff: noqa: T201 - a command, for people
@@ -81,13 +82,17 @@ class Run:
 def main() -> None:
     asked = _arguments()
     listed = [one for one in read_mutants() if _asked_for(one, asked)]
-    mutants = [one for one in listed if one.harmless is None]
+    stale = _stale(listed)
+    for trouble in stale.values():
+        print(f"not tried: {trouble}", flush=True)
+    mutants = [one for one in listed if one.harmless is None and one.id not in stale]
     results = Results(asked.results, CHECKOUT)
     known = {one.id: verdict for one in mutants if (verdict := results.known(one))}
     if asked.again:
         known = {}
     todo = [one for one in mutants if one.id not in known]
-    print(f"{len(todo)} to be tried, {len(known)} known, {len(listed) - len(mutants)} harmless", flush=True)
+    harmless = sum(one.harmless is not None for one in listed)
+    print(f"{len(todo)} to be tried, {len(known)} known, {harmless} harmless, {len(stale)} stale", flush=True)
     run = Run(todo, results, wider=not asked.near)
     if todo:
         with tempfile.TemporaryDirectory(prefix="topicfs-mutants-") as folder:
@@ -100,8 +105,20 @@ def main() -> None:
             for worker in workers:
                 worker.join()
     verdicts = known | run.verdicts
-    print("\n".join(["", *score(mutants, verdicts), *run.troubles]))
-    sys.exit(1 if run.troubles or Verdict.ALIVE in verdicts.values() else 0)
+    troubles = [*stale.values(), *run.troubles]
+    print("\n".join(["", *score(mutants, verdicts), *troubles]))
+    sys.exit(1 if troubles or Verdict.ALIVE in verdicts.values() else 0)
+
+
+def _stale(mutants: Sequence[Mutant]) -> dict[str, str]:
+    """Return, by id, what is wrong with each edit that no longer fits the code."""
+    found = {}
+    for mutant in mutants:
+        try:
+            mutant.check(CHECKOUT)
+        except StaleEditError as error:
+            found[mutant.id] = str(error)
+    return found
 
 
 def _arguments() -> argparse.Namespace:

@@ -49,12 +49,30 @@ class Mutant:
         return (f"tests/{self.file.partition('/')[0]}", "-m", LEFT_OUT)
 
     def applied_to(self, source: str) -> str:
-        """The file with the mistake in it. Raises StaleEditError."""
+        """Return the file with the mistake in it. Raises StaleEditError."""
         if any(source.count(old) != 1 for old, _new in self.edits):
             raise StaleEditError(f"{self.id}: {self.file} does not have the text of its edit exactly once")
         for old, new in self.edits:
             source = source.replace(old, new)
         return source
+
+    def check(self, checkout: Path) -> None:
+        """Check that the edit applies, changes the file to other Python, and names tests that exist. Raises StaleEditError."""
+        missing = [name for name in self._paths if not (checkout / name).exists()]
+        if missing:
+            raise StaleEditError(f"{self.id}: no such file: {' '.join(missing)}")
+        source = (checkout / self.file).read_text()
+        edited = self.applied_to(source)
+        if edited == source:
+            raise StaleEditError(f"{self.id}: its edit changes nothing in {self.file}")
+        try:
+            compile(edited, self.file, "exec")
+        except SyntaxError as error:
+            raise StaleEditError(f"{self.id}: its edit leaves no Python in {self.file}: {error}") from error
+
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        return (self.file, *(test.partition("::")[0] for test in self.tests))
 
 
 def read_mutants(folder: Path = EDITS) -> list[Mutant]:
