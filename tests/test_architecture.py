@@ -16,10 +16,6 @@ ENGINE = ("storage", "coordination", "replication", "inspection", "migration")
 PACKAGES = (*ENGINE, "cluster", "schemas", "fusefs", "topicfs", "pipeline")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TESTS = sorted(path for path in (ROOT / "tests").rglob("test_*.py"))
-MAX_MODULE_LINES = 500
-MAX_COMPILED_LINES = 650
-MAX_FUNCTION_LINES = 70
-MAX_FOLDER_MODULES = 9
 DRAWERS = {"util", "utils", "common", "helpers", "misc", "base"}
 
 
@@ -71,25 +67,6 @@ def test_every_folder_says_what_idea_lives_there(folder):
     assert len(docstring) > 40
 
 
-NOUNLESS = re.compile(
-    r"(Of|Whether|What|How|Where|When|Which|Who|Whoever|Why|Let|Without|In place of|It|Nothing|Up to|If|So many|Such|Told)\b"
-)
-
-
-def test_docstrings_say_what_a_thing_is_or_does():
-    """The noun or the verb first: none begins with a bare clause, as "Whether …" or "What is …"."""
-    found = [
-        f"{shown(path)}: {docstring.splitlines()[0]}"
-        for package in (*PACKAGES, "benchmarks", "testing")
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for node in nodes(path)
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        and (docstring := ast.get_docstring(node)) is not None
-        and NOUNLESS.match(docstring)
-    ]
-    assert [] == found
-
-
 def test_a_class_name_has_one_meaning():
     """No two public classes share one; the API for programs has the words of its users, such as Topic."""
     homes: dict[str, list[str]] = {}
@@ -134,26 +111,6 @@ def test_no_drawers():
     assert [] == [shown(path) for path in SOURCES if path.stem in DRAWERS or path.parent.name in DRAWERS]
 
 
-def test_modules_stay_short():
-    """Past this a module has a seam; compiled ones have more room, for calls between modules cost what inner loops save."""
-    limits = dict.fromkeys([*SOURCES, *(ROOT / "tests").rglob("*.py")], MAX_MODULE_LINES)
-    limits |= {ROOT / source: MAX_COMPILED_LINES for source in compiled()}
-    lines = {path: len(path.read_text().splitlines()) for path in limits}
-    assert {} == {shown(path): lines[path] for path, limit in limits.items() if lines[path] > limit}
-
-
-def test_folders_stay_small():
-    """One with more modules is a list of siblings, one module a kind, and ARCHITECTURE.md says so beside it."""
-    siblings = re.findall(r"`([\w/]+)/`[^\n]*list of siblings", (ROOT / "ARCHITECTURE.md").read_text())
-    folders = {
-        path.parent
-        for package in (*PACKAGES, "benchmarks", "testing")
-        for path in (ROOT / package).rglob("*.py")
-    }
-    modules = {shown(folder): len([*folder.glob("*.py")]) - 1 for folder in folders}
-    assert set(siblings) == {folder for folder, count in modules.items() if count > MAX_FOLDER_MODULES}
-
-
 def test_modules_are_nouns():
     """Some name an activity, as Kafka's documentation does; docs/words.md lists them."""
     allowed = re.search(r"(?m)^Modules are nouns.*?(?=\n\n)", (ROOT / "docs/words.md").read_text(), re.DOTALL)
@@ -161,16 +118,6 @@ def test_modules_are_nouns():
     named = set(re.findall(r"`(\w+)`", allowed[0]))
     found = {path.stem for path in SOURCES if path.stem.endswith("ing")}
     assert named == found
-
-
-def test_functions_stay_short():
-    """A function that does not fit a screen does two things; signatures and docstrings count."""
-    long = {
-        f"{shown(path)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
-        for path in SOURCES
-        for node in functions(path)
-    }
-    assert {} == {name: lines for name, lines in long.items() if lines > MAX_FUNCTION_LINES}
 
 
 def test_every_test_says_what_it_pins():
