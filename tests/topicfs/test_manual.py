@@ -15,8 +15,7 @@ from tests.topicfs.test_command import EVERY_COMMAND
 from topicfs.callers.mount_helper import mount_options
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.main import cli, run
-from topicfs.manual.page import Page, Reference, Term
-from topicfs.manual.roff import written
+from topicfs.manual import page, paragraphs, terms
 
 pytestmark = pytest.mark.slow
 
@@ -108,11 +107,10 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE)
 def test_any_text_comes_out_as_it_is(tmp_path: Path, text: str):
     """Requests, escapes, quotes, accents and long words: in sentences, and where they are typed."""
-    term = Term(text, text, text)
-    page = Page(Reference("p", 1), text, (("p", text),), (text,), options=(term,), variables=(term,))
+    parts = [("DESCRIPTION", paragraphs(text)), ("OPTIONS", terms([(text, text, text)]))]
     file = tmp_path / "p.1"
-    file.write_text(written(page, version="1", day=DAY))
-    assert 7 <= shown(file).count(text)
+    file.write_text(page("p", 1, '"2026-11-21" "topicfs 1"', text, parts))
+    assert 5 <= shown(file).count(text)
     lint = ["mandoc", "-T", "lint", "-W", "warning", str(file)]
     assert "" == subprocess.run(lint, capture_output=True, text=True, check=False).stdout
 

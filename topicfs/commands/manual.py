@@ -32,16 +32,15 @@ def manual(directory: Path) -> None:
 
     Packages bring the pages along; this is for an install by pip.
     """
-    from topicfs.manual.pages import pages
-    from topicfs.manual.roff import written
+    from topicfs.manual import pages
 
     version = importlib.metadata.version("topicfs")
     # https://reproducible-builds.org/specs/source-date-epoch/
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     day = datetime.now(UTC) if epoch is None else datetime.fromtimestamp(int(epoch), UTC)
-    every_page = list(pages())
-    for page in every_page:
-        path = directory / page.path
+    every_page = list(pages(version=version, day=day))
+    for name, source in every_page:
+        path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(written(page, version=version, day=day))
+        path.write_text(source)
     say(f"{len(every_page)} pages in {directory}")
