@@ -6,8 +6,8 @@ What tests use of it is tuned to start soon and to do its duties often; here it 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,10 +60,6 @@ class BrokerTools:
     java: ServerJava
     client: Client
     """For what is not measured."""
-    paused: Callable[[], AbstractContextManager[None]]
-    """Stops the broker for a block: it keeps its connections, and answers nothing."""
-    stopped: Callable[[], AbstractContextManager[Path]]
-    """Ends the broker for a block, in order, and gives its log directory."""
 
     def kcat(self, mode: str, topic: str, *flags: str) -> list[str]:
         return ["kcat", mode, "-b", self.bootstrap_server, "-t", topic, "-p", "0", *flags]
@@ -90,8 +86,6 @@ def broker_tools(home: Path) -> Iterator[BrokerTools]:
         raise SkippedError(str(error)) from None
     java = ServerJava(found.program, found.jars)
     with running_broker(home, java, SETTINGS) as broker:
-        yield BrokerTools(
-            broker.bootstrap_server, java, Client(broker.bootstrap_server), broker.paused, broker.stopped
-        )
+        yield BrokerTools(broker.bootstrap_server, java, Client(broker.bootstrap_server))
         let_go()
         broker.stop()

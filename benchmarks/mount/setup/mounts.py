@@ -50,13 +50,6 @@ class Mount:
         """The directory of a topic's first partition."""
         return self.path / topic / "0"
 
-    def anonymous_megabytes(self) -> float:
-        """RssAnon of the daemon: its own memory; mapped pages are the kernel's."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024 / 1e6
-        raise ProcessLookupError(f"process {self.pid} is gone")
-
 
 @contextmanager
 def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
@@ -67,16 +60,6 @@ def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
     with _mounted(
         [command, "mount", "--foreground", *options, str(data), str(mountpoint)], mountpoint
     ) as pid:
-        yield Mount(OURS, mountpoint, pid)
-
-
-@contextmanager
-def topicfs_of_cluster(directory: Path, bootstrap_server: str, *options: str) -> Iterator[Mount]:
-    """Mount the topics of a running cluster by the real command."""
-    mountpoint = directory / f"mnt-cluster{'-' if options else ''}{'-'.join(options[:1]).strip('-')}"
-    command = str(Path(sys.executable).with_name("topicfs"))
-    place = f"kafka://{bootstrap_server}"
-    with _mounted([command, "mount", "--foreground", *options, place, str(mountpoint)], mountpoint) as pid:
         yield Mount(OURS, mountpoint, pid)
 
 
@@ -99,7 +82,7 @@ def empty_filesystem(
     options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
     if segment is not None:
         side, options = EMPTY_READING, [*options, "--segment", str(segment)]
-    with empty_program(side, _mountpoint(directory, side), options) as mount:
+    with _empty_program(directory, side, *options) as mount:
         yield mount
 
 
@@ -110,21 +93,16 @@ def keeping_filesystem(directory: Path, *, like: Mount) -> Iterator[Mount]:
     It has the same request loop as the mount of topicfs: less no such mount can take.
     """
     options = ["--batches", str(directory / "batches"), "--request-loop", status_of(like)["request_loop"]]
-    with empty_program(EMPTY_KEEPING, _mountpoint(directory, EMPTY_KEEPING), options) as mount:
+    with _empty_program(directory, EMPTY_KEEPING, *options) as mount:
         yield mount
 
 
 @contextmanager
-def empty_program(
-    side: str, mountpoint: Path, options: Sequence[str], *, module: str = EMPTY_PROGRAM
-) -> Iterator[Mount]:
-    """Mount what a module like the empty filesystem's serves when it is run with a mountpoint and `options`."""
-    with _mounted([sys.executable, "-m", module, str(mountpoint), *options], mountpoint) as pid:
+def _empty_program(directory: Path, side: str, *options: str) -> Iterator[Mount]:
+    """Run the empty filesystem with `options` at a mountpoint that is named after the side."""
+    mountpoint = directory / side.replace(", ", "-").replace(" ", "-")
+    with _mounted([sys.executable, "-m", EMPTY_PROGRAM, str(mountpoint), *options], mountpoint) as pid:
         yield Mount(side, mountpoint, pid)
-
-
-def _mountpoint(directory: Path, side: str) -> Path:
-    return directory / side.replace(", ", "-").replace(" ", "-")
 
 
 @contextmanager

@@ -34,14 +34,6 @@ def append_lines(path: Path, line: bytes, count: int) -> float:
     return time.perf_counter() - started
 
 
-def open_and_close(path: Path, count: int) -> float:
-    """Open for reading and close, again and again."""
-    started = time.perf_counter()
-    for _ in range(count):
-        os.close(os.open(path, os.O_RDONLY))
-    return time.perf_counter() - started
-
-
 def append_pieces(path: Path, text: memoryview, piece: int) -> float:
     """Write a text in pieces to one descriptor, as `cat` and `dd bs=` do."""
     started = time.perf_counter()
