@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +91,18 @@ def _stop(session: Any) -> None:
 
 
 def _start(folder: Path, *, jars: str) -> Any:
+    folders = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder)}
+    return start_session("local[2]", folders | ({"spark.jars": jars} if jars else {}))
+
+
+def start_session(master: str, settings: Mapping[str, str]) -> Any:
+    """Start Spark with the settings of all tests and these, and make the format known to it."""
     from pyspark.sql import SparkSession
 
     from topicfs import pipeline
 
-    builder = SparkSession.builder.master("local[2]").appName("topicfs tests")
-    folders = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder)}
-    for name, value in (SETTINGS | folders | ({"spark.jars": jars} if jars else {})).items():
+    builder = SparkSession.builder.master(master).appName("topicfs tests")
+    for name, value in (SETTINGS | settings).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     pipeline.register(session)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -52,66 +52,49 @@ KINDS = {
 }
 
 
-class Scene:
-    """A folder with input files, a data directory and a checkpoint, and those who work on them."""
+class KilledQuery:
+    """A streaming query's driver, perhaps beside a mount's daemon: both are killed and started again."""
 
-    def __init__(self, folder: Path, *, mounted: bool = False) -> None:
-        """Make the topic; `mounted`: a daemon owns the data directory, and a person appends through its mount."""
-        self.folder = folder
-        self.data = folder / "data"
-        self.input = folder / "input"
-        self.log = folder / "driver.log"
+    def __init__(self, folder: Path, directories: Sequence[Path]) -> None:
+        """Make the folder; the directories hold the topics."""
+        self.folder, self.directories = folder, directories
+        self.log, self.said = folder / "driver.log", folder / "driver.said"
+        """The drivers' standard error, and the standard output of the last one."""
         self.driver: subprocess.Popen[bytes] | None = None
-        self.files = 0
-        """How many input files there are."""
-        self.input.mkdir(parents=True)
-        engine = open_engine(self.data)
-        engine.create_topic("lines", partitions=PARTITIONS)
-        engine.close()
-        self.mount = Mount(folder) if mounted else None
-        self.person = Person(folder / "mnt" / "lines") if mounted else None
-        if self.mount is not None and self.person is not None:
-            self.mount.start()
-            self.person.start()
+        self.mount: Mount | None = None
+        self.kills: Counter[str] = Counter()
+        folder.mkdir(parents=True, exist_ok=True)
 
-    # Those who work.
-
-    def start(self, *options: str) -> None:
+    def start_driver(self, module: str, *arguments: object) -> None:
         """Start a driver with a JVM of its own, both in one process group."""
-        self.feed()
-        arguments = [str(self.input), str(self.data), str(self.folder / "checkpoint"), *options]
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as log, self.said.open("wb") as said:
             self.driver = subprocess.Popen(
-                [sys.executable, "-m", "tests.pipeline.streaming_driver", *arguments],
+                [sys.executable, "-m", module, *map(str, arguments)],
                 cwd=ROOT,
                 env={
                     **os.environ,
                     "PYTHONPATH": str(ROOT),
+                    "PYSPARK_PYTHON": sys.executable,
                     "SPARK_LOCAL_DIRS": str(self.folder / "spark"),
                 },
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=said,
                 stderr=log,
             )
 
-    def feed(self) -> None:
-        """See to it that there is input; lines are all different, and each file appears whole."""
-        while self.files < self.committed() + AHEAD:
-            begun = self.folder / f"{self.files}.begun"
-            begun.write_text("".join(f"file {self.files} line {line}\n" for line in range(LINES)))
-            begun.rename(self.input / f"{self.files}.txt")
-            self.files += 1
+    def tend(self) -> None:
+        """Feed the query and check its driver; called again and again while something is waited for."""
+        raise NotImplementedError
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Let the driver work until something is so."""
-        assert self.driver is not None
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            self.feed()
-            assert self.driver.poll() is None, f"the driver ended by itself:\n{self.log.read_text()[-4000:]}"
-            assert time.monotonic() < deadline, f"waited in vain:\n{self.log.read_text()[-4000:]}"
-            time.sleep(0.001)
+
+        def is_so() -> bool:
+            self.tend()
+            return condition()
+
+        wait_until(is_so, f"the driver has come so far; see {self.log}", patience_s=DEADLINE_S, pause_s=0.001)
 
     def until_committed(self, micro_batches: int = 1) -> None:
         """Let it commit so many more."""
@@ -119,7 +102,10 @@ class Scene:
         self.until(lambda: self.committed() >= enough)
 
     def until_moment(self, moment: Moment, chance: random.Random, *, longest_s: float = 2.0) -> None:
-        """Wait for a moment to kill at; one that does not show itself in a few micro-batches is not waited for."""
+        """Wait for a moment to kill at, or for a few micro-batches that do not show it.
+
+        The moment is then passed by a random time, because a kill can hit any instruction.
+        """
         if moment is Moment.ANY:
             over = time.monotonic() + chance.uniform(0, longest_s)
             self.until(lambda: time.monotonic() >= over)
@@ -142,16 +128,79 @@ class Scene:
 
     def remount(self) -> None:
         """Start the daemon again. A driver that finds no daemon owns the directory for moments: then try again."""
+        wait_until(self._mounts, "the daemon serves", patience_s=DEADLINE_S)
+
+    def _mounts(self) -> bool:
         assert self.mount is not None
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            try:
-                self.mount.start()
-            except AssertionError:
-                assert time.monotonic() < deadline, self.mount.log
-                self.mount.clean_up()
-            else:
-                return
+        try:
+            self.mount.start()
+        except AssertionError:
+            assert self.mount.daemon is not None
+            if self.mount.daemon.poll() == -signal.SIGKILL:  # Where it was aimed at.
+                self.kills["daemon while it started"] += 1
+                self.mount.options.pop("dies", None)
+            self.mount.clean_up()
+            return False
+        return True
+
+    def clean_up(self) -> None:
+        """Whatever state it is in, nothing of it runs on."""
+        if self.driver is not None:
+            self.kill_driver()
+        if self.mount is not None:
+            self.mount.clean_up()
+
+    def committed(self) -> int:
+        """How many micro-batches are."""
+        queries = CommitRecord(NativeFileSystem(), tuple).read_copy(self.directories[0])
+        return 1 + max((query.batch for query in queries.values()), default=-1)
+
+    def pending(self) -> set[WriteFileKind]:
+        """What shows of writes that are not done."""
+        found = map(parse_write_file, os.listdir(self.directories[0]))
+        return {file.kind for file in found if file is not None}
+
+
+class Scene(KilledQuery):
+    """A query over input files, and a person who appends through the mount where there is one."""
+
+    def __init__(self, folder: Path, *, mounted: bool = False) -> None:
+        """Make the topic; `mounted`: a daemon owns the data directory, and a person appends through its mount."""
+        self.data = folder / "data"
+        super().__init__(folder, [self.data])
+        self.input = folder / "input"
+        self.files = 0
+        """How many input files there are."""
+        self.input.mkdir(parents=True)
+        engine = open_engine(self.data)
+        engine.create_topic("lines", partitions=PARTITIONS)
+        engine.close()
+        self.mount = Mount(folder) if mounted else None
+        self.person = Person(folder / "mnt" / "lines") if mounted else None
+        if self.mount is not None and self.person is not None:
+            self.mount.start()
+            self.person.start()
+
+    # Those who work.
+
+    def start(self, *options: str) -> None:
+        """Start a driver."""
+        self.feed()
+        places = self.input, self.data, self.folder / "checkpoint"
+        self.start_driver("tests.pipeline.streaming_driver", *places, *options)
+
+    def feed(self) -> None:
+        """See to it that there is input; lines are all different, and each file appears whole."""
+        while self.files < self.committed() + AHEAD:
+            begun = self.folder / f"{self.files}.begun"
+            begun.write_text("".join(f"file {self.files} line {line}\n" for line in range(LINES)))
+            begun.rename(self.input / f"{self.files}.txt")
+            self.files += 1
+
+    def tend(self) -> None:
+        self.feed()
+        assert self.driver is not None
+        assert self.driver.poll() is None, f"the driver ended by itself:\n{self.log.read_text()[-4000:]}"
 
     def finish(self, *options: str) -> None:
         """Run a driver until it has read every input."""
@@ -162,25 +211,11 @@ class Scene:
         self.driver = None
 
     def clean_up(self) -> None:
-        """Whatever state it is in, nothing of it runs on."""
-        if self.driver is not None:
-            self.kill_driver()
         if self.person is not None:
             self.person.leave()
-        if self.mount is not None:
-            self.mount.clean_up()
+        super().clean_up()
 
     # What is there.
-
-    def committed(self) -> int:
-        """How many micro-batches are."""
-        queries = CommitRecord(NativeFileSystem(), tuple).read_copy(self.data)
-        return 1 + max((query.batch for query in queries.values()), default=-1)
-
-    def pending(self) -> set[WriteFileKind]:
-        """What shows of writes that are not done."""
-        found = map(parse_write_file, os.listdir(self.data))
-        return {file.kind for file in found if file is not None}
 
     def records(self) -> list[str]:
         """Every value of the topic, through the mount where there is one."""

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 from testing.java import quick_start
 from testing.spark_home import HOME
+from tests.doubles.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 120
@@ -105,10 +105,12 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 def _said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
     """Wait until a process wrote what `pattern` matches; its group."""
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if found := re.search(pattern, log.read_text()):
-            return found[1]
+    found: list[str] = []
+
+    def is_up() -> bool:
         assert process.poll() is None, f"ended while starting:\n{log.read_text()}"
-        time.sleep(0.1)
-    raise AssertionError(f"not up after {START_TIMEOUT_S} s:\n{log.read_text()}")
+        found.extend(re.findall(pattern, log.read_text()))
+        return bool(found)
+
+    wait_until(is_up, f"it is up; see {log}", patience_s=START_TIMEOUT_S, pause_s=0.1)
+    return found[0]

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from tests.pipeline.conftest import SETTINGS
-from topicfs import pipeline
+from tests.pipeline.conftest import start_session
 from topicfs.pipeline.data_source import TopicfsDataSource
 from topicfs.pipeline.sink.writers import TaskStaged, TopicStreamWriter, target_of
 
@@ -61,11 +59,7 @@ def main() -> None:
     parser.add_argument("--to-the-end", action="store_true")
     parser.add_argument("--flaky")
     asked = parser.parse_args()
-    builder = SparkSession.builder.master("local[2,3]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    pipeline.register(spark)
+    spark = start_session("local[2,3]", {})
     spark.dataSource.register(FailingSource)
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(asked.source)
     rows = lines.selectExpr("value AS key", "value").repartition(2)

@@ -8,10 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
+from tests.doubles.waiting import wait_until
 from tests.pipeline.conftest import ROOT
 from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import scan
@@ -169,9 +169,11 @@ class Command:
         )
 
     def wait_for(self, condition):
-        while not condition():
+        def is_so():
             assert self.process.poll() is None, "it ended by itself"
-            time.sleep(0.05)
+            return condition()
+
+        wait_until(is_so, "the job has come so far", patience_s=900)
 
     def interrupt(self):
         """As ^C in a terminal, but for the JVM, which Spark keeps from it."""
@@ -209,10 +211,11 @@ def test_it_goes_on_until_it_is_interrupted_and_after_it_was_killed(data, tmp_pa
 
 def put_beside(data, row):
     """While others own the directory for moments."""
-    while True:
-        try:
+
+    def is_put():
+        with contextlib.suppress(DirectoryLockedError):
             put(data, row)
-        except DirectoryLockedError:
-            time.sleep(0.01)
-        else:
-            return
+            return True
+        return False
+
+    wait_until(is_put, "nobody owns the directory")

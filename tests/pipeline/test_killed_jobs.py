@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
+from tests.doubles.waiting import wait_until
 from tests.pipeline.conftest import ROOT
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication import open_engine
@@ -26,7 +26,7 @@ pytestmark = [
 RECORDS = 4_000
 """Of each of two partitions."""
 ARCHIVE = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from topicfs.pipeline.archiving.iceberg import IcebergCommits
 from topicfs.pipeline.archiving.parquet import ParquetCommits
@@ -41,7 +41,7 @@ def stopping(commit):
             commit(*arguments)
         if moment != "writing":
             Path(reached).touch()
-            time.sleep(3600)  # It is killed here.
+            signal.pause()  # It is killed here.
         commit(*arguments)
     return committing
 
@@ -51,7 +51,7 @@ with job_session(SessionOptions("local[2]")) as spark:
     archive(spark, ArchiveOptions(path=data, topics="orders", target=Path(target), format=format))
 """
 RESTORE = """
-import sys, time
+import signal, sys
 from pathlib import Path
 from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 from topicfs.pipeline.spark.session import SessionOptions, job_session
@@ -64,7 +64,7 @@ def submit_and_stop(*arguments):
     rounds.append(arguments)
     if len(rounds) == 3:
         Path(sys.argv[3]).touch()
-        time.sleep(3600)  # It is killed here.
+        signal.pause()  # It is killed here.
     return found
 
 StagingArea.submit = submit_and_stop
@@ -99,10 +99,10 @@ def killed(program, *arguments, when):
             stderr=said,
         )
     try:
-        while not when():
-            # What ends right after a look may have done it since.
-            assert process.poll() is None or when(), log.read_text()[-4000:]
-            time.sleep(0.01)
+        wait_until(
+            lambda: process.poll() is not None or when(), f"it has come so far; see {log}", patience_s=900
+        )
+        assert when(), log.read_text()[-4000:]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

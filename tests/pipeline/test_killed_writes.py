@@ -39,18 +39,21 @@ print("done", flush=True)
 """
 OWNER = """
 import sys, time
+from contextlib import suppress
 from pathlib import Path
+from tests.doubles.waiting import wait_until
 from topicfs.storage.disk.native import system_clock
+from topicfs.storage.errors import DirectoryLockedError
 from topicfs.replication import open_engine
-while True:  # A job may own the directory at this moment.
-    try:
-        engine = open_engine(Path(sys.argv[1]))
-        break
-    except Exception:
-        time.sleep(0.01)
+engines = []
+def opens():  # A job may own the directory at this moment.
+    with suppress(DirectoryLockedError):
+        engines.append(open_engine(Path(sys.argv[1])))
+    return bool(engines)
+wait_until(opens, "nobody owns the directory")
 print("owned", flush=True)
 while True:
-    engine.maintenance(system_clock())
+    engines[0].maintenance(system_clock())
     time.sleep(0.05)
 """
 

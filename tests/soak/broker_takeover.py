@@ -10,10 +10,14 @@ from confluent_kafka import Consumer, TopicPartition
 from testing.broker.broker import running_broker
 from testing.broker.client import Client
 from testing.broker.libraries import Java
-from tests.soak.scrub import line
 from topicfs.main import cli
 
 PATIENCE_S = 60
+
+
+def line(number: int) -> bytes:
+    """Return the value of the record at an offset."""
+    return b"%d %s" % (number, b"x" * (number * 7919 % 300))
 
 
 def read_by_broker(data: Path, node: Path, java: Java, records: int) -> int:

@@ -79,23 +79,15 @@ def found_in_mount(topic: Path) -> dict[int, Found]:
     return found
 
 
-def python_processes(driver: int) -> Iterator[tuple[int, str]]:
-    """Yield the Python processes below a driver's JVM, with their kinds."""
-    parents, commands = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with suppress(OSError):
-                status = (entry / "stat").read_text().rpartition(")")[2].split()
-                if status[0] != "Z":
-                    parents[int(entry.name)] = int(status[1])
-                    commands[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-    for pid, command in commands.items():
-        above, depth = pid, 0
-        while above in parents and above != driver:
-            above, depth = parents[above], depth + 1
-        program = command.split(b" ")[0]
-        if above == driver != pid and b"pyspark" in command and b"python" in program:
-            yield pid, WORKER if depth > PARENT_DEPTH else PARENT
+def python_processes(parent: int, depth: int = 1) -> Iterator[tuple[int, str]]:
+    """Yield the Python processes below a driver and its JVM, with their kinds."""
+    for task in Path(f"/proc/{parent}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in task.read_text().split():
+                command = Path(f"/proc/{child}/cmdline").read_bytes()
+                if b"pyspark" in command and b"python" in command.partition(b"\0")[0]:
+                    yield int(child), WORKER if depth > PARENT_DEPTH else PARENT
+                yield from python_processes(int(child), depth + 1)
 
 
 def python_orphans(folder: Path) -> Iterator[int]:

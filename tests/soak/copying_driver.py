@@ -1,6 +1,6 @@
 """A Spark driver of its own process, to be killed: a streaming query that copies the topic `source` to `target`.
 
-    python -m tests.soak.copying_driver PATH CHECKPOINT [--named] [--to-the-end] [--stale COPY] [--seed N]
+    python -m tests.soak.copying_driver PATH CHECKPOINT [--named] [--stale COPY] [--seed N]
 
 If the query fails, it is started again in the same JVM: each start draws another `maxOffsetsPerTrigger`. It prints one
 line for each start and failure. With `--named` the query writes within `foreachBatch`, as versions of an application.
@@ -19,8 +19,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.pipeline.conftest import SETTINGS
-from topicfs import pipeline
+from tests.pipeline.conftest import start_session
 
 KEYS = 8
 LIMITS = (20, 60, 200)
@@ -76,20 +75,15 @@ def main() -> None:
     parser.add_argument("path")
     parser.add_argument("checkpoint")
     parser.add_argument("--named", action="store_true")
-    parser.add_argument("--to-the-end", action="store_true")
     parser.add_argument("--stale")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     chance = random.Random(asked.seed)
-    builder = SparkSession.builder.master("local[2,3]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    pipeline.register(spark)
+    spark = start_session("local[2,3]", {})
     if asked.stale:
         refuse(spark, asked)
     while True:
-        end = asked.to_the_end or Path(asked.checkpoint + END).exists()
+        end = Path(asked.checkpoint + END).exists()
         limit = LARGEST if end else chance.choice(LIMITS)
         try:
             query = copy(spark, asked, asked.checkpoint, limit, end=end)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import ROOT, Mount
 from tests.soak.loads import Seen
 
@@ -77,14 +78,17 @@ def run_cycle(base: Path, *, seconds: float, **options: Any) -> Cycle:
 
 
 def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], begun: Path, deadline: float) -> None:
-    """Wait while everything runs; nothing may end before its time. Loads that have begun have a file in `begun`."""
-    while (waited_for := processes.keys() - set(os.listdir(begun))) or time.monotonic() < deadline:
-        assert time.monotonic() < deadline + PATIENCE_S, f"in vain for {', '.join(waited_for)} to begin"
+    """Wait until all loads have begun, each with a file in `begun`, and until the deadline; fail if a process ends."""
+
+    def is_over() -> bool:
         assert mount.daemon is not None
         assert mount.daemon.poll() is None, mount.log
         for name, process in processes.items():
             assert process.poll() is None, f"{name} ended early: {process.communicate()}"
-        time.sleep(0.2)
+        return processes.keys() <= set(os.listdir(begun)) and time.monotonic() >= deadline
+
+    patience_s = deadline - time.monotonic() + PATIENCE_S
+    wait_until(is_over, f"all loads have a file in {begun}", patience_s=patience_s, pause_s=0.2)
 
 
 @contextmanager

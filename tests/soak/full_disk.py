@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.doubles.small_disk import small_disk
+from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.storage.disk.native import NativeFileSystem
@@ -52,7 +53,7 @@ class Writer(threading.Thread):
                     self.failure = error
                     return
                 self.refused += 1
-                time.sleep(0.01)
+                self.stopping.wait(0.01)
 
     def _was_deleted(self) -> bool:
         """Whether EIO is that of a topic that is being deleted under its writer."""
@@ -140,18 +141,19 @@ def make(mount: Mount, topic: str, settings: str) -> None:
 def delete(mount: Mount) -> None:
     """`rmdir`, and the same topic made again."""
     (mount.path / "greedy").rmdir()
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+
+    def is_made() -> bool:
         try:
             make(mount, "greedy", "")
         except OSError as error:
-            if error.errno != errno.ENOSPC or time.monotonic() > deadline:
+            if error.errno != errno.ENOSPC:
                 raise
             with suppress(FileNotFoundError):
                 (mount.path / "greedy").rmdir()
-            time.sleep(0.05)
-        else:
-            return
+            return False
+        return True
+
+    wait_until(is_made, "the topic is made", patience_s=PATIENCE_S)
 
 
 def shorten(mount: Mount) -> None:
@@ -159,12 +161,12 @@ def shorten(mount: Mount) -> None:
     config = mount.path / "greedy" / "config"
     write(config, "retention.bytes=4194304\n")
     size = mount.path / "greedy/0/status"
-    deadline = time.monotonic() + PATIENCE_S
-    while (
-        int(next(line.split()[1] for line in size.read_text().splitlines() if "log_bytes" in line)) > 16 << 20
-    ):
-        assert time.monotonic() < deadline, size.read_text()
-        time.sleep(0.05)
+
+    def is_short() -> bool:
+        (log_bytes,) = (line for line in size.read_text().splitlines() if "log_bytes" in line)
+        return int(log_bytes.split()[1]) <= 16 << 20
+
+    wait_until(is_short, "old segments are deleted", patience_s=PATIENCE_S)
     write(config, "retention.bytes=\n")
 
 
@@ -200,12 +202,12 @@ def _wait_until_full(writers: list[Writer], seen: Counter[str]) -> None:
 
 
 def _wait(condition: Callable[[], bool], writers: list[Writer], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
+    def is_so() -> bool:
         for writer in writers:
             assert writer.is_alive(), f"{writer.name}: {writer.failure}"
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.01)
+        return condition()
+
+    wait_until(is_so, what, patience_s=PATIENCE_S)
 
 
 def _check_lines(log: Path, blocks: int) -> None:

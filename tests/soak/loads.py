@@ -21,9 +21,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from tests.doubles.waiting import wait_until
+
 GONE = {errno.ENOTCONN, errno.ENOENT, errno.ECONNABORTED, errno.ESTALE, errno.EIO}
 """What calls say once the mount has ended, or while it does."""
 BLOCKED_THREADS = 100
+PATIENCE_S = 200
+"""For the first line of a partition, however busy the machine is."""
 Seen = dict[str, float]
 """What a load counted; `written` and `tried` are numbers of lines, names in `_s` are seconds."""
 
@@ -124,11 +128,13 @@ def read_records(mount: Path, partition: str, begun: Begun) -> Seen:
 
 def newest(directory: Path) -> int:
     """The last line's number; waits for the first line."""
-    while True:
-        with suppress(FileNotFoundError):
-            return int((directory / "latest").readlink().name)
-        (directory / "status").read_bytes()
-        time.sleep(0.01)
+
+    def has_lines() -> bool:
+        (directory / "status").read_bytes()  # Fails once the mount is gone.
+        return os.path.lexists(directory / "latest")
+
+    wait_until(has_lines, "a line is written", patience_s=PATIENCE_S)
+    return int((directory / "latest").readlink().name)
 
 
 def expect(path: Path, content: bytes) -> None:

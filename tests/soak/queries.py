@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.pipeline.crashes import LINES, Moment, Scene
+from tests.soak import copies, recreated_topics
 
 LONGEST_START_S = 15.0
 """A kill at any time may come before the driver's first commit."""
@@ -125,16 +126,12 @@ def main() -> None:
     seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
     _say(f"seed {seed}")
     if asked.form == "recreated":
-        from tests.soak.recreated_topics import soak as soak_recreated
-
-        _say(soak_recreated(seconds=asked.seconds, seed=seed))
+        _say(recreated_topics.soak(seconds=asked.seconds, seed=seed))
         return
     if asked.form == "copies":
-        from tests.soak.copies import soak as soak_copies
-
         folder = Path(tempfile.mkdtemp(prefix="topicfs-copies-"))
         _say(f"in {folder}")
-        soak_copies(folder, asked.kills, seed, _say)
+        copies.soak(folder, asked.kills, seed, _say)
         shutil.rmtree(folder)
         return
     forms = {"alone": "owned by the writer", "mounted": "with a mounted daemon"}

@@ -21,8 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.doubles.engines import append_lines, read_lines
-from tests.pipeline.conftest import SETTINGS
-from topicfs import pipeline
+from tests.pipeline.conftest import start_session
 from topicfs.replication import open_engine
 
 PARTITIONS = 2
@@ -181,12 +180,7 @@ class Stream:
 def session() -> Any:
     """A Spark session of this process, whose workers run this Python."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    pipeline.register(spark)
-    return spark
+    return start_session("local[2]", {})
 
 
 def soak(*, seconds: float, seed: int) -> str:

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -199,12 +198,14 @@ class KilledMount:
         """Kill the daemon after a while, unless it dies before, where it was aimed at. Shells go on until then."""
         daemon = self.mount.daemon
         assert daemon is not None
-        until = time.monotonic() + (0.1 + self._chance.random() * 1.2 if aim == "moment" else 2.5)
-        heals = time.monotonic() + self._chance.random() * 1.5
-        while time.monotonic() < until and daemon.poll() is None:
-            time.sleep(0.02)
-            if time.monotonic() > heals:
-                self.mount.faults.unlink(missing_ok=True)
+        lives_s = 0.1 + self._chance.random() * 1.2 if aim == "moment" else 2.5
+        heals_s = min(lives_s, self._chance.random() * 1.5)
+        with suppress(subprocess.TimeoutExpired):
+            daemon.wait(heals_s)
+        if heals_s < lives_s:
+            self.mount.faults.unlink(missing_ok=True)
+            with suppress(subprocess.TimeoutExpired):
+                daemon.wait(lives_s - heals_s)
         ended = [shell.poll() for shell in shells]
         if daemon.poll() is None:
             assert [None] * SHELLS == ended, f"a shell ended before the daemon: {self._errors()}"

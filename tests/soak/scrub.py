@@ -13,6 +13,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from testing.broker.libraries import find_java
+from tests.soak.broker_takeover import line, read_by_broker
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.startup import open_replicas
@@ -50,11 +52,6 @@ class Done(NamedTuple):
     """What the scrub or a check found afterwards and was not healed."""
     unequal: list[str]
     """Files that are not the other replica's, byte for byte."""
-
-
-def line(number: int) -> bytes:
-    """Return the value of the record at an offset."""
-    return b"%d %s" % (number, b"x" * (number * 7919 % 300))
 
 
 def open_both(directory: Path, sizes: Sizes) -> ReplicatedEngine:
@@ -173,9 +170,6 @@ def run(directory: Path, sizes: Sizes, *, seed: int) -> Done:
 
 def _read_by_brokers(directory: Path, records: int) -> Iterator[str]:
     """Give each directory to a broker of its own; yield what each read."""
-    from testing.broker.libraries import find_java
-    from tests.soak.broker_takeover import read_by_broker
-
     for name in ("a", "b"):
         found = read_by_broker(directory / name, directory / f"broker-{name}", find_java(), records)
         yield f"{found} records read right by a broker that took {name} over"

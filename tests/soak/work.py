@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Self
 
+from tests.doubles.waiting import PATIENCE_S, wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 COMMAND = 'echo "begin $TOPICFS_OFFSET $PPID" >> "$1"; sleep "$2"; echo "end $TOPICFS_OFFSET $PPID" >> "$1"'
@@ -100,12 +101,16 @@ def kill_workers(
     with WorkedQueue(base, records=records, seconds=seconds, jobs=jobs) as queue:
         for _ in range(workers):
             queue.begin()
-        next_kill = time.monotonic() + chance.expovariate(1 / seconds)
         while not queue.is_done():
-            time.sleep(LOOK_S)
-            if time.monotonic() >= next_kill:
+            until = time.monotonic() + chance.expovariate(1 / seconds)
+            wait_until(
+                lambda until=until: time.monotonic() >= until or queue.is_done(),
+                "a worker is killed",
+                patience_s=until + PATIENCE_S - time.monotonic(),
+                pause_s=LOOK_S,
+            )
+            if not queue.is_done():
                 queue.kill(chance)
-                next_kill = time.monotonic() + chance.expovariate(1 / seconds)
         return queue.end()
 
 
