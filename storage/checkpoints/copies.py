@@ -26,6 +26,11 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     remedy = ""
     age: Callable[[Any], Any]
     """Returns what is greater for the newer one of two entries."""
+    _lock: RLock
+    """Held by each change in this process: several objects may stand for the same files."""
+
+    def __init_subclass__(cls) -> None:
+        cls._lock = RLock()
 
     def __init__(
         self,
@@ -38,7 +43,6 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         self.directories = directories
         self.failed = failed
         self._problem: CorruptionError | OSError | None = None
-        self._lock = RLock()
 
     @abstractmethod
     def _parse(self, content: Mapping[str, Any]) -> dict[Key, Entry]:
