@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from topicfs.inspection.check.directory import DirectoryCheck, duplicates
 from topicfs.inspection.check.facts import SegmentFacts
-from topicfs.inspection.check.partition import PartitionCheck, SegmentSpan
-from topicfs.inspection.check.segment import SegmentCheck, SegmentWork
+from topicfs.inspection.check.partition import PartitionCheck
+from topicfs.inspection.check.segment import CheckedSegment, SegmentWork
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import LOST_REPLICA
 from topicfs.pipeline.places.place import SparkPlace
@@ -22,18 +22,6 @@ from topicfs.storage.disk.names import parse_segment_file
 from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
 from topicfs.storage.findings import Finding
 from topicfs.storage.model import NO_TIMESTAMP, Offset, TopicPartition
-
-_ATTEMPTS = 3
-"""Most checks of a segment that a living owner may be replacing; the first one without findings ends them."""
-
-
-class CheckedSegment(NamedTuple):
-    """The result of one segment's check."""
-
-    facts: SegmentFacts
-    wrong: list[Finding]
-    end_offset: Offset
-    """One past the last offset, damaged batches' too."""
 
 
 class VerificationRow(NamedTuple):
@@ -78,25 +66,6 @@ def require_files(place: SparkPlace) -> SparkPlace:
             f"{place}: verify reads the files of logs; run it where they are, on the brokers' log.dirs"
         )
     return place
-
-
-def check_segment(work: SegmentWork, files: FileSystem) -> CheckedSegment | None:
-    """Check one segment; None where its living owner removed it meanwhile (OSError; blocking).
-
-    Beside a living owner a segment with findings is checked again: a compaction may have replaced its log and its
-    indexes one after the other.
-    """
-    try:
-        for _ in range(_ATTEMPTS if work.in_use else 1):
-            check = SegmentCheck(work, files)
-            wrong = list(check.findings(lambda _: None))
-            if not wrong:
-                break
-    except FileNotFoundError:
-        if not work.in_use:
-            raise
-        return None
-    return CheckedSegment(check.facts, wrong, check.end_offset)
 
 
 class _Part(NamedTuple):
@@ -157,18 +126,13 @@ class DirectoryVerification:
             yield from self._part_rows(part, checked[part.first : part.end])
 
     def _part_rows(self, part: _Part, checked: Sequence[CheckedSegment | None]) -> Iterator[VerificationRow]:
-        there = [
-            (work.base_offset, found)
-            for work, found in zip(self.work[part.first : part.end], checked, strict=True)
-            if found is not None
-        ]
-        spans = [SegmentSpan(base, found.end_offset) for base, found in there]
-        joined = [*part.check.joined(spans), *part.examination.joined(part.partition, part.check)]
-        wrong = _by_segment([*part.wrong, *joined], {base for base, _ in there})
+        there = [found for found in checked if found is not None]
+        joined = [*part.check.joined(there), *part.examination.joined(part.partition, part.check)]
+        wrong = _by_segment([*part.wrong, *joined], {found.base_offset for found in there})
         row = VerificationRow(str(part.examination.directory), *part.partition)
         yield from _beside(row, wrong.pop(None, []))
-        for base, found in there:
-            yield row.of_segment(base, found.facts, [*found.wrong, *wrong.get(base, [])])
+        for base, facts, own, _ in there:
+            yield row.of_segment(base, facts, [*own, *wrong.get(base, [])])
 
 
 def _examination(directory: Path, files: FileSystem) -> DirectoryCheck:

@@ -11,6 +11,7 @@ from topicfs.inspection.check.segment import Advance
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.meta_properties import has_replicas, read_meta_properties
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
@@ -49,8 +50,7 @@ class DirectoryCheck:
         self.directory = directory
         self._files = files
         self.summary = CheckSummary()
-        self.in_use = find_holder(directory) is not None
-        """A living broker or daemon owns the directory: its unfinished business is no finding."""
+        self._in_use = False
         self._clean = is_marked_clean(files, directory)
         self.partitions: dict[TopicPartition, Path] = {}
         """The directory of each partition."""
@@ -59,6 +59,12 @@ class DirectoryCheck:
         self._compacts: dict[str, bool] | None = None
         """Whether topics with settings of their own compact; None: that cannot be read."""
         self._list()
+
+    @property
+    def in_use(self) -> bool:
+        """True if a living broker or daemon owns the directory, or did so since the check began: its unfinished business is no finding."""
+        self._in_use = self._in_use or find_holder(self.directory) is not None
+        return self._in_use
 
     @property
     def total_bytes(self) -> int:
@@ -117,6 +123,8 @@ class DirectoryCheck:
         for name, offsets in self._checkpoints.items():
             offset = offsets.get(partition)
             if offset is not None and check.end_offset is not None and offset > check.end_offset:
+                if self.in_use and read_offsets(self._files, self.directory / name).get(partition) != offset:
+                    continue  # Of a topic that was deleted since, or of a log that was cut.
                 cause = (
                     f"{partition}: {CHECKPOINTS[name]} {offset} lies behind the log's end {check.end_offset}"
                 )
@@ -135,9 +143,14 @@ class DirectoryCheck:
         if topic_id is None:
             return
         known = self.summary.topic_ids.setdefault(partition.topic, topic_id)
-        if known != topic_id:
+        if known != topic_id and not (self.in_use and len(self._topic_ids(partition.topic)) < 2):
             cause = f"topic id {topic_id}, another partition of {partition.topic} says {known}"
             yield Finding(self.partitions[partition] / names.PARTITION_METADATA, None, cause)
+
+    def _topic_ids(self, topic: str) -> set[str]:
+        """Return the ids that a topic's partitions have now: it may have been deleted and created again."""
+        places = [place for partition, place in self.partitions.items() if partition.topic == topic]
+        return {one for place in places if (one := topic_id_of(place, self._files)) is not None}
 
     def _check_meta_properties(self) -> Iterator[Finding]:
         try:

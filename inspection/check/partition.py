@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-from topicfs.inspection.check.segment import Advance, SegmentCheck, SegmentWork, read_epochs
+from topicfs.inspection.check.segment import (
+    Advance,
+    CheckedSegment,
+    SegmentWork,
+    check_segment,
+    lasting,
+    read_epochs,
+)
 from topicfs.storage.checkpoints.partition_metadata import read_topic_id
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import (
@@ -35,14 +41,6 @@ class DirectorySituation:
     """True if it carries the clean-shutdown marker."""
 
 
-class SegmentSpan(NamedTuple):
-    """The offsets at which a checked segment begins and ends."""
-
-    base_offset: Offset
-    end_offset: Offset
-    """One past the last offset, damaged batches' too."""
-
-
 class PartitionCheck:
     """The check of one partition, whole or in three parts, of which the middle one may be done anywhere else.
 
@@ -68,22 +66,24 @@ class PartitionCheck:
         self._epochs, self._epochs_problem = read_epochs(files, directory)
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
-        """Check everything in the directory."""
+        """Check everything in the directory; what is found in a segment follows when all of it was looked at."""
         yield from self.own_findings()
-        spans = []
+        segments = []
         for work in self.segments():
-            segment = SegmentCheck(work, self._files)
-            try:
-                yield from segment.findings(advance)
-            except FileNotFoundError:
-                if not self._situation.in_use:
-                    raise
-                continue
-            spans.append(SegmentSpan(work.base_offset, segment.end_offset))
-        yield from self.joined(spans)
+            checked = check_segment(work, self._files, advance)
+            if checked is not None:
+                yield from checked.wrong
+                segments.append(checked)
+        yield from self.joined(segments)
 
     def own_findings(self) -> Iterator[Finding]:
-        """Check what is no segment's."""
+        """Check what is no segment's. FileNotFoundError where a living owner removed the partition meanwhile."""
+        found = lasting(self._check_own, in_use=self._situation.in_use)
+        if found and self._situation.in_use:
+            self._files.list_directory(self._directory)
+        yield from found
+
+    def _check_own(self) -> Iterator[Finding]:
         yield from self._check_topic_id()
         if self._epochs_problem:
             yield self._epochs_problem
@@ -107,7 +107,7 @@ class PartitionCheck:
                 clean=self._situation.clean,
             )
 
-    def joined(self, spans: Sequence[SegmentSpan]) -> Iterator[Finding]:
+    def joined(self, spans: Sequence[CheckedSegment]) -> Iterator[Finding]:
         """Compare the checked segments, ascending, with each other and with the leader epochs."""
         # Where segments were just deleted the leader epochs may not have followed.
         start = self._epochs[0].start_offset if self._epochs and not self._deletes else None

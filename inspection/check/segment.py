@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from topicfs.inspection.check.batches import BatchCheck
 from topicfs.inspection.check.facts import SegmentFacts
@@ -42,6 +44,10 @@ def chunks(data: memoryview) -> Iterator[Batches]:
         start = Position(found.stop)
 
 
+_LOOKS = 3
+"""Most looks at what a living owner may be changing."""
+_PAUSE_SECONDS = 0.02
+
 Advance = Callable[[int], None]
 """Called with the number of bytes of log that were checked since the last call."""
 
@@ -64,7 +70,7 @@ class SegmentWork:
 
     @property
     def trimmed(self) -> bool:
-        """True if its indexes may have no preallocated room left."""
+        """True if its files may have no preallocated room left."""
         return not self.active or (self.clean and not self.in_use)
 
     def path(self, kind: SegmentFileKind) -> Path:
@@ -104,7 +110,8 @@ class SegmentCheck:
         # process adds in between cannot look like an entry without a batch.
         indexes = list(self._read_indexes())
         for index in indexes:
-            yield from index.slots.shape(trimmed=self._work.trimmed)
+            # An owner that recovers a log, or takes back a roll, also makes room in indexes of closed segments.
+            yield from index.slots.shape(trimmed=self._work.trimmed and not self._work.in_use)
             yield from index.ascend()
         yield from self._check_log(indexes, advance)
         for index in indexes:
@@ -149,6 +156,50 @@ class SegmentCheck:
             path = self._work.path(kind)
             if self._files.exists(path):
                 yield entries(path, self._files.read_bytes(path), self._work.base_offset)
+
+
+class CheckedSegment(NamedTuple):
+    """The result of one segment's check."""
+
+    base_offset: Offset
+    facts: SegmentFacts
+    wrong: list[Finding]
+    end_offset: Offset
+    """One past the last offset, damaged batches' too."""
+
+
+def check_segment(
+    work: SegmentWork, files: FileSystem, advance: Advance = lambda _: None
+) -> CheckedSegment | None:
+    """Check one segment; None where its living owner removed it meanwhile (OSError; blocking)."""
+    checks: list[SegmentCheck] = []
+
+    def look() -> Iterator[Finding]:
+        checks.append(SegmentCheck(work, files))
+        return checks[-1].findings(advance if len(checks) == 1 else lambda _: None)
+
+    try:
+        wrong = lasting(look, in_use=work.in_use)
+    except FileNotFoundError:
+        if not work.in_use:
+            raise
+        return None
+    return CheckedSegment(work.base_offset, checks[-1].facts, wrong, checks[-1].end_offset)
+
+
+def lasting(look: Callable[[], Iterable[Finding]], *, in_use: bool) -> list[Finding]:
+    """Return what `look` finds. Beside a living owner only what it finds each time.
+
+    The owner may be writing a file, and a compaction puts a log and its indexes in place one after the other.
+    """
+    found = list(look())
+    for _ in range(_LOOKS - 1 if in_use else 0):
+        if not found:
+            break
+        time.sleep(_PAUSE_SECONDS)
+        again = {(one.file, one.position) for one in look()}
+        found = [one for one in found if (one.file, one.position) in again]
+    return found
 
 
 def _is_zeros(data: memoryview) -> bool:

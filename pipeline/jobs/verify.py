@@ -15,18 +15,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from topicfs.inspection.check.segment import SegmentWork
+from topicfs.inspection.check.segment import CheckedSegment, SegmentWork, check_segment
 from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
 from topicfs.pipeline.tasks.task_source import in_tasks
-from topicfs.pipeline.verification import (
-    CheckedSegment,
-    DirectoryVerification,
-    VerificationRow,
-    check_segment,
-    require_files,
-)
+from topicfs.pipeline.verification import DirectoryVerification, VerificationRow, require_files
 from topicfs.storage.disk.native import NativeFileSystem
 
 _WRONG = pa.list_(pa.struct([("file", pa.string()), ("position", pa.int64()), ("cause", pa.string())]))

@@ -18,7 +18,7 @@ from topicfs.pipeline.report.collector import collect, find_parts
 from topicfs.pipeline.source import directories
 from topicfs.pipeline.source.query.options import parse_source_options
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
-from topicfs.pipeline.verification import DirectoryVerification, check_segment
+from topicfs.pipeline.verification import DirectoryVerification
 from topicfs.replication import open_engine
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode
@@ -153,7 +153,7 @@ def test_verify_checks_a_segment_again_that_is_replaced_meanwhile(engine, tmp_pa
         return found
 
     monkeypatch.setattr(segment.SegmentCheck, "_read_indexes", read_and_compact)
-    checked = [check_segment(work, files) for work in verification.work]
+    checked = [segment.check_segment(work, files) for work in verification.work]
     assert [] == due
     assert [] == [wrong for row in verification.rows(checked) for wrong in row.wrong]
 

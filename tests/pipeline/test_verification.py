@@ -9,9 +9,10 @@ import pytest
 
 from tests.doubles.damage import overwrite
 from topicfs.inspection.check.directory import DirectoryCheck
+from topicfs.inspection.check.segment import check_segment
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.tasks.task_sizing import FILE_BYTES, MAX_TASKS, pack
-from topicfs.pipeline.verification import DirectoryVerification, check_segment
+from topicfs.pipeline.verification import DirectoryVerification
 from topicfs.storage.codec.batch import scan, seal
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.disk.native import NativeFileSystem
