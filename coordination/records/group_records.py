@@ -141,9 +141,7 @@ def read_key(key: bytes) -> tuple[int, Values] | None:
 def read_value(record_type: int, value: bytes) -> tuple[int, Values]:
     """Return version and fields of the value that goes with a key of `record_type`. Raises CorruptBatchError."""
     schema = GROUP_METADATA_VALUE if record_type == GROUP_TYPE else OFFSET_COMMIT_VALUE
-    version, rest = number_and_rest(value)
-    if version not in schema.versions:
-        raise CorruptBatchError(0, f"{schema.name} version {version} is unknown")
+    version, rest = version_and_rest(value, schema)
     return version, schema.read(rest, version)
 
 
@@ -183,6 +181,14 @@ def number_and_rest(data: bytes) -> tuple[int, bytes]:
     if len(data) < 2:
         raise CorruptBatchError(0, "a coordinator's record begins with two bytes of type or version")
     return struct.unpack_from(">h", data)[0], data[2:]
+
+
+def version_and_rest(value: bytes, schema: Schema) -> tuple[int, bytes]:
+    """Return the version of a value and what follows. Raises CorruptBatchError for a version that the schema does not have."""
+    version, rest = number_and_rest(value)
+    if version not in schema.versions:
+        raise CorruptBatchError(0, f"{schema.name} version {version} is unknown")
+    return version, rest
 
 
 def with_number(number: int, rest: bytes) -> bytes:

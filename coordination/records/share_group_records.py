@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from topicfs.coordination.records.group_records import number_and_rest, with_number
+from topicfs.coordination.records.group_records import number_and_rest, version_and_rest, with_number
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.wire import Field, Schema
 
@@ -121,7 +121,7 @@ def write_epoch(epoch: int, metadata_hash: int) -> bytes:
 
 def read_epoch(value: bytes) -> tuple[int, int]:
     """Return epoch and hash. Raises CorruptBatchError, also for another version."""
-    fields = EPOCH_VALUE.read(_of_known_version(value, EPOCH_VALUE), VERSION)
+    fields = EPOCH_VALUE.read(version_and_rest(value, EPOCH_VALUE)[1], VERSION)
     return fields["epoch"], fields["metadataHash"]
 
 
@@ -140,7 +140,7 @@ def write_topics(topics: GroupTopics) -> bytes:
 
 def read_topics(value: bytes) -> GroupTopics:
     """Return the topics of a group's record. Raises CorruptBatchError, also for another version."""
-    fields = TOPICS_VALUE.read(_of_known_version(value, TOPICS_VALUE), VERSION)
+    fields = TOPICS_VALUE.read(version_and_rest(value, TOPICS_VALUE)[1], VERSION)
     return GroupTopics(
         _topics_of(fields["initializingTopics"]),
         _topics_of(fields["initializedTopics"]),
@@ -157,10 +157,3 @@ def _partition_fields(topics: Mapping[uuid.UUID, GroupTopic]) -> list[dict[str, 
 
 def _topics_of(fields: list[dict[str, Any]]) -> dict[uuid.UUID, GroupTopic]:
     return {one["topicId"]: GroupTopic(one["topicName"], frozenset(one["partitions"])) for one in fields}
-
-
-def _of_known_version(value: bytes, schema: Schema) -> bytes:
-    version, rest = number_and_rest(value)
-    if version not in schema.versions:
-        raise CorruptBatchError(0, f"{schema.name} version {version} is unknown")
-    return rest

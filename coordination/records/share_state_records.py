@@ -7,13 +7,12 @@ fields; a null value under a snapshot's key deletes what is kept.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from topicfs.coordination.records.group_records import number_and_rest, with_number
-from topicfs.storage.errors import CorruptBatchError
+from topicfs.coordination.records.group_records import number_and_rest, version_and_rest, with_number
 from topicfs.storage.wire import Field, Schema
 
 NO_START = -1
@@ -140,79 +139,36 @@ def read_state_key(key: bytes) -> tuple[RecordType, SharePartitionKey] | None:
 
 def write_snapshot(state: ShareState) -> bytes:
     """Return the value of a snapshot."""
-    fields = {
-        "snapshotEpoch": state.snapshot_epoch,
-        "stateEpoch": state.state_epoch,
-        "leaderEpoch": state.leader_epoch,
-        "startOffset": state.start_offset,
-        "createTimestamp": state.create_timestamp,
-        "writeTimestamp": state.write_timestamp,
-        "stateBatches": _batch_fields(state.batches),
-        "deliveryCompleteCount": state.complete_count,
-    }
-    return with_number(VERSION, SNAPSHOT_VALUE.write(fields, VERSION))
+    return _write(SNAPSHOT_VALUE, state)
 
 
 def write_update(update: ShareUpdate) -> bytes:
     """Return the value of an update."""
-    fields = {
-        "snapshotEpoch": update.snapshot_epoch,
-        "leaderEpoch": update.leader_epoch,
-        "startOffset": update.start_offset,
-        "stateBatches": _batch_fields(update.batches),
-        "deliveryCompleteCount": update.complete_count,
-    }
-    return with_number(VERSION, UPDATE_VALUE.write(fields, VERSION))
+    return _write(UPDATE_VALUE, update)
 
 
 def read_snapshot(value: bytes) -> ShareState:
     """Return the state in a snapshot. Raises CorruptBatchError, also for another version."""
-    fields = SNAPSHOT_VALUE.read(_of_known_version(value, SNAPSHOT_VALUE), VERSION)
-    return ShareState(
-        fields["snapshotEpoch"],
-        fields["stateEpoch"],
-        fields["leaderEpoch"],
-        fields["startOffset"],
-        fields["createTimestamp"],
-        fields["writeTimestamp"],
-        _batches_of(fields["stateBatches"]),
-        fields["deliveryCompleteCount"],
-    )
+    return ShareState(*_read(SNAPSHOT_VALUE, value))
 
 
 def read_update(value: bytes) -> ShareUpdate:
     """Return the change in an update. Raises CorruptBatchError, also for another version."""
-    fields = UPDATE_VALUE.read(_of_known_version(value, UPDATE_VALUE), VERSION)
-    return ShareUpdate(
-        fields["snapshotEpoch"],
-        fields["leaderEpoch"],
-        fields["startOffset"],
-        _batches_of(fields["stateBatches"]),
-        fields["deliveryCompleteCount"],
-    )
+    return ShareUpdate(*_read(UPDATE_VALUE, value))
 
 
-def _of_known_version(value: bytes, schema: Schema) -> bytes:
-    version, rest = number_and_rest(value)
-    if version not in schema.versions:
-        raise CorruptBatchError(0, f"{schema.name} version {version} is unknown")
-    return rest
+def _write(schema: Schema, one: ShareState | ShareUpdate) -> bytes:
+    """Return the bytes of a value, which has the fields of its schema in the same order, as its batches have."""
+    fields = dict(zip(_names(schema.fields), one, strict=True))
+    fields["stateBatches"] = [dict(zip(_names(_BATCH), batch, strict=True)) for batch in one.batches]
+    return with_number(VERSION, schema.write(fields, VERSION))
 
 
-def _batch_fields(batches: Sequence[StateBatch]) -> list[dict[str, Any]]:
-    return [
-        {
-            "firstOffset": one.first,
-            "lastOffset": one.last,
-            "deliveryState": one.state,
-            "deliveryCount": one.deliveries,
-        }
-        for one in batches
-    ]
+def _read(schema: Schema, value: bytes) -> Iterator[Any]:
+    fields = schema.read(version_and_rest(value, schema)[1], VERSION)
+    fields["stateBatches"] = tuple(StateBatch(*one.values()) for one in fields["stateBatches"])
+    return map(fields.__getitem__, _names(schema.fields))
 
 
-def _batches_of(fields: Sequence[dict[str, Any]]) -> tuple[StateBatch, ...]:
-    return tuple(
-        StateBatch(one["firstOffset"], one["lastOffset"], one["deliveryState"], one["deliveryCount"])
-        for one in fields
-    )
+def _names(fields: tuple[Field, ...]) -> Iterator[str]:
+    return (each.name for each in fields)

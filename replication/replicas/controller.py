@@ -65,8 +65,8 @@ class ReplicaController:
         self._partitions = partitions
         self._warn = warn
         self._counts = members.counts
-        self.doctors: Callable[[ReplicatedPartition], Doctor]
-        """Returns who heals a partition; set by the engine."""
+        self.doctor: Callable[[ReplicatedPartition], Doctor]
+        """See `replication.replicas.partition.Controller`; set by the engine."""
         self.future_log: Callable[[TopicPartition, ReplicaId], Log | None] = lambda _partition, _target: None
         """Returns the log of a replica that is on its way to a directory."""
 
@@ -178,10 +178,6 @@ class ReplicaController:
                         f"its replica, or give these records up and leave the directory out: topicfs mount --without "
                         f"{shlex.quote(place)} …"
                     )
-
-    def doctor(self, partition: ReplicatedPartition) -> Doctor:
-        """See `replication.replicas.partition.Controller`."""
-        return self.doctors(partition)
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
         """See `replication.replicas.partition.Controller`. The partition's lock is held.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from threading import RLock
 
 from topicfs.coordination.embedded_groups import make_groups
@@ -110,13 +109,13 @@ class ReplicatedEngine:
         self._healer.topic_id = lambda name: (
             entry.topic_id if (entry := self.controller.entry(name)) else None
         )
-        self.controller.doctors = self._healer.doctor
+        self.controller.doctor = self._healer.doctor
         self.controller.future_log = self._moves.future_log
         self._groups = make_groups(self, settings.config, clock)
-        copies = MembersWithCopies(members, self._copy_failed)
+        copies = MembersWithCopies(members, self.controller.directory_failed)
         self._share_groups = QueueGroups(self, members.files, copies, clock)
-        self._commits = CommitRecord(members.files, copies.directories, self._copy_failed)
-        self.producers = ProducerRegistry(members.files, copies.directories, self._copy_failed)
+        self._commits = CommitRecord(members.files, copies.directories, copies.failed)
+        self.producers = ProducerRegistry(members.files, copies.directories, copies.failed)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
     # What is there.
@@ -236,14 +235,6 @@ class ReplicatedEngine:
             member.engine.redirect_writes(self, self._commits)
         except (StorageError, OSError) as error:
             member.fail(f"failed: {reason_of(error)}")
-
-    def _copy_failed(self, directory: Path, error: OSError) -> None:
-        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there."""
-        # With the locks of groups and records: nobody who holds a partition's lock takes one of these.
-        for member in self._members:
-            if member.path == directory:
-                member.fail(f"failed: {reason_of(error)}")
-                self.controller.directory_failed(member)
 
     def _settle_records(self, stale: Iterable[ReplicatingDirectory]) -> None:
         paths = [member.path for member in stale]

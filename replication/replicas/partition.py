@@ -69,7 +69,7 @@ class Controller(Protocol):
         """Return each assigned replica as it is now."""
         ...
 
-    def doctor(self, partition: ReplicatedPartition) -> Doctor:
+    def doctor(self, partition: ReplicatedPartition, /) -> Doctor:
         """Return who heals its segments: for readers that fall over damage."""
         ...
 

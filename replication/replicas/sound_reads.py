@@ -9,7 +9,7 @@ the reader gets those of another replica, and what is damaged is healed later (`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from topicfs.replication.scrub.copies import copy_at, offset_at
 from topicfs.replication.scrub.verdict import Bounds, Verdict, judge
@@ -69,16 +69,13 @@ class _Answer(NamedTuple):
         return fetched._replace(data=fetched.data[: verdict.stop], next_offset=verdict.end_offset)
 
 
-class Doctor(Protocol):
+class Doctor(NamedTuple):
     """Heals segments, named by their base offsets."""
 
-    def damaged(self, base_offset: Offset, /) -> None:
-        """Have a segment healed; it returns at once."""
-        ...
-
-    def heal(self, base_offset: Offset, /) -> None:
-        """Heal a segment now (blocking), unless that was just tried."""
-        ...
+    damaged: Callable[[Offset], None]
+    """Has a segment healed; it returns at once."""
+    heal: Callable[[Offset], None]
+    """Heals a segment now (blocking), unless that was just tried."""
 
 
 def read_soundly(

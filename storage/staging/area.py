@@ -11,7 +11,7 @@ between a claim and a withdrawal that meet.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -32,7 +32,14 @@ from topicfs.storage.model import Timestamp
 from topicfs.storage.staging.manifest import Content, Manifest, decode_manifest, encode_manifest
 from topicfs.storage.staging.placement import Placement
 from topicfs.storage.staging.record import CommitRecord, CommittedQuery, committed_of
-from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter, copy_staged
+from topicfs.storage.staging.staged_file import (
+    Frame,
+    StagedFile,
+    StagedFileWriter,
+    check_whole,
+    copy_staged,
+    read_frames,
+)
 
 ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
 """Staged files that are not submitted are kept for so long after they were written."""
@@ -181,6 +188,13 @@ class StagingArea:
                     if self._manifest(other / path.name).begun is not None:
                         return None
         return manifest
+
+    def frames(self, manifest: Manifest, *, checked: bool = False) -> Iterator[Frame]:
+        """Yield the batches of a claimed write (CorruptionError, OSError); `checked`: only if all of its files are whole."""
+        for staged in manifest.files if checked else ():
+            check_whole(self.directory / staged.name, self.files, staged)
+        for staged in manifest.files:
+            yield from read_frames(self.directory / staged.name, self.files)
 
     def note(self, write: WriteId, manifest: Manifest) -> None:
         """Copy a claimed write to the other directories, and then replace its manifest (blocking, OSError)."""

@@ -8,7 +8,7 @@ one, was appended (`storage.producers.progress`). The logs are on disk before th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from topicfs.storage.staging.area import StagingArea
 from topicfs.storage.staging.manifest import BegunAppend, Content, Manifest
 from topicfs.storage.staging.placer import Placer, PlaceTakenError, check_room, find_partition
 from topicfs.storage.staging.record import CommittedQuery
-from topicfs.storage.staging.staged_file import Frame, check_whole, read_frames
+from topicfs.storage.staging.staged_file import Frame
 from topicfs.storage.validation.batches import AppendRules, check_as_leader
 from topicfs.storage.validation.conversion import convert
 
@@ -100,9 +100,7 @@ class Committer:
         partitions: dict[TopicPartition, Partition] = {}
         records: dict[TopicPartition, int] = {}
         sizes: Counter[Path] = Counter()
-        for staged in manifest.files:
-            check_whole(self._area.directory / staged.name, self._area.files, staged)
-        for frame in self._frames(manifest):
+        for frame in self._area.frames(manifest, checked=True):
             if frame.partition not in partitions:
                 partitions[frame.partition] = find_partition(
                     self._engine, frame.partition, write.target or None
@@ -158,7 +156,7 @@ class Committer:
         sequences: dict[TopicPartition, int] = dict.fromkeys(begun.end_offsets, 0)
         found = self._found(begun)
         present = {name: self._present(name, partition, begun) for name, partition in found.items()}
-        for frame in self._frames(manifest):
+        for frame in self._area.frames(manifest):
             partition = found.get(frame.partition)
             sequence = sequences[frame.partition]
             sequences[frame.partition] += read_header(frame.batch).record_count
@@ -191,7 +189,3 @@ class Committer:
             with suppress(UnknownTopicError):
                 found[name] = find_partition(self._engine, name, begun.topic_ids.get(name.topic))
         return found
-
-    def _frames(self, manifest: Manifest) -> Iterator[Frame]:
-        for staged in manifest.files:
-            yield from read_frames(self._area.directory / staged.name, self._area.files)

@@ -8,7 +8,7 @@ another writer took meanwhile cannot be had: then the write ends there, refused,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from topicfs.storage.codec.batch import assign_offsets, read_header, set_producer
@@ -32,7 +32,7 @@ from topicfs.storage.producers.progress import last_batch
 from topicfs.storage.staging.area import StagingArea
 from topicfs.storage.staging.manifest import BegunAppend, Manifest
 from topicfs.storage.staging.placement import LogPlacement, Placement
-from topicfs.storage.staging.staged_file import Frame, check_whole, read_frames
+from topicfs.storage.staging.staged_file import Frame
 from topicfs.storage.validation.batches import check_as_follower
 
 BESIDE_BYTES = 1 << 20
@@ -124,7 +124,7 @@ class Placer:
             last = last_batch(log, begun.producer_id, begun.epoch, since=place.first, remedy=_REMEDY)
             present[name] = -1 if last is None else last.last_offset
         sequences = dict.fromkeys(logs, 0)
-        for frame in self._frames(manifest):
+        for frame in self._area.frames(manifest):
             name, batch = frame.partition, read_header(frame.batch)
             if name not in logs:
                 continue
@@ -143,10 +143,8 @@ class Placer:
     def _check_frames(self, manifest: Manifest, placement: Placement) -> Mapping[TopicPartition, int]:
         """Check that every batch is whole and has a place of its own, in ascending order; return the bytes by partition."""
         sizes: Counter[TopicPartition] = Counter()
-        for staged in manifest.files:
-            check_whole(self._area.directory / staged.name, self._area.files, staged)
         ends: dict[TopicPartition, int] = {}
-        for frame in self._frames(manifest):
+        for frame in self._area.frames(manifest, checked=True):
             name = frame.partition
             if name not in placement.partitions:
                 raise InvalidRecordError(f"{name}: a batch without a place")
@@ -174,10 +172,6 @@ class Placer:
         if not isinstance(partition, Log):
             raise PartitionOfflineError(f"{name}: {partition.status().state}")
         return partition
-
-    def _frames(self, manifest: Manifest) -> Iterator[Frame]:
-        for staged in manifest.files:
-            yield from read_frames(self._area.directory / staged.name, self._area.files)
 
 
 def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:

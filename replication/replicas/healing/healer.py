@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Lock, Thread
-from typing import NamedTuple
 
 from topicfs.replication.replicas.healing.renewal import Renewals
 from topicfs.replication.replicas.members.member import ReplicatingDirectories
@@ -109,7 +108,7 @@ class Healer:
 
     def doctor(self, partition: ReplicatedPartition) -> Doctor:
         """Return who heals a partition for its readers."""
-        return _PartitionDoctor(self, partition)
+        return Doctor(partial(self.want, partition), partial(self.heal, partition))
 
     def want(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
         """Look through the segment that begins at an offset, in a thread, and heal it; unless that was just done."""
@@ -177,16 +176,3 @@ class Healer:
         self.scrubber.stop()
         for scrub in self._unfinished:
             scrub.give_up()
-
-
-class _PartitionDoctor(NamedTuple):
-    """Implements replication.replicas.sound_reads.Doctor."""
-
-    healer: Healer
-    partition: ReplicatedPartition
-
-    def damaged(self, base_offset: Offset, /) -> None:
-        self.healer.want(self.partition, base_offset)
-
-    def heal(self, base_offset: Offset, /) -> None:
-        self.healer.heal(self.partition, base_offset)
