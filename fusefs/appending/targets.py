@@ -70,32 +70,48 @@ class LineTarget(Protocol):
 
 
 class CommandTarget:
-    """The base of targets whose lines are commands: a command is on disk when `append` returns, so nothing is left to sync."""
+    """A target of lines that are commands: a command is on disk when `append` returns, so nothing is left to sync."""
 
     begin = None
+
+    def __init__(
+        self,
+        name: str,
+        check: Callable[[bytes], object],
+        act: Callable[[bytes], object],
+        *,
+        max_record_bytes: int = 256,
+    ) -> None:
+        """Make it; `check` raises InvalidConfigError for lines that are no command, and `act` does what they say (blocking)."""
+        self.name, self.max_record_bytes = name, max_record_bytes
+        self._check, self._act = check, act
+
+    def check(self, lines: bytes) -> None:
+        self._check(lines)
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        """Do what the lines say (blocking). Raises what the engine does."""
+        del durable
+        self._check(lines)
+        self._act(lines)
 
     def sync(self) -> None:
         """Do nothing."""
 
 
-class WordTarget(CommandTarget):
-    """A target of writes that take one word."""
+def last_line(lines: bytes) -> str:
+    """Return the last of some written lines."""
+    return lines.decode("utf-8", "replace").split("\n")[-2].strip()
 
-    max_record_bytes = 64
 
-    def __init__(self, name: str, word: str, purpose: str, act: Callable[[], object]) -> None:
-        """Make it; `act` does what the word says (blocking), and `purpose` tells a user what that is."""
-        self.name, self._word, self._purpose, self._act = name, word, purpose, act
+def word_target(name: str, word: str, purpose: str, act: Callable[[], object]) -> CommandTarget:
+    """Return a target that takes one word; `act` does what it says (blocking), and `purpose` tells a user what that is."""
 
-    def check(self, lines: bytes) -> None:
-        text = lines.decode("utf-8", "replace").split("\n")[-2].strip()
-        if text != self._word:
-            raise InvalidConfigError(f"{text}: `{self._word}` alone can be written, {self._purpose}")
+    def check(lines: bytes) -> None:
+        if (text := last_line(lines)) != word:
+            raise InvalidConfigError(f"{text}: `{word}` alone can be written, {purpose}")
 
-    def append(self, lines: bytes, *, durable: bool = False) -> None:
-        del durable
-        self.check(lines)
-        self._act()
+    return CommandTarget(name, check, lambda _: act())
 
 
 class Encoder:

@@ -60,24 +60,14 @@ def parse_changes(lines: bytes) -> dict[str, str | None]:
     return changes
 
 
-class ConfigTarget(CommandTarget):
-    """The target of written lines: all settings of one write are made, or none."""
+def config_target(name: str, alter: Callable[[Mapping[str, str | None]], None]) -> CommandTarget:
+    """Return the target of written settings; `alter` makes all those of one write, or none (blocking)."""
 
-    max_record_bytes = LINE_BYTES
+    def act(lines: bytes) -> None:
+        if changes := parse_changes(lines):
+            alter(changes)
 
-    def __init__(self, name: str, alter: Callable[[Mapping[str, str | None]], None]) -> None:
-        """Make the file; `alter` makes the changes, or none of them (blocking)."""
-        self.name = name
-        self._alter = alter
-
-    def check(self, lines: bytes) -> None:
-        parse_changes(lines)
-
-    def append(self, lines: bytes, *, durable: bool = False) -> None:
-        del durable  # Settings are always on disk when the write returns.
-        changes = parse_changes(lines)
-        if changes:
-            self._alter(changes)
+    return CommandTarget(name, parse_changes, act, max_record_bytes=LINE_BYTES)
 
 
 class ConfigFile(TopicTextFile):
@@ -97,7 +87,7 @@ class ConfigFile(TopicTextFile):
             self.check_same()
             engine.alter_config(topic, changes)
 
-        return ConfigTarget(self.path, alter)
+        return config_target(self.path, alter)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         if access.writes:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import CommittedPosition, MemberDescription, Position
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
-from topicfs.fusefs.files.config import ConfigTarget, config_line
+from topicfs.fusefs.appending.targets import CommandTarget, LineTarget, last_line
+from topicfs.fusefs.files.config import config_line, config_target
 from topicfs.fusefs.files.group_log import check_group_exists
 from topicfs.fusefs.files.text_file import TextFile, same_topic
 from topicfs.fusefs.groups.positions import (
@@ -19,16 +19,12 @@ from topicfs.fusefs.groups.positions import (
     spelled_lag,
     total_lag,
 )
-from topicfs.fusefs.nodes.context import MountContext
 from topicfs.fusefs.nodes.nodes import Directory
-from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.times import spelled_time
 from topicfs.storage.config.listing import ConfigSource, ShownSetting
 from topicfs.storage.engine import Partition
 from topicfs.storage.messages import printable
-from topicfs.storage.model import Isolation, TopicPartition
-
-LINE_BYTES = 256
+from topicfs.storage.model import TopicPartition
 
 
 class GroupFile(TextFile):
@@ -59,7 +55,7 @@ class GroupConfigFile(GroupFile):
         return "".join([*given, *(f"# {config_line(one.name, one.value)}" for one in others)])
 
     def target(self) -> LineTarget | None:
-        return ConfigTarget(self.path, self.alter)
+        return config_target(self.path, self.alter)
 
 
 class GroupStatusFile(GroupFile):
@@ -103,50 +99,6 @@ def _described(member: MemberDescription) -> str:
     return f"{member.member_id} reader {reader} topics {topics} partitions {partitions}"
 
 
-class PositionTarget(CommandTarget):
-    """The target of a written position."""
-
-    max_record_bytes = LINE_BYTES
-
-    def __init__(
-        self,
-        name: str,
-        engine: Engine,
-        group: str,
-        partition: TopicPartition,
-        *,
-        isolation: Isolation,
-        reports: Reports,
-    ) -> None:
-        self.name = name
-        self._engine = engine
-        self._group = group
-        self._partition = partition
-        self._isolation = isolation
-        self._reports = reports
-        self._check_same = same_topic(engine, partition.topic)
-
-    def check(self, lines: bytes) -> None:
-        check_position(_last_line(lines))
-
-    def append(self, lines: bytes, *, durable: bool = False) -> None:
-        """Set the position (blocking), as a reset of Kafka's tool does: not beyond the log's ends, which is reported."""
-        del durable
-        text, groups = _last_line(lines), self._engine.groups
-        self._check_same()
-        check_group_exists(self._engine, self._group)
-        partition = self._engine.partition(*self._partition)
-        present = groups.positions(self._group).committed.get(self._partition)
-        offset = find_position(text, partition, present, self._isolation)
-        if text.isdecimal() and int(text) != offset:
-            self._reports.warning(self.name, f"{text} lies outside of the log: the position is {offset}")
-        groups.set_positions(self._group, {self._partition: Position(offset)})
-
-
-def _last_line(lines: bytes) -> str:
-    return lines.decode("utf-8", "replace").split("\n")[-2].strip()
-
-
 class _PartitionFile(GroupFile):
     """A text about a group's place in a partition."""
 
@@ -172,15 +124,20 @@ class PositionFile(_PartitionFile):
         return "-\n" if position is None else f"{position.offset}\n"
 
     def target(self) -> LineTarget | None:
-        context: MountContext = self.context
-        return PositionTarget(
-            self.path,
-            context.engine,
-            self._group,
-            self._partition,
-            isolation=context.settings.isolation,
-            reports=context.reports,
-        )
+        act = partial(self._set, same_topic(self.context.engine, self._partition.topic))
+        return CommandTarget(self.path, lambda lines: check_position(last_line(lines)), act)
+
+    def _set(self, check_same: Callable[[], None], lines: bytes) -> None:
+        """Set the position (blocking), as a reset of Kafka's tool does: not beyond the log's ends, which is reported."""
+        text, engine = last_line(lines), self.context.engine
+        check_same()
+        check_group_exists(engine, self._group)
+        offset = find_position(text, *self._found(), self.context.settings.isolation)
+        if text.isdecimal() and int(text) != offset:
+            self.context.reports.warning(
+                self.path, f"{text} lies outside of the log: the position is {offset}"
+            )
+        engine.groups.set_positions(self._group, {self._partition: Position(offset)})
 
 
 class LagFile(_PartitionFile):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
 
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.targets import Encoder, PartitionTarget
+from topicfs.fusefs.appending.targets import Encoder, LineTarget, PartitionTarget
 from topicfs.fusefs.errors import FileError, InternalTopicError
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
@@ -15,30 +17,66 @@ from topicfs.fusefs.views.view import PartitionViews
 from topicfs.storage.engine import Partition
 from topicfs.storage.model import NO_TIMESTAMP, Offset, PartitionStatus
 
+Target = TypeVar("Target", bound=LineTarget)
+
 FEW_SEGMENTS = 32
 """Number of segments up to which the event loop's thread itself may ask the disk."""
 
 
-class PartitionFiles:
+class TopicState(ABC, Generic[Target]):
+    """The state behind files of a topic, or of a partition of it."""
+
+    def __init__(self, context: MountContext, topic: str, *, internal: bool) -> None:
+        self.context = context
+        self.internal = internal
+        """The topic is one of Kafka's own."""
+        self.deleted = False
+        self.shown_inos: dict[str, int] = {}
+        """The one number that stat shows of a file without an end, through all its generations."""
+        self._topic = topic
+        self._targets: dict[str, Target] = {}
+
+    def check_exists(self) -> None:
+        """Raise FileError (ESTALE) once the topic is deleted, for files that are open."""
+        if self.deleted:
+            raise FileError(errno.ESTALE, f"{self._topic} was deleted")
+
+    def check_writable(self) -> None:
+        """Raise FileError if nobody may write."""
+        self.check_exists()
+        if self.context.engine.read_only:
+            raise FileError(errno.EROFS)
+        if self.internal:
+            raise InternalTopicError(self._topic)
+
+    def target(self, form: Form) -> Target:
+        """The target of lines of a form."""
+        target = self._targets.get(form.suffix)
+        if target is None:
+            written = self.context.decoding.writing(form, self._topic)
+            encoder = Encoder(written, self.context.clock, self.context.reports)
+            target = self._targets[form.suffix] = self._make_target(f"log{form.suffix}", encoder)
+        return target
+
+    @abstractmethod
+    def _make_target(self, name: str, encoder: Encoder) -> Target:
+        """Make the target of lines that are written to a file."""
+
+
+class PartitionFiles(TopicState[PartitionTarget]):
     """The state behind the files of a partition. It outlives their nodes, which the kernel may forget at any time."""
 
     def __init__(self, context: MountContext, partition: Partition, *, internal: bool) -> None:
-        self.context = context
+        super().__init__(context, partition.topic, internal=internal)
         self.partition = partition
-        self.internal = internal
-        """Its topic is one of Kafka's own."""
         self.path = f"{partition.topic}/{partition.number}"
         self.views = PartitionViews(
             partition, store=context.view_store(partition), isolation=context.settings.isolation
         )
         self.news = Wakeups(context.waiting.waker)
-        self.deleted = False
-        self.shown_inos: dict[str, int] = {}
-        """The one number that stat shows of a view without an end, through all its generations."""
         self.directory_id: int | None = None
         """The node of the partition's directory, as long as the kernel may know it."""
         self._front = self._front_now()
-        self._targets: dict[str, PartitionTarget] = {}
         self._cached: set[int] = set()
         self._newest_ns: int | None = None
         self._segments_seen = 0
@@ -61,29 +99,8 @@ class PartitionFiles:
         self._segments_seen = status.segments or 0
         return status
 
-    def check_exists(self) -> None:
-        """Raise FileError (ESTALE) when the topic was deleted under an open file."""
-        if self.deleted:
-            raise FileError(errno.ESTALE, f"{self.partition.topic} was deleted")
-
-    def check_writable(self) -> None:
-        """Raise FileError if nobody may write."""
-        self.check_exists()
-        if self.context.engine.read_only:
-            raise FileError(errno.EROFS)
-        if self.internal:
-            raise InternalTopicError(self.partition.topic)
-
-    def target(self, form: Form) -> PartitionTarget:
-        """The target of lines of a form."""
-        target = self._targets.get(form.suffix)
-        if target is None:
-            context = self.context
-            written = context.decoding.writing(form, self.partition.topic)
-            encoder = Encoder(written, context.clock, context.reports)
-            target = PartitionTarget(f"{self.path}/log{form.suffix}", self.partition, encoder)
-            self._targets[form.suffix] = target
-        return target
+    def _make_target(self, name: str, encoder: Encoder) -> PartitionTarget:
+        return PartitionTarget(f"{self.path}/{name}", self.partition, encoder)
 
     def mtime_ns(self) -> int:
         """The time of the newest record: the same after a remount as before, so that rsync copies nothing twice."""

@@ -30,46 +30,42 @@ CANCEL = "cancel"
 FORMS = f"a number of replicas, `{ELECT}`, `{ELECT} PARTITION DIR`, `{MOVE} PARTITION DIR [FROM]` or `{CANCEL} PARTITION`"
 
 
-class ReplicasTarget(CommandTarget):
-    """The target of the lines that change a topic's replicas."""
+def replicas_target(
+    name: str, topic: str, replication: Replication, check_same: Callable[[], None] = lambda: None
+) -> CommandTarget:
+    """Return the target of lines that change a topic's replicas; `check_same` raises if another topic has the name now."""
 
-    max_record_bytes = LINE_BYTES
+    def act(lines: bytes) -> None:
+        check_same()
+        for words in _commands(lines):
+            _change(replication, topic, words)
 
-    def __init__(
-        self, name: str, topic: str, replication: Replication, check_same: Callable[[], None] = lambda: None
-    ) -> None:
-        """Make it; `check_same` raises an error if another topic has the name now."""
-        self.name = name
-        self._check_same = check_same
-        self._topic = topic
-        self._replication = replication
+    return CommandTarget(name, _commands, act, max_record_bytes=LINE_BYTES)
 
-    def check(self, lines: bytes) -> None:
-        for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
-            if not _is_understood(_words(line)):
-                raise InvalidConfigError(f"{line}: write {FORMS}")
 
-    def append(self, lines: bytes, *, durable: bool = False) -> None:
-        """Do what the lines say (blocking). Raises what the engine does."""
-        del durable
-        self._check_same()
-        self.check(lines)
-        for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
-            self._do(_words(line))
+def _commands(lines: bytes) -> list[list[str]]:
+    """Return the words of each line. Raises InvalidConfigError."""
+    commands = []
+    for line in lines.decode("utf-8", "replace").split("\n")[:-1]:
+        commands.append(_words(line))
+        if not _is_understood(commands[-1]):
+            raise InvalidConfigError(f"{line}: write {FORMS}")
+    return commands
 
-    def _do(self, words: list[str]) -> None:
-        partition = TopicPartition(self._topic, int(words[1])) if len(words) > 1 else None
-        if partition is None:
-            if words[0] == ELECT:
-                self._replication.elect_preferred(self._topic)
-            else:
-                self._replication.set_replicas(self._topic, int(words[0]))
-        elif words[0] == ELECT:
-            self._replication.elect_unclean(partition, words[2])
-        elif words[0] == MOVE:
-            self._replication.move_replica(partition, *words[2:])
+
+def _change(replication: Replication, topic: str, words: list[str]) -> None:
+    partition = TopicPartition(topic, int(words[1])) if len(words) > 1 else None
+    if partition is None:
+        if words[0] == ELECT:
+            replication.elect_preferred(topic)
         else:
-            self._replication.cancel_move(partition)
+            replication.set_replicas(topic, int(words[0]))
+    elif words[0] == ELECT:
+        replication.elect_unclean(partition, words[2])
+    elif words[0] == MOVE:
+        replication.move_replica(partition, *words[2:])
+    else:
+        replication.cancel_move(partition)
 
 
 def _words(line: str) -> list[str]:
@@ -111,7 +107,7 @@ class ReplicasFile(TopicTextFile):
         )
 
     def target(self) -> LineTarget | None:
-        return ReplicasTarget(self.path, self._files.topic.name, self._replication, self.check_same)
+        return replicas_target(self.path, self._files.topic.name, self._replication, self.check_same)
 
 
 def replica_lines(status: PartitionStatus) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.targets import LineTarget, WordTarget
+from topicfs.fusefs.appending.targets import LineTarget, word_target
 from topicfs.fusefs.files.text_file import TextFile
 from topicfs.storage.messages import printable
 
@@ -23,4 +23,4 @@ class ScrubFile(TextFile):
         scrubbing = self.context.engine.scrubber
         if scrubbing is None:
             return None
-        return WordTarget(self.path, "start", "to scrub everything", scrubbing.start)
+        return word_target(self.path, "start", "to scrub everything", scrubbing.start)

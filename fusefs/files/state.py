@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.targets import LineTarget, WordTarget
+from topicfs.fusefs.appending.targets import LineTarget, word_target
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.files.text_file import PartitionTextFile, same_topic
 from topicfs.fusefs.nodes.nodes import Directory
@@ -26,7 +26,7 @@ class StateFile(PartitionTextFile):
         return f"{printable(self.context.engine.partition(*self._partition).status().state)}\n"
 
     def target(self) -> LineTarget | None:
-        return WordTarget(self.path, ONLINE, "to try again after a repair", self._reopen)
+        return word_target(self.path, ONLINE, "to try again after a repair", self._reopen)
 
     def _reopen(self) -> None:
         self._check_same()

@@ -8,41 +8,23 @@ from collections.abc import Callable, Mapping
 import trio
 
 from topicfs.fusefs.appending.targets import Encoder, TopicTarget
-from topicfs.fusefs.errors import FileError, InternalTopicError
-from topicfs.fusefs.files.partition_files import PartitionFiles
+from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.partition_files import PartitionFiles, TopicState
 from topicfs.fusefs.following.wakeups import Wakeups
-from topicfs.fusefs.forms import Form
 from topicfs.fusefs.nodes.context import MountContext
 from topicfs.storage.engine import Cancel, Partition, Topic
 from topicfs.storage.errors import StorageError, UnknownTopicError
 
 
-class TopicFiles:
+class TopicFiles(TopicState[TopicTarget]):
     """A topic's partitions as files, and the targets of its own log files."""
 
     def __init__(self, context: MountContext, topic: Topic) -> None:
-        self.context = context
+        super().__init__(context, topic.name, internal=topic.internal)
         self.topic = topic
-        self.deleted = False
-        self.shown_inos: dict[str, int] = {}
-        """The inode number that stat shows for each log: it stays the same when the name means a new node."""
         self._partitions: dict[int, PartitionFiles] = {}
-        self._targets: dict[str, TopicTarget] = {}
         self._partitioner = context.partitioners(topic.name)
         self._news = Wakeups(context.waiting.waker)
-
-    def check_exists(self) -> None:
-        """Raise FileError (ESTALE) once the topic is deleted."""
-        if self.deleted:
-            raise FileError(errno.ESTALE, f"{self.topic.name} was deleted")
-
-    def check_writable(self) -> None:
-        """Raise FileError if nobody may write."""
-        self.check_exists()
-        if self.context.engine.read_only:
-            raise FileError(errno.EROFS)
-        if self.topic.internal:
-            raise InternalTopicError(self.topic.name)
 
     def known(self, number: int) -> PartitionFiles | None:
         """The files of a partition for which somebody has asked before."""
@@ -62,16 +44,8 @@ class TopicFiles:
             files.news.listen(self._news.deliver)
         return files
 
-    def target(self, form: Form) -> TopicTarget:
-        """The target of lines of a form that are written to the topic itself."""
-        target = self._targets.get(form.suffix)
-        if target is None:
-            written = self.context.decoding.writing(form, self.topic.name)
-            encoder = Encoder(written, self.context.clock, self.context.reports)
-            name = f"{self.topic.name}/log{form.suffix}"
-            target = TopicTarget(name, self.topic, encoder, self._partitioner)
-            self._targets[form.suffix] = target
-        return target
+    def _make_target(self, name: str, encoder: Encoder) -> TopicTarget:
+        return TopicTarget(f"{self.topic.name}/{name}", self.topic, encoder, self._partitioner)
 
     def followed(self) -> Mapping[int, Partition]:
         """The partitions as they are now. Raises FileError (ESTALE) once the topic is deleted."""

@@ -155,11 +155,11 @@ class _Owner:
 
     def write(self, topic: str, line: str) -> None:
         """Do what a line says that is written to the topic's `replicas`. Raises StorageError, OSError."""
-        from topicfs.fusefs.files.replicas import ReplicasTarget
+        from topicfs.fusefs.files.replicas import replicas_target
 
         if not isinstance(self._owner, Path):
             self._owner.topic(topic)
-            target = ReplicasTarget(topic, topic, _checked(self._owner.replication))
+            target = replicas_target(topic, topic, _checked(self._owner.replication))
             target.append(f"{line}\n".encode())
             return
         path = self._owner / topic / "replicas"
