@@ -2,7 +2,8 @@
 
 Several directories may be those of several brokers. A partition is then in as many as it has replicas; the one that
 shows most counts, and of all only what lies below the high watermark, as a consumer would be served. Replicas of topicfs are
-opened read-only first: directories that do not go together are refused, and only replicas in sync are read.
+opened read-only first: directories that do not go together are refused, and a replica is read only if it is in sync and
+lacks no records that another replica in sync has. If each replica lacks some of those, the partition is refused.
 
 A live broker's high watermark is the one it checkpointed last, some seconds ago: what lies beyond may yet be taken back
 in favor of another replica. A topicfs that owns the directory has the only replica. Its high watermark is its log end,
@@ -20,7 +21,10 @@ from typing import NamedTuple
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.paths import contents_of
-from topicfs.replication import holds_replicas, open_directories
+from topicfs.replication import holds_replicas
+from topicfs.replication.replicas.partition import ReplicatedPartition
+from topicfs.replication.replicas.rules.presence import missing_in_all
+from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of
@@ -81,7 +85,7 @@ class SourceDirectories:
     def __init__(self, paths: Sequence[Path], left_out: Sequence[Path] = ()) -> None:
         """Read the directories (StorageError, PipelineError, OSError). `left_out` are the replica directories to do without."""
         self._paths = tuple(paths)
-        self._in_sync = _replicas_in_sync(paths, left_out)
+        self._readable = _readable_replicas(paths, left_out)
         self._files = NativeFileSystem(read_only=True)
         self._loaded: dict[Path, _Loaded] = {}
         self._chosen: dict[TopicPartition, _Loaded] = {}
@@ -104,11 +108,13 @@ class SourceDirectories:
 
     def _choose(self, partition: TopicPartition) -> _Loaded:
         if partition not in self._chosen:
+            readable = self._readable.get(partition, self._paths)
+            if isinstance(readable, str):
+                raise PipelineError(readable)
             replicas = [
                 data_directory
                 for data_directory in self._directories
-                if partition in data_directory.partitions
-                and str(data_directory.path) in self._in_sync.get(partition, [str(data_directory.path)])
+                if partition in data_directory.partitions and data_directory.path in readable
             ]
             if not replicas:
                 raise PipelineError(
@@ -212,16 +218,36 @@ class SourceDirectories:
         return _Loaded(stamp, followed.log, followed)
 
 
-def _replicas_in_sync(paths: Sequence[Path], left_out: Sequence[Path]) -> dict[TopicPartition, list[str]]:
-    """Return the directories with a replica in sync by partition; none of directories that do not replicate (StorageError, OSError)."""
+def _readable_replicas(
+    paths: Sequence[Path], left_out: Sequence[Path]
+) -> dict[TopicPartition, Sequence[Path] | str]:
+    """Return by partition the directories whose replica is in sync and lacks nothing that another one has, or why there is none.
+
+    Returns nothing for directories that do not replicate (StorageError, OSError).
+    """
     if not holds_replicas(paths) or len(paths) + len(left_out) == 1:
         return {}
-    with closing(open_directories(paths, read_only=True, left_out=left_out)) as engine:
+    with closing(open_replicas(paths, read_only=True, left_out=left_out)) as engine:
         return {
-            TopicPartition(name, number): [one.place for one in partition.status().replicas if one.in_sync]
+            TopicPartition(name, number): _readable(partition)
             for name, topic in engine.topics().items()
-            for number, partition in topic.partitions().items()
+            for number, partition in topic.served.items()
         }
+
+
+def _readable(partition: ReplicatedPartition) -> Sequence[Path] | str:
+    logs = {one.number: one.log for one in partition.replicas_in_sync}
+    found = [log for number, log in logs.items() if number not in partition.lacking]
+    if logs and not found:
+        start = min(log.log_start_offset for log in logs.values())
+        nowhere = missing_in_all([*logs.values()], start)
+        found = [log for log in logs.values() if missing_in_all([log], start) == nowhere]
+    if logs and not found:
+        return (
+            f"{partition.name}: each replica lacks records that another one has ({partition.status().missing}), and Spark "
+            "reads one; topicfs cat reads all; to read one of them as it is, leave the others out: the option without"
+        )
+    return [log.directory.parent for log in found]
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:

@@ -22,7 +22,7 @@ from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.record import CommitRecord
 
-ORDERS = TopicPartition("orders", 0)
+ORDERS, SMALL = TopicPartition("orders", 0), TopicPartition("small", 0)
 TWO = EngineConfig()._replace(replication_factor=2)
 
 
@@ -145,4 +145,42 @@ def test_only_replicas_in_sync_are_read(roots):
     with closing(SourceDirectories(roots)) as source:
         log = source.log(ORDERS)
         assert (roots[1], 2) == (log.directory.parent, log.offsets().high_watermark)
-        assert [str(roots[1])] == source._in_sync[ORDERS]
+        assert [roots[1]] == source._readable[ORDERS]
+
+
+def lose(roots: tuple[Path, Path], *lost: int) -> None:
+    """Fill `small`, a few records a segment; then the replicas lose the log of a segment each, by its number."""
+    with closing(open_directories(roots)) as engine:
+        engine.create_topic("small", overrides={"internal.segment.bytes": "1000"})
+        for number in range(40):
+            append_lines(engine.partition("small", 0), f"{number} {'x' * 100}\n")
+    for root, segment in zip(roots, lost, strict=False):
+        sorted((root / "small-0").glob("*.log"))[segment].unlink()
+
+
+def test_a_replica_that_lost_records_is_not_read(roots):
+    """Another replica in sync has all of them."""
+    lose(roots, 2)
+    with closing(SourceDirectories(roots)) as source:
+        log = source.log(SMALL)
+        assert (roots[1], 40) == (log.directory.parent, log.offsets().high_watermark)
+
+
+def test_replicas_that_each_lost_other_records_are_not_read(roots):
+    """Either one would hide records; topics beside it are read, and a directory that is left out is not missed."""
+    lose(roots, 2, 3)
+    with closing(SourceDirectories(roots)) as source:
+        with pytest.raises(
+            PipelineError, match=r"small-0: each replica lacks .*offsets \d+ to \d+ are missing"
+        ):
+            source.log(SMALL)
+        assert 0 == source.log(ORDERS).offsets().high_watermark
+    with closing(SourceDirectories(roots[:1], roots[1:])) as source:
+        assert 40 == source.log(SMALL).offsets().high_watermark
+
+
+def test_replicas_that_lost_the_same_records_are_read(roots):
+    """Nobody has these records, so nobody else shows more."""
+    lose(roots, 2, 2)
+    with closing(SourceDirectories(roots)) as source:
+        assert 40 == source.log(SMALL).offsets().high_watermark
