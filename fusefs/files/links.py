@@ -31,8 +31,7 @@ class RecordLink(Link):
         self._files = files
         self._find = find
         self._dated: tuple[Offset, int] | None = None
-        stem, dot, suffix = name.partition(".")
-        del stem
+        _, dot, suffix = name.partition(".")
         self._suffix = dot + suffix
 
     def is_current(self) -> bool:

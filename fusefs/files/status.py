@@ -97,11 +97,9 @@ class TopicStatusFile(TopicTextFile):
                 segments=known_sum(status.segments for status in all_of),
                 log_bytes=known_sum(status.log_bytes for status in all_of),
                 index_bytes=known_sum(status.index_bytes for status in all_of),
-            ),
-            **_known(
                 unflushed_records=None
                 if self.context.engine.remote
-                else sum(unflushed_records(status) for status in all_of)
+                else sum(unflushed_records(status) for status in all_of),
             ),
             "first_timestamp": spelled_time(_earliest(status.first_timestamp for status in all_of)),
             "last_timestamp": spelled_time(

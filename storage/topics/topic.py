@@ -126,10 +126,7 @@ class LogTopic(EmbeddedTopic):
         partitions = self._partitions
         if type(partitions) is not Partitions:
             return partitions.values()  # Replaced as a whole when one comes or goes.
-        known = [
-            one.partition if isinstance(one, Unopened) else one for one in list(partitions.served.values())
-        ]
-        return [one for one in known if one is not None]
+        return [one for one in self.known().values() if one is not None]
 
     def unopened(self) -> Iterator[Unopened]:
         """Yield the partitions that nobody has asked for."""
