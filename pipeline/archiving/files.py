@@ -1,12 +1,10 @@
-"""The files of an archive as tasks write them: a file a partition and date, of row groups of one partition each.
-
-ARCHIVE/topic=orders/date=2026-01-02/part-0b1c….parquet
-"""
+"""The files of an archive as tasks write them: a file a partition and date, of row groups of one partition each."""
 
 from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from topicfs.pipeline.archives.files import archived_files, file_key
+from topicfs.pipeline.archiving.iceberg import table_files
+from topicfs.pipeline.archiving.listed import CHECKPOINT, COMMITTED, file_key, is_iceberg, listed_lines
+from topicfs.pipeline.errors import NoArchiveError, PipelineError
 from topicfs.storage.disk.native import NativeFileSystem
 
 GROUP_BYTES = 32 << 20
@@ -82,6 +82,23 @@ def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topi
             for file in files.values():
                 file.flush()
     yield from [file.close() for file in files.values()]
+
+
+def archived_files(archive: Path) -> list[Path]:
+    """Return the files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
+    listed = archive / COMMITTED
+    if is_iceberg(archive):
+        files = [archive.joinpath(*file_key(uri)) for uri in table_files(archive)]
+    elif listed.is_dir():
+        files = [archive.joinpath(*file_key(json.loads(line)["path"])) for line in listed_lines(listed)]
+    else:
+        files = sorted(archive.glob("topic=*/date=*/*.parquet"))
+    if not files and not (archive / CHECKPOINT).is_dir():
+        raise NoArchiveError(archive)
+    for file in files:
+        if not file.is_file():
+            raise PipelineError(f"{file}: belongs to the archive and is not there")
+    return files
 
 
 def small_groups(archive: Path) -> list[list[Path]]:

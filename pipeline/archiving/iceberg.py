@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from topicfs.pipeline.archives.files import file_key, place_lost
-from topicfs.pipeline.archives.iceberg import NAME, Table, open_catalog
-from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.archiving.listed import CATALOG, file_key, place_lost
+from topicfs.pipeline.errors import IcebergMissingError, PipelineError, needing
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
 
+Table: TypeAlias = Any
+"""pyiceberg is imported late."""
+NAME = "topicfs.records"
 OFFSETS = "topicfs.offsets"
 NUMBER = "topicfs.commit"
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
@@ -29,7 +31,7 @@ class IcebergCommits:
     def __init__(self, archive: Path) -> None:
         """Open the table, or make it (IcebergMissingError, OSError)."""
         self._archive = archive
-        self._catalog = open_catalog(archive)
+        self._catalog = _open_catalog(archive)
         self._catalog.create_namespace_if_not_exists(NAME.partition(".")[0])
         self._table = _opened(self._catalog, _address(archive))
 
@@ -90,6 +92,29 @@ class IcebergCommits:
                         snapshot.append_data_file(file)
         except CommitFailedException as error:
             raise PipelineError(f"{self._archive}: another run archived meanwhile; run it again") from error
+
+
+def table_files(archive: Path) -> list[str]:
+    """Return the addresses of the table's files; none where a run was killed before it made the table (IcebergMissingError)."""
+    catalog = _open_catalog(archive)
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        table = catalog.load_table(NAME)
+        return [one.file.file_path for one in table.scan().plan_files()]
+    except NoSuchTableError:
+        return []
+    finally:
+        catalog.close()
+
+
+def _open_catalog(archive: Path) -> Any:
+    """Return the catalog in an archive, which is made where there is none (IcebergMissingError)."""
+    with needing(IcebergMissingError, "pyiceberg", "sqlalchemy"):
+        from pyiceberg.catalog.sql import SqlCatalog
+    return SqlCatalog(
+        "topicfs", uri=f"sqlite:///{archive.absolute() / CATALOG}", warehouse=_address(archive.absolute())
+    )
 
 
 def _opened(catalog: Any, location: str) -> Table:

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Collection
 from pathlib import Path
 
-from topicfs.pipeline.archives.files import (
+from topicfs.pipeline.archiving.listed import (
     CHECKPOINT,
     COMMITTED,
     COMPACT,

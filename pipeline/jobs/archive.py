@@ -24,10 +24,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from topicfs.cluster.topics.topic import ClusterTopic
-from topicfs.pipeline.archives.files import CHECKPOINT, COMMITTED, archived_files
-from topicfs.pipeline.archives.iceberg import CATALOG, is_iceberg
-from topicfs.pipeline.archiving.files import FileRows, merge, rows_of, small_groups, write_batches
+from topicfs.pipeline.archiving.files import (
+    FileRows,
+    archived_files,
+    merge,
+    rows_of,
+    small_groups,
+    write_batches,
+)
 from topicfs.pipeline.archiving.iceberg import IcebergCommits
+from topicfs.pipeline.archiving.listed import CATALOG, CHECKPOINT, COMMITTED, is_iceberg
 from topicfs.pipeline.archiving.parquet import ParquetCommits
 from topicfs.pipeline.archiving.plan import batches, is_pattern, matches, plan, source_options
 from topicfs.pipeline.errors import PipelineError

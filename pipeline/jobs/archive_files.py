@@ -2,7 +2,7 @@
 
     ARCHIVE/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
 
-Which files count is in `pipeline.archives.files`.
+Which files count is in `pipeline.archiving.listed`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructField, StructType
 
-from topicfs.pipeline.archives.files import archived_files
+from topicfs.pipeline.archiving.files import archived_files
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.source.query.schema import full_schema
 from topicfs.storage.checkpoints.atomic import write_atomically

@@ -13,10 +13,10 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from topicfs.pipeline.archives.files import archived_files
 from topicfs.pipeline.archiving.files import (
     SMALL_FILES,
     FileRows,
+    archived_files,
     merge,
     rows_of,
     small_groups,

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from topicfs.pipeline.archives.files import archived_files
+from topicfs.pipeline.archiving.files import archived_files
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes, write_notes
 

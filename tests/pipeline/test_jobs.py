@@ -150,7 +150,7 @@ def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_pat
 
 def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
     """By the list of every tenth round, which has the merged file in place of the small ones."""
-    from topicfs.pipeline.archives.files import archived_files
+    from topicfs.pipeline.archiving.files import archived_files
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")

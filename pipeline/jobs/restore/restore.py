@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
 from topicfs import pipeline
-from topicfs.pipeline.archives.files import archived_files
+from topicfs.pipeline.archiving.files import archived_files
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.archive_files import TopicNote, archived_rows, average_bytes, read_notes
 from topicfs.pipeline.jobs.restore.cluster_write import check_cluster, write_to_cluster

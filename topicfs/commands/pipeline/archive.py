@@ -71,7 +71,7 @@ def archive(
     again it archives what came since, each record once, wherever a run was interrupted. Many small files of a date are
     merged. It prints what the archive holds: topic, date, partition, first offset and number of records.
     """
-    from topicfs.pipeline.archives.files import CHECKPOINT
+    from topicfs.pipeline.archiving.listed import CHECKPOINT
 
     checkpoint = target.absolute() / CHECKPOINT
     wild = not {"*", "?", "["}.isdisjoint(topics)

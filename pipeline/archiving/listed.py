@@ -1,9 +1,9 @@
-"""The Parquet files of an archive that count.
+"""The lists of an archive: which of its Parquet files count.
 
     ARCHIVE/topic=orders/date=2026-01-02/part-….parquet     the records of a topic and a date
-    ARCHIVE/_spark_metadata/                                 Spark's list of those that were committed
+    ARCHIVE/_spark_metadata/                                 Spark's list of those that were committed (`parquet`)
     ARCHIVE/_checkpoint/                                     how far the archive came
-    ARCHIVE/catalog.db                                       in place of both, of an Iceberg table (`iceberg`)
+    ARCHIVE/catalog.db, ARCHIVE/metadata/                    in place of both, an Iceberg table (`iceberg`)
 
 Spark's own list names the files absolutely, so that an archive that was moved or copied would be lost to Spark: here only
 their last three parts count.
@@ -11,33 +11,20 @@ their last three parts count.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from urllib.parse import unquote
 
-from topicfs.pipeline.archives.iceberg import is_iceberg, table_files
-from topicfs.pipeline.errors import NoArchiveError, PipelineError
+from topicfs.pipeline.errors import PipelineError
 
 CHECKPOINT = "_checkpoint"
 COMMITTED = "_spark_metadata"
 COMPACT = ".compact"
+CATALOG = "catalog.db"
+"""The catalog of an Iceberg table, of SQLite: it names the table's newest metadata."""
 
 
-def archived_files(archive: Path) -> list[Path]:
-    """Return the files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
-    listed = archive / COMMITTED
-    if is_iceberg(archive):
-        files = [archive.joinpath(*file_key(uri)) for uri in table_files(archive)]
-    elif listed.is_dir():
-        files = [archive.joinpath(*file_key(json.loads(line)["path"])) for line in listed_lines(listed)]
-    else:
-        files = sorted(archive.glob("topic=*/date=*/*.parquet"))
-    if not files and not (archive / CHECKPOINT).is_dir():
-        raise NoArchiveError(archive)
-    for file in files:
-        if not file.is_file():
-            raise PipelineError(f"{file}: belongs to the archive and is not there")
-    return files
+def is_iceberg(archive: Path) -> bool:
+    return (archive / CATALOG).is_file()
 
 
 def place_lost(archive: Path, what: object) -> PipelineError:

@@ -1,1 +1,0 @@
-"""An archive of topics as files: which of its Parquet files count, found without Spark."""
