@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import TIMEOUT_MAX
 from typing import Any
 
 import pyarrow as pa
@@ -56,8 +57,6 @@ from topicfs.storage.model import Isolation
 _LOGGER = logging.getLogger(__name__)
 
 PARQUET, ICEBERG = "parquet", "iceberg"
-POLL_S = 0.2
-"""Time after which ^C between two rounds is noticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +84,10 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     check_archive(archive_folder, options)
     # Before the first record: a run that is killed leaves an archive, too.
     (archive_folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
+
+    def note() -> None:
+        write_notes(archive_folder, _notes(place, options.topics))
+
     with ExitStack() as stack:
         commits: ParquetCommits | IcebergCommits
         if options.format == ICEBERG:
@@ -92,41 +95,41 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
             stack.callback(commits.close)
         else:
             commits = ParquetCommits(archive_folder)
-        interrupts = [] if options.every_seconds is None else stack.enter_context(_noted_interrupts())
+        interrupts = SimpleQueue[int]()
+        if options.every_seconds is not None:
+            stack.enter_context(_noted_interrupts(interrupts))
         while True:
-            write_notes(archive_folder, _notes(place, options.topics))
             try:
                 with losses_reported(
                     "this archive stays as it is; archive what is there now into another directory"
                 ):
-                    while _round(spark, place, source, archive_folder, commits):
+                    while _round(spark, place, source, archive_folder, commits, note):
                         pass
             except PySparkException:
-                if not interrupts:  # A terminal's ^C also ends the tasks; the next run does the round.
+                if interrupts.empty():  # A terminal's ^C also ends the tasks; the next run does the round.
                     raise
             _, state = commits.last()
             options.committed({} if state is None else state.offsets)
-            until = time.monotonic() + (options.every_seconds or 0)
-            while not interrupts and time.monotonic() < until:
-                time.sleep(min(POLL_S, options.every_seconds or 0))
-            if interrupts or options.every_seconds is None:
+            if options.every_seconds is None:
+                break
+            with suppress(Empty):
+                interrupts.get(timeout=min(options.every_seconds, TIMEOUT_MAX))
                 break
     return spark.createDataFrame(_contents(archive_folder))
 
 
 @contextmanager
-def _noted_interrupts() -> Iterator[list[int]]:
-    """Keep the first ^C in a list, so that a round can end. A second ^C interrupts the block."""
-    noted: list[int] = []
+def _noted_interrupts(noted: SimpleQueue[int]) -> Iterator[None]:
+    """Put the first ^C into a queue, so that a round can end. A second ^C interrupts the block."""
 
     def note(number: int, frame: object) -> None:
         del frame
-        noted.append(number)
+        noted.put(number)
         signal.signal(signal.SIGINT, before)
 
     before = signal.signal(signal.SIGINT, note)
     try:
-        yield noted
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -137,12 +140,17 @@ def _round(
     source: SourceOptions,
     folder: Path,
     commits: ParquetCommits | IcebergCommits,
+    note: Callable[[], None],
 ) -> bool:
-    """Archive what came since the last commit; return True for a round that another run began: more may have come."""
+    """Archive what came since the last commit; return True for a round that another run began: more may have come.
+
+    `note` is called once it is certain that the topics are those of the archive.
+    """
     last, known = commits.last()
     number = last + 1
     planned = commits.planned(number)
     found = plan(place, source, known, planned)
+    note()
     if not found.pieces and planned is None:
         return False
     end = commits.plan(number, found.end)

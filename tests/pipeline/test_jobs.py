@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 
@@ -148,6 +150,21 @@ def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_pat
     assert {("orders", 3), ("order-lines", 2)} == {tuple(row) for row in found}
 
 
+def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
+    """Also while it waits for the next round."""
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+
+    interrupt = Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
+    options = ArchiveOptions(
+        path=str(data),
+        topics="orders",
+        target=tmp_path / "archive",
+        every_seconds=1e12,
+        committed=lambda _: interrupt.start(),
+    )
+    assert 3 == sum(row.records for row in archive(spark, options).collect())
+
+
 def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
     """By the list of every tenth round, which has the merged file in place of the small ones."""
     from topicfs.pipeline.archiving.files import archived_files
@@ -237,19 +254,21 @@ def jobs_over(spark, data, tmp_path):
 
 
 def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
-    """None of them passes over its records; each says in one line what can be done."""
+    """None of them passes over its records or changes anything; each says in one line what can be done."""
     from topicfs.pipeline.errors import DataLossError
+    from topicfs.pipeline.jobs.archive_files import read_notes
 
     jobs = jobs_over(spark, data, tmp_path)
     for run, _ in jobs:
         run()
     with contextlib.closing(open_engine(data)) as engine:
         engine.delete_topic("orders")
-        append_lines(engine.create_topic("orders").partitions()[0], "1\n2\n3\n4\n5\n")
-    copied = lines(data, "copy")
+        topic = engine.create_topic("orders", partitions=2, overrides={"max.message.bytes": "4096"})
+        append_lines(topic.partitions()[0], "1\n2\n3\n4\n5\n")
+    copied, notes = lines(data, "copy"), read_notes(tmp_path / "archive")
     for run, remedy in jobs:
         with pytest.raises(
             DataLossError, match=f"^orders: was deleted and created again [^;]*; [^;]*; .*{remedy}$"
         ):
             run()
-    assert copied == lines(data, "copy")
+    assert (copied, notes) == (lines(data, "copy"), read_notes(tmp_path / "archive"))
