@@ -29,8 +29,13 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from topicfs import pipeline
 from topicfs.pipeline.errors import InvalidOptionError
 from topicfs.pipeline.jobs import clock
-from topicfs.pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
-from topicfs.pipeline.places.place import SparkPlace, place_of
+from topicfs.pipeline.jobs.queries import (
+    OTHER_CHECKPOINT,
+    QueryOptions,
+    every_record,
+    losses_reported,
+    write_counted,
+)
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
 
 RESULT = "source string, target string, windows long"
@@ -55,31 +60,19 @@ class _MicroBatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateOptions:
-    """Options of an aggregation: its input, its windows, and its target."""
+class AggregateOptions(QueryOptions):
+    """Options of an aggregation; a checkpoint remembers the windows that are open, too."""
 
-    path: str | SparkPlace
-    """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
-    source: str
-    """Topics, separated by commas."""
-    target: str
-    """The topic that is appended to."""
-    target_path: str | SparkPlace | None = None
-    """Place of the target, as `path`; None: that of the source."""
     window: str
     """Its length as Spark writes it: `5 minutes`."""
     slide: str | None = None
     """Distance between the starts of windows; None: they follow one another."""
     group: str | None = None
     """A SQL expression; None: each window has one count."""
-    where: str = "true"
-    """A SQL condition over the source's columns."""
     aggregates: tuple[str, ...] = ()
     """More of them in SQL, each with a name: `sum(length(value)) AS bytes`."""
     delay: str = "0 seconds"
     """Longest delay of a record; it matters only with a checkpoint."""
-    checkpoint: str | None = None
-    """A directory that remembers how far it came, and the windows that are open; None: everything, at once."""
     close: bool = False
     """Write the windows that are open, too, for nothing more will come; needs a checkpoint."""
     continuous: bool = False
@@ -98,14 +91,14 @@ def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
 
 
 def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
-    source, target = _places(options)
+    source, target = options.places()
     rows = every_record(spark.read, source, options.source)
     results = _results(_windows(rows, options)).orderBy("timestamp", "key")
     return write_counted(results, target, topic=options.target)
 
 
 def _follow(spark: SparkSession, options: AggregateOptions) -> int:
-    source, target = _places(options)
+    source, target = options.places()
     _keep_state_together(spark)
     rows = every_record(spark.readStream, source, options.source)
     results = _results(_windows(_timed(spark, rows, options), options))
@@ -132,7 +125,7 @@ def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> D
 
 def _after_the_last_window(spark: SparkSession, options: AggregateOptions) -> int:
     """Return the microseconds since 1970 at which the watermark has passed every window that a record at `time` is in."""
-    source, _ = _places(options)
+    source, _ = options.places()
     rows = every_record(spark.read, source, options.source)
     window, delay = (
         spark_functions.lit(length).cast("interval") for length in (options.window, options.delay)
@@ -229,7 +222,3 @@ def _check(options: AggregateOptions) -> None:
             raise InvalidOptionError(
                 f"{text}: {match['name']} is a field of every result; choose another name"
             )
-
-
-def _places(options: AggregateOptions) -> tuple[SparkPlace, SparkPlace]:
-    return place_of(options.path), place_of(options.target_path or options.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -12,9 +13,31 @@ from pyspark.sql import functions as spark_functions
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from topicfs.pipeline.errors import DataLossError, condition_of, raised_in
-from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.places.place import SparkPlace, place_of
 
 OTHER_CHECKPOINT = "to bring what is there now, name another checkpoint"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOptions:
+    """Options of a job that queries topics and appends to another one."""
+
+    path: str | SparkPlace
+    """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
+    source: str
+    """Topics, separated by commas."""
+    target: str
+    """The topic that is appended to."""
+    target_path: str | SparkPlace | None = None
+    """Place of the target, as `path`; None: that of the source."""
+    where: str = "true"
+    """A SQL condition over the source's columns."""
+    checkpoint: str | None = None
+    """A directory that remembers how far it came; None: everything, at once."""
+
+    def places(self) -> tuple[SparkPlace, SparkPlace]:
+        """Return the places of the source and of the target."""
+        return place_of(self.path), place_of(self.target_path or self.path)
 
 
 def every_record(reader: DataFrameReader | DataStreamReader, place: SparkPlace, topics: str) -> DataFrame:

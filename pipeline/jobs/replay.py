@@ -13,30 +13,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
 from topicfs import pipeline
-from topicfs.pipeline.jobs.queries import OTHER_CHECKPOINT, every_record, losses_reported, write_counted
-from topicfs.pipeline.places.place import SparkPlace, place_of
+from topicfs.pipeline.jobs.queries import (
+    OTHER_CHECKPOINT,
+    QueryOptions,
+    every_record,
+    losses_reported,
+    write_counted,
+)
 
 RESULT = "source string, target string, records long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions:
+class ReplayOptions(QueryOptions):
     """Options of a replay."""
 
-    path: str | SparkPlace
-    """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
-    source: str
-    """Topics, separated by commas."""
-    target: str
-    """The topic that is appended to."""
-    target_path: str | SparkPlace | None = None
-    """Place of the target, as `path`; None: that of the source."""
-    where: str = "true"
-    """A SQL condition over the source's columns."""
     select: str = "key, value, headers, timestamp"
     """SQL expressions that make the sink's columns."""
-    checkpoint: str | None = None
-    """A directory that remembers how far it came; None: everything, at once."""
 
 
 def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
@@ -47,13 +40,13 @@ def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
 
 
 def _replay_all(spark: SparkSession, options: ReplayOptions) -> int:
-    source, target = _places(options)
+    source, target = options.places()
     rows = every_record(spark.read, source, options.source)
     return write_counted(_chosen(spark, rows, options), target, topic=options.target)
 
 
 def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
-    source, target = _places(options)
+    source, target = options.places()
     rows = every_record(spark.readStream, source, options.source)
     rows = _chosen(spark, rows, options).observe("written", spark_functions.count("*").alias("records"))
     sink = rows.writeStream.format(target.format).options(**target.options, topic=options.target)
@@ -68,7 +61,3 @@ def _chosen(spark: SparkSession, source: DataFrame, options: ReplayOptions) -> D
     # `selectExpr` takes one expression a string, and `select` is a list in SQL. Spark formats the statement: braces are doubled.
     select = options.select.replace("{", "{{").replace("}", "}}")
     return spark.sql(f"SELECT {select} FROM {{rows}}", rows=source.where(options.where))  # noqa: S608 (the user's own)
-
-
-def _places(options: ReplayOptions) -> tuple[SparkPlace, SparkPlace]:
-    return place_of(options.path), place_of(options.target_path or options.path)
