@@ -25,8 +25,15 @@ from topicfs.fusefs.following.polls import Notify
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.nodes.context import MountContext
 from topicfs.fusefs.nodes.handles import Handle
-from topicfs.fusefs.nodes.inodes import InodeTable
-from topicfs.fusefs.nodes.nodes import Attributes, Directory, FileNode, Link, Node, UnsupportedChangeError
+from topicfs.fusefs.nodes.nodes import (
+    Attributes,
+    Directory,
+    FileNode,
+    InodeTable,
+    Link,
+    Node,
+    UnsupportedChangeError,
+)
 from topicfs.fusefs.tree.root import RootDirectory
 from topicfs.storage.errors import StorageError, UnknownGroupError
 from topicfs.storage.remote import ThreadNeededError, answered

@@ -1,12 +1,13 @@
-"""A reader of payloads: what was once unknown stays unknown to it, so that what it shows never changes."""
+"""A reader of payloads, to which an unknown schema stays unknown, and a writer that encodes by the newest schema."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from topicfs.schemas.catalog import SchemaCatalog
+from topicfs.schemas.codecs.codec import SchemaCodec
 from topicfs.schemas.codecs.json_schema import decode_json
-from topicfs.schemas.frame import FramedMessage
+from topicfs.schemas.frame import FramedMessage, framed
 from topicfs.schemas.schema import Kind, SchemaError, SchemaId
 
 MAX_UNKNOWN = 1000
@@ -66,3 +67,29 @@ class PayloadReader:
         if asked in self._known:
             return False
         return asked in self._unknown or len(self._unknown) >= MAX_UNKNOWN
+
+
+class PayloadWriter:
+    """A writer of one language for one request, whose lines all follow the same schemas. Encoding may wait for long (blocking)."""
+
+    def __init__(self, kind: Kind, catalog: SchemaCatalog) -> None:
+        self._kind = kind
+        self._catalog = catalog
+        self._found: dict[str, tuple[int, SchemaCodec] | None] = {}
+
+    def has_schema(self, subject: str) -> bool:
+        """Return whether a subject has a schema. Raises SchemaError where it has one of another language, or a bad one."""
+        return self._newest(subject) is not None
+
+    def encode(self, subject: str, value: object) -> bytes:
+        """Return a payload. Raises SchemaError for a value that does not follow the schema, and where there is none."""
+        found = self._newest(subject)
+        if found is None:
+            raise SchemaError(f"subject {subject} has no schema")
+        number, codec = found
+        return framed(number, codec.encode(value))
+
+    def _newest(self, subject: str) -> tuple[int, SchemaCodec] | None:
+        if subject not in self._found:
+            self._found[subject] = self._catalog.newest(self._kind, subject)
+        return self._found[subject]

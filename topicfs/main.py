@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from topicfs.callers.interrupts import keep_interrupts
 from topicfs.examples import ExampleGroup
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+import signal
 
 SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses: done; not done, or `check` found something; not understood; ended by Ctrl-C."""
@@ -217,3 +217,30 @@ def _reader_went_away() -> int:
     """End quietly: the reader of our output closed it (`| head`), and nothing may be flushed into the pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return SUCCESS
+
+
+PAUSE_SECONDS = 0.01
+"""Time after which the interrupt is repeated: by then the finalizer has ended."""
+
+
+def keep_interrupts() -> None:
+    """Repeat, from now on, a KeyboardInterrupt that Python drops; SIGALRM is taken for that.
+
+    KeyboardInterrupt is raised wherever the main thread just is. In a finalizer or in a callback of compiled code nobody
+    can catch it: Python prints it as an ignored exception, and the program goes on.
+    """
+    signal.signal(signal.SIGALRM, _interrupt)
+    sys.unraisablehook = _told
+
+
+def _told(unraisable: sys.UnraisableHookArgs) -> None:
+    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+        # Not now: it would be raised in this very function.
+        signal.setitimer(signal.ITIMER_REAL, PAUSE_SECONDS)
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    """Interrupt by whoever handles SIGINT by then, which may be an event loop."""
+    signal.raise_signal(signal.SIGINT)

@@ -9,6 +9,7 @@ from topicfs.cluster.brokers.brokers import Brokers, Leader
 from topicfs.cluster.brokers.fetch import EARLIEST, LATEST, list_all_offsets
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
+from topicfs.cluster.protocol.messages import DESCRIBE_LOG_DIRS
 from topicfs.storage.model import Isolation, Offset, PartitionOffsets, Timestamp, TopicPartition
 
 NO_LEADER = "no broker leads it"
@@ -105,3 +106,20 @@ def ask_bounds(
                 start, max(start, stable[one].offset), max(start, ends[one].offset), epochs[one]
             )
     return found
+
+
+def log_size(brokers: Brokers, node: int, partition: TopicPartition) -> int | None:
+    """Return the bytes of a partition's log at one broker; None if the broker does not say, as without the right to ask (blocking).
+
+    Raises what `Connection.call` does.
+    """
+    request = {"topics": [{"topic": partition.topic, "partitions": [partition.partition]}]}
+    answer = brokers.ask(node, DESCRIBE_LOG_DIRS, request, seconds=ATTEMPT_SECONDS)
+    sizes = [
+        one["partitionSize"]
+        for directory in answer["results"]
+        for topic in directory["topics"]
+        for one in topic["partitions"]
+        if (topic["name"], one["partitionIndex"]) == partition and not one["isFutureKey"]
+    ]
+    return int(sizes[0]) if sizes else None

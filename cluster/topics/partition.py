@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from topicfs.cluster.brokers.admin import delete_records
-from topicfs.cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_leader_for_bounds
+from topicfs.cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_leader_for_bounds, log_size
 from topicfs.cluster.brokers.brokers import Leader
 from topicfs.cluster.brokers.fetch import FetchedPartition, ListedOffset, epoch_ends, list_offsets
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from topicfs.cluster.brokers.log_sizes import log_size
 from topicfs.cluster.brokers.settings import TopicSettings
 from topicfs.cluster.cache.cache import Cache
 from topicfs.cluster.cache.read_through import ReadThroughCache

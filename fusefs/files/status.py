@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from topicfs.coordination.engine import Engine
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.files.readers import lines_of_partition, lines_of_topic
 from topicfs.fusefs.files.replicas import replica_lines
 from topicfs.fusefs.files.text_file import PartitionTextFile, TextFile, TopicTextFile
 from topicfs.fusefs.forms import VALUES
+from topicfs.fusefs.groups.positions import lags, spelled_lag, total_lag
 from topicfs.fusefs.nodes.nodes import nanoseconds
 from topicfs.fusefs.times import spelled_time
+from topicfs.storage.disk.names import CONSUMER_OFFSETS
+from topicfs.storage.errors import GroupsUnsupportedError, StorageError
 from topicfs.storage.messages import printable
 from topicfs.storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
 
@@ -183,3 +186,54 @@ def group_lines(groups: Groups) -> list[str]:
 
 def _shown(directory: DirectoryStatus) -> str:
     return directory.path if directory.offline is None else f"{directory.path} {directory.state}"
+
+
+def lines_of_topic(engine: Engine, topic: str) -> list[str]:
+    """Return a line for each group and each queue, with its lag in all partitions."""
+
+    def groups() -> Iterator[str]:
+        for group, positions in engine.groups.positions_in(topic).items():
+            yield f"group {group} lag {spelled_lag(total_lag(lags(engine, positions).values()))}"
+
+    def queues() -> Iterator[str]:
+        for name, queue in engine.share_groups.groups().items():
+            if topic in queue.topics():
+                yield f"queue {name} lag {sum(one.lag for one in queue.positions(topic))}"
+
+    return _lines(engine, groups=groups, queues=queues)
+
+
+def lines_of_partition(engine: Engine, place: TopicPartition) -> list[str]:
+    """Return a line for each group and each queue, with where it stands in the partition."""
+
+    def groups() -> Iterator[str]:
+        for group, positions in engine.groups.positions_in(place.topic).items():
+            own = {one: position for one, position in positions.items() if one == place}
+            for lag in lags(engine, own).values():
+                yield f"group {group} position {own[place].offset} lag {spelled_lag(lag)}"
+
+    def queues() -> Iterator[str]:
+        for name, queue in engine.share_groups.groups().items():
+            if place.topic in queue.topics():
+                for one in queue.positions(place.topic):
+                    if one.partition == place:
+                        yield f"queue {name} start {one.start_offset} lag {one.lag}"
+
+    return _lines(engine, groups=groups, queues=queues)
+
+
+def _lines(engine: Engine, **kinds: Callable[[], Iterator[str]]) -> list[str]:
+    """Return the lines of each kind; where it cannot be asked for, the reason, for the rest is known all the same."""
+    if not engine.remote:
+        if CONSUMER_OFFSETS not in engine.topics():
+            return []
+        leave_event_loop()
+    found: list[str] = []
+    for kind, lines in kinds.items():
+        try:
+            found += map(printable, list(lines()))
+        except GroupsUnsupportedError:
+            continue
+        except StorageError as error:
+            found.append(printable(f"{kind} unknown: {error}"))
+    return found

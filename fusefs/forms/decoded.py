@@ -21,8 +21,7 @@ from typing import Any
 from topicfs.fusefs.forms.json_lines import JSON
 from topicfs.fusefs.forms.json_parser import IGNORED, RefusedLineError, parse_records, plain_octets
 from topicfs.schemas.frame import KEY_HEADER, VALUE_HEADER, FramedMessage, frame_of
-from topicfs.schemas.payload_reader import PayloadReader
-from topicfs.schemas.payload_writer import PayloadWriter
+from topicfs.schemas.payload_reader import PayloadReader, PayloadWriter
 from topicfs.schemas.schema import Kind, SchemaError
 from topicfs.storage.codec.records import Columns, columns_of, encode_columns
 from topicfs.storage.model import Buffer

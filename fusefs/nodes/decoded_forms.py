@@ -64,8 +64,7 @@ class DecodedForms:
         if form.suffix not in DECODED_SUFFIXES:
             return form
         from topicfs.fusefs.forms.decoded import KINDS, EncodedLines
-        from topicfs.schemas.payload_reader import PayloadReader
-        from topicfs.schemas.payload_writer import PayloadWriter
+        from topicfs.schemas.payload_reader import PayloadReader, PayloadWriter
 
         kind, catalog = KINDS[form.suffix], self._opened()
         writer = partial(PayloadWriter, kind, catalog)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from topicfs.fusefs.appending.flags import Access
@@ -210,3 +210,37 @@ def accept_truncation(size: int, present: int | None, end: int | None) -> None:
     """
     if size != (present if end is None else end):
         raise FileError(errno.EPERM, "a log is not cut; it takes lines at its end")
+
+
+class InodeTable:
+    """Every node that the kernel knows. Invariant: one stands here exactly while its lookup count is above 0."""
+
+    def __init__(self, root: Node) -> None:
+        root.lookups = 1
+        self._nodes: dict[int, Node] = {root.node_id: root}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def get(self, node_id: int) -> Node:
+        """The node of that number. Raises FileError (ESTALE)."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            raise FileError(errno.ESTALE)
+        return node
+
+    def remember(self, node: Node) -> None:
+        """Count one lookup: the kernel was told of the node."""
+        node.lookups += 1
+        self._nodes[node.node_id] = node
+
+    def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
+        """Decrease lookup counts, each by its number, and let go of nodes at 0. The root stays."""
+        for node_id, count in forgotten:
+            node = self._nodes.get(node_id)
+            if node is None or node.parent is None:
+                continue
+            node.lookups -= count
+            if node.lookups <= 0:
+                del self._nodes[node_id]
+                node.forgotten()

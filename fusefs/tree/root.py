@@ -6,8 +6,7 @@ import errno
 from collections.abc import Callable, Sequence
 
 from topicfs.fusefs.errors import FileError, file_error
-from topicfs.fusefs.files.metrics import MetricsFile
-from topicfs.fusefs.files.scrub import ScrubFile
+from topicfs.fusefs.files.mount_files import MetricsFile, ScrubFile
 from topicfs.fusefs.files.status import DaemonStatusFile
 from topicfs.fusefs.files.topic_files import AllTopics
 from topicfs.fusefs.following.waiting_reads import Program

@@ -7,16 +7,18 @@ producer; without a key one partition at a time has its turn, for some KiB of va
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topicfs.pipeline.sink.columns import cast_columns, codec_columns
-from topicfs.pipeline.sink.content import content_of
+from topicfs.pipeline.sink.columns import cast_columns, codec_columns, numbers
 from topicfs.pipeline.sink.layout import MAX_BATCH_BYTES, Layout
+from topicfs.storage.codec.binary import fields
 from topicfs.storage.codec.records import Columns, encode_columns
+from topicfs.storage.compaction.digests import digest_of, digests_of_keys
 from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 from topicfs.storage.model import NO_TIMESTAMP, TopicPartition
 from topicfs.storage.partitioning import partition_of_key
@@ -146,3 +148,37 @@ def _largest(columns: dict[str, pa.Array], records: Columns) -> int:
     alone = codec_columns({name: column.slice(at, 1) for name, column in columns.items()}, 1, now_ms=0)
     (batch,) = encode_columns(alone, max_batch_bytes=MOST_BATCH_BYTES)
     return len(batch)
+
+
+_NOT_GIVEN = -(2**63)
+_WORDS = 12
+"""Numbers of a record: digest and length of its key, value and headers, then topic, partition and time."""
+
+
+def content_of(topic: str, records: Columns, given: Mapping[str, pa.Array]) -> Content:
+    """Return the content of a topic's records; `given`: the columns of their rows.
+
+    It is the same for the same rows in whatever order and in whatever tasks, since Spark may divide and order the rows
+    of a repeated micro-batch otherwise: each record has a digest, and a write the sum of them. A record's digest covers
+    its topic, key, value and headers, and its partition and time if the row gives them. What the sink chooses itself
+    differs the next time.
+    """
+    count, block = len(records), records.block
+    words = array("q", bytes(8 * _WORDS * count))
+    with memoryview(words) as cells:
+        for number, row in enumerate((fields.KEY_POSITIONS, fields.VALUE_POSITIONS, fields.HEADER_POSITIONS)):
+            # Where the keys are looked for.
+            moved = block[(row - fields.KEY_POSITIONS) * count :]
+            found = digests_of_keys(Columns(records.data, moved, count, records.batches), 0, count)
+            cells[3 * number :: _WORDS] = found[0::2]
+            cells[3 * number + 1 :: _WORDS] = found[1::2]
+            cells[3 * number + 2 :: _WORDS] = block[(row + 1) * count : (row + 2) * count]
+        cells[9::_WORDS] = memoryview(array("q", [digest_of(topic.encode())[0]]) * count)
+        cells[10::_WORDS] = numbers(given.get("partition"), count, null=_NOT_GIVEN)
+        cells[11::_WORDS] = numbers(given.get("timestamp"), count, null=_NOT_GIVEN)
+    size = 8 * _WORDS
+    places = (
+        array("q", bytes(16 * count)) + array("q", range(0, size * count, size)) + array("q", [size]) * count
+    )
+    whole = Columns(memoryview(words).cast("B"), memoryview(places), count, records.batches)
+    return Content(count, sum(digests_of_keys(whole, 0, count)[0::2]) % 2**64)

@@ -19,15 +19,22 @@ from topicfs.pipeline.source.query.offsets import (
 )
 from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema
-from topicfs.pipeline.source.read_limits import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from topicfs.pipeline.source.stream_progress import StreamProgress
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.pipeline.spark_errors import reported
+
+__all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ModuleNotFoundError:
+    ReadAllAvailable = ReadLimit = ReadMaxRows = None  # type: ignore[misc, assignment]
+    SupportsTriggerAvailableNow = object  # type: ignore[misc, assignment]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

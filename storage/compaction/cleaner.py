@@ -13,12 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from topicfs.storage.codec.batch import scan
-from topicfs.storage.compaction.batch_decision import LastOfProducer, RetentionParams
+from topicfs.storage.compaction.batch_decision import LastOfProducer, PassTransactions, RetentionParams
 from topicfs.storage.compaction.offset_map import DEFAULT_BYTES, OffsetMap
 from topicfs.storage.compaction.rewriter import Rewriter, build_map
-from topicfs.storage.compaction.segment_groups import GroupingSegment, SegmentGroupLimits, group
-from topicfs.storage.compaction.selection import CleanableSegment, CleaningParams, CleaningPlan
-from topicfs.storage.compaction.transactions import PassTransactions
+from topicfs.storage.compaction.selection import (
+    CleanableSegment,
+    CleaningParams,
+    CleaningPlan,
+    GroupingSegment,
+    SegmentGroupLimits,
+    group,
+)
 from topicfs.storage.errors import CorruptBatchError, CorruptionError, PartitionOfflineError, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset, ProducerId, Timestamp

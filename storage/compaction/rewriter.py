@@ -18,6 +18,7 @@ from topicfs.storage.codec.headers import BatchHeader, Codec
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.compaction.batch_decision import (
     BatchDecision,
+    PassTransactions,
     RetentionParams,
     decide,
     new_horizon,
@@ -34,7 +35,6 @@ from topicfs.storage.compaction.survivors import (
     kept_records,
     next_run,
 )
-from topicfs.storage.compaction.transactions import PassTransactions
 from topicfs.storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import resource
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,17 +13,19 @@ from typing import NamedTuple
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.directories.directories import Directories, OpenDirectory
 from topicfs.storage.directories.offline_partition import OfflinePartition
+from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.disk.names import LEADER_EPOCHS
-from topicfs.storage.duties.adoption import adopt
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.producers import ProducerRules
 from topicfs.storage.messages import Say, reason_of
-from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.model import CleaningState, Offset, Timestamp, TopicPartition
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.recovery.options import Checkpointed, LoadOptions
 from topicfs.storage.segment.settings import SegmentDirectory
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class PartitionToLoad(NamedTuple):
@@ -191,3 +194,33 @@ def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: 
         reason=reason,
         log_start_offset=log_start_offset,
     )
+
+
+def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
+    """Set the first dirty offset of a log that was just loaded, and show the cleaner's work in its status.
+
+    A checkpoint outside the log becomes the log start, so that the file still shows that the log was compacted.
+    """
+    offsets = log.offsets()
+    if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
+        _LOGGER.info(
+            "%s-%d: cleaner checkpoint %d lies outside offsets %d to %d; the next cleaning starts over",
+            log.topic,
+            log.number,
+            checkpoint,
+            offsets.log_start_offset,
+            offsets.log_end_offset,
+        )
+        checkpoint = offsets.log_start_offset
+    log.parts.first_dirty_offset = checkpoint
+    log.parts.describe_cleaning = lambda: _cleaning_state(log, clock())
+    return log
+
+
+def _cleaning_state(log: Log, now: Timestamp) -> CleaningState | None:
+    if not log.config.compacts:
+        return None
+    from topicfs.storage.duties.log_cleaner import plan_cleaning  # noqa: PLC0415 - a log that compacts nothing needs none of it
+
+    found = plan_cleaning(log, now)
+    return CleaningState(found.first_dirty_offset, found.cleanable_ratio)

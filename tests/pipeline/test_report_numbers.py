@@ -21,8 +21,7 @@ from topicfs.storage.model import Header, TimestampType, TopicPartition
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from topicfs.pipeline.report.collector import bytes_of, collect, find_parts
-from topicfs.pipeline.report.counter import Counter
+from topicfs.pipeline.report.collector import Counter, bytes_of, collect, find_parts
 from topicfs.pipeline.report.histograms import (
     MAX_BUCKETS,
     WIDTHS,

@@ -11,7 +11,7 @@ import pytest
 from tests.fusefs.mounted.conftest import Mount
 from topicfs import pipeline
 from topicfs.pipeline.source.query.ranges import lag_by_partition
-from topicfs.pipeline.source.read_limits import ReadMaxRows
+from topicfs.pipeline.source.stream_reader import ReadMaxRows
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import columns_of, encode_columns, encode_lines
 from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition

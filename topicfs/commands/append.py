@@ -34,8 +34,7 @@ from topicfs.mounted.appends import (
     write,
 )
 from topicfs.mounted.reasons import explained
-from topicfs.options.places import place_option
-from topicfs.options.schemas import schema_options
+from topicfs.options import place_option, schema_options
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place
 from topicfs.replication.replicas.startup import producers_of

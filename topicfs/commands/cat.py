@@ -19,8 +19,7 @@ from topicfs.examples import ExampleCommand
 from topicfs.fusefs.forms import SUFFIXES
 from topicfs.lines import say
 from topicfs.main import describe
-from topicfs.options.places import place_option
-from topicfs.options.schemas import schema_options
+from topicfs.options import place_option, schema_options
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place
 from topicfs.schemas.places import SchemaPlaces

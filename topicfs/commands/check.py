@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from topicfs.data_directory import require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.inspection.check.directory import DirectoryCheck, duplicates
-from topicfs.options.places import data_argument
+from topicfs.options import data_argument
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.findings import Finding
 from topicfs.storage.messages import printable

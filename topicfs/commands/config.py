@@ -16,7 +16,7 @@ from topicfs.examples import ExampleCommand
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
 from topicfs.mounted.reasons import explained
-from topicfs.options.places import place_option, warn_of_ignored
+from topicfs.options import place_option, warn_of_ignored
 from topicfs.places import Place
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.listing import (

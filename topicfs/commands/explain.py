@@ -28,7 +28,7 @@ from topicfs.fusefs.selectors import (
 )
 from topicfs.fusefs.times import written
 from topicfs.inspection.explain import Lookup, explain_offset, explain_timestamp
-from topicfs.options.places import place_option
+from topicfs.options import place_option
 from topicfs.paths import parse_path
 from topicfs.places import Place, security_of
 from topicfs.replication.replicas.partition import ReplicatedPartition

@@ -19,7 +19,7 @@ from topicfs.groups.output import (
 from topicfs.groups.scenarios import parse_topics
 from topicfs.groups.view import SHARE
 from topicfs.lines import say
-from topicfs.options.places import place_option
+from topicfs.options import place_option
 from topicfs.places import Place
 from topicfs.storage.errors import InvalidPositionError, StorageError
 

@@ -28,7 +28,7 @@ from topicfs.groups.scenarios import (
     to_time,
 )
 from topicfs.groups.view import EMPTY, GroupsPlace, GroupView
-from topicfs.options.places import place_option
+from topicfs.options import place_option
 from topicfs.places import Place
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import GroupNotEmptyError, InvalidPositionError, UnknownGroupError

@@ -21,7 +21,7 @@ from topicfs.lines import say
 from topicfs.migration.cluster import KafkaCluster
 from topicfs.migration.handover import Handover
 from topicfs.migration.takeover import BrokerDirectories, Takeover
-from topicfs.options.places import checked_security, client_config_option, parse_directories
+from topicfs.options import checked_security, client_config_option, parse_directories
 from topicfs.storage.disk.lock import LockHolder, find_holder
 from topicfs.storage.errors import StorageError
 

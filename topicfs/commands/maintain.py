@@ -14,7 +14,7 @@ from topicfs.data_directory import opened_alone, require_directories
 from topicfs.examples import ExampleCommand
 from topicfs.fusefs.times import TimeError, parse_time
 from topicfs.lines import say
-from topicfs.options.places import data_argument
+from topicfs.options import data_argument
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.duties.plan import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
 from topicfs.storage.manager import LogManager

@@ -21,7 +21,7 @@ from topicfs.cluster.protocol.connection import Connection
 from topicfs.examples import ExampleCommand
 from topicfs.fusefs.times import TimeError, parse_time
 from topicfs.lines import say
-from topicfs.options.places import CLUSTER_METAVAR, checked_security, client_config_option, parse_cluster
+from topicfs.options import CLUSTER_METAVAR, checked_security, client_config_option, parse_cluster
 
 
 def beginning(text: str) -> int:

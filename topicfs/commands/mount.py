@@ -15,14 +15,14 @@ from topicfs.cluster.place import is_cluster
 from topicfs.data_directory import read_config
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.options.places import (
+from topicfs.options import (
     checked_security,
     client_config_option,
     parse_place,
+    schema_options,
     warn_of_ignored,
     without_option,
 )
-from topicfs.options.schemas import schema_options
 from topicfs.places import Place, open_cluster
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.errors import StorageError

@@ -16,7 +16,7 @@ from topicfs.data_directory import NO_REPLICAS, opened_for_reading, opened_or_mo
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.lines import say
 from topicfs.mounted.reasons import explained
-from topicfs.options.places import data_option
+from topicfs.options import data_option
 from topicfs.paths import parse_path
 from topicfs.storage.errors import StorageError, UnknownTopicError
 

@@ -11,7 +11,7 @@ import click
 
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.options.places import parse_directories
+from topicfs.options import parse_directories
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 

@@ -15,7 +15,7 @@ from topicfs.data_directory import opened_for_writing
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.mounted.reasons import explained
-from topicfs.options.places import data_argument
+from topicfs.options import data_argument
 from topicfs.storage.checkpoints.meta_properties import has_replicas
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.messages import printable

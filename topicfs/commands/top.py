@@ -15,7 +15,7 @@ import click
 
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.options.places import (
+from topicfs.options import (
     DEFAULT_DIRECTORY,
     VARIABLE,
     checked_security,

@@ -15,7 +15,7 @@ from topicfs.data_directory import parse_settings
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.fusefs.times import written
 from topicfs.lines import say
-from topicfs.options.places import place_option
+from topicfs.options import place_option
 from topicfs.places import Place
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Topic, records_of

@@ -15,7 +15,7 @@ from topicfs.examples import ExampleCommand
 from topicfs.lines import say
 from topicfs.mounted.appends import status_of
 from topicfs.mounted.reasons import explained
-from topicfs.options.places import data_option
+from topicfs.options import data_option
 from topicfs.paths import parse_path
 from topicfs.storage.errors import StorageError, UnknownTopicError
 from topicfs.storage.messages import reason_of

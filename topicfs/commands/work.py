@@ -21,7 +21,7 @@ from topicfs.examples import ExampleCommand
 from topicfs.groups.jobs import EngineJobs, Job, JobSource, MountJobs
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
-from topicfs.options.places import place_option
+from topicfs.options import place_option
 from topicfs.paths import check_group_name
 from topicfs.places import Place
 from topicfs.storage.errors import RecordNotHeldError, StorageError

@@ -1,5 +1,5 @@
 """Records in the formats of other programs: `topicfs cat --format`.
 
 `ranges` finds what a path of a mount means as ranges of offsets, and `records` reads them; `template` are kcat's
-tokens, `csv_rows` rows for spreadsheets, `arrow_batches` Arrow and Parquet. `format` chooses by the option's text.
+tokens, `arrow_batches` Arrow and Parquet. `printer` has CSV for spreadsheets, and chooses by the option's text.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 from typing import BinaryIO, Protocol
 
@@ -9,13 +11,14 @@ import click
 
 from topicfs.coordination.engine import Engine
 from topicfs.formats.arrow_batches import ArrowBatches, ArrowMissingError, arrow_stream, parquet
-from topicfs.formats.csv_rows import CsvRows
 from topicfs.formats.ranges import Ranges, ranges_of
 from topicfs.formats.records import Placed, merged, runs
 from topicfs.formats.template import Template, TemplateError
 from topicfs.fusefs.selectors import SelectorError
+from topicfs.fusefs.times import written
+from topicfs.fusefs.views.records import headers_json
 from topicfs.paths import parse_path
-from topicfs.storage.model import Isolation, Offset
+from topicfs.storage.model import NO_TIMESTAMP, Isolation, Offset
 
 CSV, ARROW, PARQUET = "csv", "arrow", "parquet"
 
@@ -106,3 +109,45 @@ def _found(engine: Engine, path: str, isolation: Isolation) -> Ranges:
         return ranges_of(engine, parse_path(path), isolation)
     except SelectorError as error:
         raise click.ClickException(f"{path}: {error.reason}") from None
+
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+class CsvRows:
+    """Writes rows into a buffer that is used again."""
+
+    def __init__(self) -> None:
+        self._buffer = io.StringIO(newline="")
+        self._writer = csv.writer(self._buffer, lineterminator="\n")
+
+    def header(self) -> bytes:
+        """Return the line of the columns' names."""
+        return self._row(COLUMNS)
+
+    def fill(self, placed: Placed) -> bytes:
+        """Return the row of a record; it has more lines where a value has."""
+        record = placed.record
+        moment = "" if record.timestamp == NO_TIMESTAMP else written(record.timestamp)
+        headers = headers_json(record.headers) if record.headers else ""
+        return self._row(
+            (
+                placed.topic,
+                placed.partition,
+                record.offset,
+                moment,
+                _text(record.key),
+                _text(record.value),
+                headers,
+            )
+        )
+
+    def _row(self, fields: tuple[str | int, ...]) -> bytes:
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        self._writer.writerow(fields)
+        return self._buffer.getvalue().encode(errors="surrogateescape")
+
+
+def _text(octets: bytes | None) -> str:
+    return "" if octets is None else octets.decode(errors="surrogateescape")

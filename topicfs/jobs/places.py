@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from topicfs.data_directory import refuse_broker
-from topicfs.options.places import checked_security, client_config_option, option_of_data, without_option
+from topicfs.options import checked_security, client_config_option, option_of_data, without_option
 from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.storage.errors import StorageError
 

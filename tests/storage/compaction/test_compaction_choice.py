@@ -6,8 +6,14 @@ import dataclasses
 
 import pytest
 
-from topicfs.storage.compaction.segment_groups import GroupingSegment, SegmentGroupLimits, group
-from topicfs.storage.compaction.selection import CleanableSegment, CleaningParams, plan
+from topicfs.storage.compaction.selection import (
+    CleanableSegment,
+    CleaningParams,
+    GroupingSegment,
+    SegmentGroupLimits,
+    group,
+    plan,
+)
 from topicfs.storage.model import Offset, Timestamp
 
 NOW = Timestamp(1_000_000)

@@ -9,10 +9,9 @@ from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.control import ControlType
 from topicfs.storage.codec.records import BatchStamp, encode
-from topicfs.storage.compaction.batch_decision import LastOfProducer, RetentionParams
+from topicfs.storage.compaction.batch_decision import LastOfProducer, PassTransactions, RetentionParams
 from topicfs.storage.compaction.offset_map import OffsetMap
 from topicfs.storage.compaction.rewriter import Rewriter, build_map
-from topicfs.storage.compaction.transactions import PassTransactions
 from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.model import Offset, Timestamp
 

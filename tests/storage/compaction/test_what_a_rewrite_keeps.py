@@ -8,10 +8,9 @@ from topicfs.storage.codec.batch import read_header, set_append_time, verify_che
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
-from topicfs.storage.compaction.batch_decision import LastOfProducer, RetentionParams
+from topicfs.storage.compaction.batch_decision import LastOfProducer, PassTransactions, RetentionParams
 from topicfs.storage.compaction.offset_map import OffsetMap
 from topicfs.storage.compaction.rewriter import Rewriter
-from topicfs.storage.compaction.transactions import PassTransactions
 from topicfs.storage.model import Header, Offset, ProducerId, Record, Timestamp, TimestampType
 
 NOW = Timestamp(1_700_000_100_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from topicfs.top.programs import OpenFile, open_files
+from topicfs.top.mount_source import OpenFile, open_files
 
 
 def test_files_of_topics_by_program(tmp_path: Path):

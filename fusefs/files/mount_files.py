@@ -1,0 +1,47 @@
+"""Small files of the mount as a whole: `@metrics` and `@scrub`."""
+
+from __future__ import annotations
+
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.appending.targets import LineTarget, word_target
+from topicfs.fusefs.files.text_file import TextFile
+from topicfs.fusefs.nodes.nodes import Attributes
+from topicfs.storage.messages import printable
+
+
+class MetricsFile(TextFile):
+    """`@metrics` in the text format of Prometheus, collected when the file is opened.
+
+    stat(2) shows the size of the last time, and collects nothing.
+    """
+
+    __slots__ = ()
+
+    def render(self) -> str:
+        leave_event_loop()
+        return self.context.metrics()
+
+    def _renew(self) -> None:
+        # Also while somebody has it open: one reader that hangs must not show all others what was.
+        self._text = self.render().encode()
+
+    def attributes(self) -> Attributes:
+        return self._attributes(len(self._text), self.mtime_ns())
+
+
+class ScrubFile(TextFile):
+    """`@scrub`: the progress of the last scrub and its findings. Writing `start` begins a scrub of everything."""
+
+    __slots__ = ()
+
+    def render(self) -> str:
+        leave_event_loop()
+        scrubbing = self.context.engine.scrubber
+        lines = [] if scrubbing is None else scrubbing.report()
+        return "".join(f"{printable(line)}\n" for line in lines)
+
+    def target(self) -> LineTarget | None:
+        scrubbing = self.context.engine.scrubber
+        if scrubbing is None:
+            return None
+        return word_target(self.path, "start", "to scrub everything", scrubbing.start)
