@@ -13,29 +13,18 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from topicfs.storage.config.kinds import (
     INT_MAX,
     Boolean,
-    ValueKind,
     WholeNumber,
     int_of_at_least,
     long_of_at_least,
     read_value,
     split_list,
 )
-from topicfs.storage.config.setting import Setting, Synonym
+from topicfs.storage.config.setting import Setting, SettingRow, Synonym, synonyms
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
 """Overrides of topics made here: restored records with old times would vanish at the next retention pass."""
-
-
-class BrokerRow(NamedTuple):
-    """A setting's row of the table, beside its type and default."""
-
-    kind: ValueKind
-    unit: str
-    meaning: str
-    names: tuple[str, ...]
-    """Kafka's; the first one present wins."""
 
 
 class EngineConfig(NamedTuple):
@@ -52,238 +41,238 @@ class EngineConfig(NamedTuple):
 
     node_id: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(0),
             "",
             "The node named in a new data directory's meta.properties.",
-            ("node.id", "broker.id"),
+            synonyms("node.id", "broker.id"),
         ),
     ] = 1
     num_partitions: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(1),
             "partitions",
             "How many partitions a topic gets that is made without a number.",
-            ("num.partitions",),
+            synonyms("num.partitions"),
         ),
     ] = 1
     replication_factor: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(1),
             "replicas",
             "How many replicas each partition of a new topic gets, in data directories that replicate.",
-            ("default.replication.factor",),
+            synonyms("default.replication.factor"),
         ),
     ] = 1
     follower_rate: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(0),
             "bytes/s",
             "How fast a replica that is behind may catch up.",
-            ("follower.replication.throttled.rate",),
+            synonyms("follower.replication.throttled.rate"),
         ),
     ] = 2**63 - 1
     move_rate: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(0),
             "bytes/s",
             "How fast replicas may be copied that move to another data directory.",
-            ("replica.alter.log.dirs.io.max.bytes.per.second",),
+            synonyms("replica.alter.log.dirs.io.max.bytes.per.second"),
         ),
     ] = 2**63 - 1
     recovery_threads: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(1),
             "threads",
             "How many logs are loaded at a time.",
-            ("num.recovery.threads.per.data.dir",),
+            synonyms("num.recovery.threads.per.data.dir"),
         ),
     ] = 2
     initial_task_delay_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How long after opening the duties begin.",
-            ("log.initial.task.delay.ms",),
+            synonyms("log.initial.task.delay.ms"),
         ),
     ] = 30_000
     flush_check_interval_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(1),
             "ms",
             "How often to look for logs whose flush.ms has passed. A broker looks never by default, which "
             "leaves a topic's flush.ms without effect; here it has one.",
-            ("log.flush.scheduler.interval.ms",),
+            synonyms("log.flush.scheduler.interval.ms"),
         ),
     ] = 1_000
     recovery_point_interval_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How often recovery points are written.",
-            ("log.flush.offset.checkpoint.interval.ms",),
+            synonyms("log.flush.offset.checkpoint.interval.ms"),
         ),
     ] = 60_000
     log_start_offset_interval_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How often log start offsets are written.",
-            ("log.flush.start.offset.checkpoint.interval.ms",),
+            synonyms("log.flush.start.offset.checkpoint.interval.ms"),
         ),
     ] = 60_000
     high_watermark_interval_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How often high watermarks are written.",
-            ("replica.high.watermark.checkpoint.interval.ms",),
+            synonyms("replica.high.watermark.checkpoint.interval.ms"),
         ),
     ] = 5_000
     retention_check_interval_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(1),
             "ms",
             "How often segments are looked through for deletion.",
-            ("log.retention.check.interval.ms",),
+            synonyms("log.retention.check.interval.ms"),
         ),
     ] = 300_000
     cleaner_enable: Annotated[
         bool,
-        BrokerRow(
+        SettingRow(
             Boolean(),
             "",
             "Whether compacted topics are compacted.",
-            ("log.cleaner.enable",),
+            synonyms("log.cleaner.enable"),
         ),
     ] = True
     cleaner_backoff_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(0),
             "ms",
             "How long the cleaner rests once no log is dirty enough.",
-            ("log.cleaner.backoff.ms",),
+            synonyms("log.cleaner.backoff.ms"),
         ),
     ] = 15_000
     cleaner_dedupe_buffer_bytes: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(1),
             "bytes",
             "Memory for the keys of one cleaning, 24 bytes each; a dirtier log takes several.",
-            ("log.cleaner.dedupe.buffer.size",),
+            synonyms("log.cleaner.dedupe.buffer.size"),
         ),
     ] = 134_217_728
     scrub_interval_hours: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(0),
             "h",
             "How long after one scrub the next begins, which reads everything and heals what it can; 0: never. "
             "Kafka has none.",
-            ("log.scrub.interval.hours",),
+            synonyms("log.scrub.interval.hours"),
         ),
     ] = 168
     producer_id_expiration_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             WholeNumber(1, INT_MAX),
             "ms",
             "How long after its last record a producer without open transaction is forgotten.",
-            ("producer.id.expiration.ms",),
+            synonyms("producer.id.expiration.ms"),
         ),
     ] = 86_400_000
     producer_id_check_interval_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             WholeNumber(1, INT_MAX),
             "ms",
             "How often producers are looked through for forgetting.",
-            ("producer.id.expiration.check.interval.ms",),
+            synonyms("producer.id.expiration.check.interval.ms"),
         ),
     ] = 600_000
     offsets_topic_num_partitions: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(1),
             "partitions",
             "How many partitions __consumer_offsets gets when the first group is made.",
-            ("offsets.topic.num.partitions",),
+            synonyms("offsets.topic.num.partitions"),
         ),
     ] = 50
     offsets_retention_minutes: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(1),
             "min",
             "How long the positions of a group without members are kept.",
-            ("offsets.retention.minutes",),
+            synonyms("offsets.retention.minutes"),
         ),
     ] = 10_080
     offsets_retention_check_interval_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             long_of_at_least(1),
             "ms",
             "How often positions are looked through for expiry.",
-            ("offsets.retention.check.interval.ms",),
+            synonyms("offsets.retention.check.interval.ms"),
         ),
     ] = 600_000
     offset_metadata_max_bytes: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(0),
             "bytes",
             "How long the metadata of a committed position may be.",
-            ("offset.metadata.max.bytes",),
+            synonyms("offset.metadata.max.bytes"),
         ),
     ] = 4_096
     group_max_size: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(1),
             "members",
             "How many members a group may have.",
-            ("group.max.size",),
+            synonyms("group.max.size"),
         ),
     ] = INT_MAX
     group_min_session_timeout_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(0),
             "ms",
             "The shortest session timeout that a consumer may ask for.",
-            ("group.min.session.timeout.ms",),
+            synonyms("group.min.session.timeout.ms"),
         ),
     ] = 6_000
     group_max_session_timeout_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(0),
             "ms",
             "The longest session timeout that a consumer may ask for.",
-            ("group.max.session.timeout.ms",),
+            synonyms("group.max.session.timeout.ms"),
         ),
     ] = 1_800_000
     group_initial_rebalance_delay_ms: Annotated[
         int,
-        BrokerRow(
+        SettingRow(
             int_of_at_least(0),
             "ms",
             "How long an empty group waits for more members. A broker waits three seconds; here a shell would wait for them.",
-            ("group.initial.rebalance.delay.ms",),
+            synonyms("group.initial.rebalance.delay.ms"),
         ),
     ] = 0
 
@@ -294,12 +283,7 @@ class EngineConfig(NamedTuple):
         Where the file says how long to keep records, topics made here get no retention override of their own.
         Raises InvalidConfigError for a bad value of a setting that has a meaning here.
         """
-        values: dict[str, Any] = {}
-        for own in broker_settings().values():
-            found = _first_present(properties, own.row.names)
-            if found is not None:
-                values[own.field] = read_value(found, properties[found], own.row.kind)
-        topic_values = _topic_values(properties)
+        values, topic_values = (_values_of(table, properties) for table in (broker_settings(), SETTINGS))
         defaults = TopicConfig()._replace(**topic_values)
         defaults.check_consistency()
         overrides = {} if "retention_ms" in topic_values else KEEP_FOREVER
@@ -308,7 +292,13 @@ class EngineConfig(NamedTuple):
             config,
             ignored=[name for name in properties if name not in _known_names()],
             log_directories=_log_directories(properties),
-            given=MappingProxyType(_given(properties)),
+            given=MappingProxyType(
+                {
+                    name: found.name
+                    for name, one in (*SETTINGS.items(), *broker_settings().items())
+                    if (found := _given(one, properties))
+                }
+            ),
         )
 
 
@@ -324,32 +314,21 @@ class FromProperties(NamedTuple):
     """The name in the file of each setting that it gives, by the setting's own name."""
 
 
-class BrokerSetting(NamedTuple):
-    """One row of the table."""
-
-    field: str
-    default: Any
-    row: BrokerRow
-
-
 @cache
-def broker_settings() -> Mapping[str, BrokerSetting]:
+def broker_settings() -> Mapping[str, Setting]:
     """Return the engine's settings, in the order of the table. A key is the first of the names that Kafka has for a setting."""
     defaults = EngineConfig()
     table = {}
-    for name, annotation in get_type_hints(EngineConfig, include_extras=True).items():
+    for field, annotation in get_type_hints(EngineConfig, include_extras=True).items():
         for row in getattr(annotation, "__metadata__", ()):
-            table[row.names[0]] = BrokerSetting(name, getattr(defaults, name), row)
+            name = row.synonyms[0].name
+            table[name] = Setting(name, field, getattr(defaults, field), row)
     return table
-
-
-def _first_present(properties: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in properties), None)
 
 
 def _log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Read log.dirs, or log.dir where that is missing. InvalidConfigError for a list with nothing in it."""
-    found = _first_present(properties, LOG_DIRECTORIES)
+    found = next((name for name in LOG_DIRECTORIES if name in properties), None)
     if found is None:
         return ()
     directories = split_list(properties[found])
@@ -360,33 +339,23 @@ def _log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
     return directories
 
 
-def _given(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return which settings a file gives, each with the name that it goes by there."""
-    given = {}
-    for name, topic_setting in SETTINGS.items():
-        synonyms = tuple(synonym.name for synonym in topic_setting.row.synonyms)
-        if found := _first_present(properties, synonyms):
-            given[name] = found
-    for name, own in broker_settings().items():
-        if found := _first_present(properties, own.row.names):
-            given[name] = found
-    return given
+def _given(one: Setting, properties: Mapping[str, str]) -> Synonym | None:
+    """Return the first of a setting's names in the file that is there."""
+    return next((synonym for synonym in one.row.synonyms if synonym.name in properties), None)
 
 
-def _topic_values(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the topic defaults that `properties` sets, by TopicConfig's fields."""
-    values = {}
-    for topic_setting in SETTINGS.values():
-        for synonym in topic_setting.row.synonyms:
-            if synonym.name in properties:
-                values[topic_setting.field] = _synonym_value(topic_setting, synonym, properties[synonym.name])
-                break
-    return values
+def _values_of(table: Mapping[str, Setting], properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values that a file gives to the settings of a table, by their fields."""
+    return {
+        one.field: _synonym_value(one, synonym, properties[synonym.name])
+        for one in table.values()
+        if (synonym := _given(one, properties))
+    }
 
 
-def _synonym_value(topic_setting: Setting, synonym: Synonym, text: str) -> Any:
-    """Read a broker setting as the topic setting it stands for, in that one's unit."""
-    kind = topic_setting.row.kind
+def _synonym_value(one: Setting, synonym: Synonym, text: str) -> Any:
+    """Read a value of the file as that of the setting it stands for, in that one's unit."""
+    kind = one.row.kind
     if synonym.factor == 1:
         return read_value(synonym.name, text, kind)
     whole = read_value(synonym.name, text, WholeNumber(-1, INT_MAX))
@@ -400,8 +369,5 @@ LOG_DIRECTORIES = ("log.dirs", "log.dir")
 
 @cache
 def _known_names() -> frozenset[str]:
-    return frozenset(
-        [name for own in broker_settings().values() for name in own.row.names]
-        + list(LOG_DIRECTORIES)
-        + [synonym.name for topic_setting in SETTINGS.values() for synonym in topic_setting.row.synonyms]
-    )
+    tables = (*broker_settings().values(), *SETTINGS.values())
+    return frozenset([*LOG_DIRECTORIES, *(synonym.name for one in tables for synonym in one.row.synonyms)])

@@ -52,16 +52,10 @@ def topic_settings(
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
             continue
-        yield ShownSetting(
-            name=name,
-            value=config.value_text(name),
-            source=_source(name, overrides, given),
-            file_name=None if name in overrides else given.get(name),
-            default=one.default_text,
-            unit=one.row.unit,
-            valid=one.row.kind.valid,
-            meaning=one.row.meaning,
-        )
+        if name in overrides:
+            yield _shown(one, config, ConfigSource.TOPIC)
+        else:
+            yield _from_file(one, config, given)
     for name in overrides.keys() - SETTINGS.keys():
         yield unknown_setting(name, overrides[name], ConfigSource.TOPIC)
 
@@ -71,16 +65,7 @@ def list_group(
 ) -> Iterator[ShownSetting]:
     """List the settings of a group of either kind: its `values`, whose fields `table` names."""
     for name, one in table.items():
-        yield ShownSetting(
-            name=name,
-            value=one.print(getattr(values, one.field)),
-            source=ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT,
-            file_name=None,
-            default=one.default_text,
-            unit=one.row.unit,
-            valid=one.row.kind.valid,
-            meaning=one.row.meaning,
-        )
+        yield _shown(one, values, ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT)
 
 
 def unknown_setting(
@@ -102,17 +87,7 @@ def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) ->
 
 def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterator[ShownSetting]:
     """List the settings of the engine."""
-    for name, one in broker_settings().items():
-        yield ShownSetting(
-            name=name,
-            value=one.row.kind.print(getattr(config, one.field)),
-            source=_source(name, {}, given),
-            file_name=given.get(name),
-            default=one.row.kind.print(one.default),
-            unit=one.row.unit,
-            valid=one.row.kind.valid,
-            meaning=one.row.meaning,
-        )
+    return (_from_file(one, config, given) for one in broker_settings().values())
 
 
 def matching(
@@ -128,7 +103,16 @@ def matching(
     ]
 
 
-def _source(name: str, overrides: Mapping[str, str], given: Mapping[str, str]) -> ConfigSource:
-    if name in overrides:
-        return ConfigSource.TOPIC
-    return ConfigSource.FILE if name in given else ConfigSource.DEFAULT
+def _from_file(one: Setting, values: object, given: Mapping[str, str]) -> ShownSetting:
+    """Return a setting whose value comes from the file, if the file gives it, or else is the default."""
+    file_name = given.get(one.name)
+    source = ConfigSource.DEFAULT if file_name is None else ConfigSource.FILE
+    return _shown(one, values, source)._replace(file_name=file_name)
+
+
+def _shown(one: Setting, values: object, source: ConfigSource) -> ShownSetting:
+    """Return a setting with its value among `values`, whose fields the table names."""
+    value, row = one.print(getattr(values, one.field)), one.row
+    return ShownSetting(
+        one.name, value, source, None, one.default_text, row.unit, row.kind.valid, row.meaning
+    )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from topicfs.storage.config.broker import EngineConfig, broker_settings
+from topicfs.storage.config.setting import Setting
 from topicfs.storage.config.topic import SETTINGS
 
 _FROM_THE_NEXT_START = frozenset({
@@ -58,15 +59,15 @@ def taken_over(running: EngineConfig, wanted: EngineConfig) -> EngineConfig:
 
 def differences(running: EngineConfig, wanted: EngineConfig) -> Iterator[SettingChange]:
     """Yield the settings that differ, those of topics under the names that they have in a server.properties."""
-    for setting in SETTINGS.values():
-        before = getattr(running.topic_defaults, setting.field)
-        after = getattr(wanted.topic_defaults, setting.field)
-        if before != after:
-            name = setting.row.synonyms[0].name if setting.row.synonyms else setting.name
-            yield SettingChange(name, setting.print(before), setting.print(after), from_next_start=False)
-    for name, own in broker_settings().items():
-        before, after = getattr(running, own.field), getattr(wanted, own.field)
-        if before != after:
-            kind = own.row.kind
-            late = own.field in _FROM_THE_NEXT_START
-            yield SettingChange(name, kind.print(before), kind.print(after), from_next_start=late)
+    for one in SETTINGS.values():
+        name = one.row.synonyms[0].name if one.row.synonyms else one.name
+        yield from _difference(one, name, running.topic_defaults, wanted.topic_defaults)
+    for name, one in broker_settings().items():
+        yield from _difference(one, name, running, wanted)
+
+
+def _difference(one: Setting, name: str, running: object, wanted: object) -> Iterator[SettingChange]:
+    before, after = getattr(running, one.field), getattr(wanted, one.field)
+    if before != after:
+        late = one.field in _FROM_THE_NEXT_START
+        yield SettingChange(name, one.print(before), one.print(after), from_next_start=late)

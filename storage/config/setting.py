@@ -10,7 +10,7 @@ from topicfs.storage.errors import InvalidConfigError
 
 
 class Synonym(NamedTuple):
-    """A broker setting that gives a topic setting its default."""
+    """A name of a setting in a `server.properties`. That of a topic setting gives its default."""
 
     name: str
     factor: int = 1
@@ -28,6 +28,7 @@ class SettingRow(NamedTuple):
     unit: str
     meaning: str
     synonyms: tuple[Synonym, ...] = ()
+    """The first one present in a file counts."""
     hidden: bool = False
     """Not listed to users: for tests only."""
 
@@ -38,7 +39,7 @@ class Setting(NamedTuple):
     name: str
     """Kafka's name: `retention.ms`."""
     field: str
-    """The dataclass's name: `retention_ms`."""
+    """The name in the class: `retention_ms`."""
     default: Any
     row: SettingRow
 
