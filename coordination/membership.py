@@ -60,6 +60,8 @@ class Position(NamedTuple):
     """Any text, up to `offset.metadata.max.bytes`."""
     leader_epoch: int = NO_LEADER_EPOCH
     """The leader epoch of the last record that was read; -1: not known."""
+    topic_id: str = ""
+    """The id of the topic that was read: the position counts in no other topic of that name. Empty: in any."""
 
 
 def check_positions(group: str, positions: Mapping[TopicPartition, Position]) -> None:
@@ -169,8 +171,14 @@ class MemberPartitions:
         default_factory=lambda: MappingProxyType({})
     )
     """The group's position in each of them when it was assigned; None where it had none."""
+    topic_ids: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """The id of the topic of each partition when it was assigned, by the topic's name."""
     lost: Exception | None = None
     """The reason why it is no member any longer, and will not be again; it then holds nothing."""
+
+    def has(self, partition: TopicPartition, topic_id: str) -> bool:
+        """Return whether the member holds a partition, and it is one of the topic with this id."""
+        return partition in self.partitions and self.topic_ids.get(partition.topic, topic_id) == topic_id
 
     def without(self, gone: Collection[TopicPartition]) -> MemberPartitions:
         """Return what the member holds after some of its partitions were taken away."""
@@ -209,7 +217,8 @@ class Membership(Protocol):
         `at_once`: for a program that waits for it, so that the append waits for no others.
 
         The future is done when they are in the log. Of two for the same partition the later one holds. Its errors:
-        NotAssignedError (then nothing of this call counts), InvalidPositionError, GroupError, OSError (ENOSPC, EIO):
+        NotAssignedError (then nothing of this call counts; also where `topic_id` is that of a deleted topic),
+        InvalidPositionError, GroupError, OSError (ENOSPC, EIO):
         the group's position is what it was before.
         """
         ...

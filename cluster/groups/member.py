@@ -307,6 +307,7 @@ class ClusterMember:
                 partitions=kept | ready,
                 wanted_back=kept - assigned,
                 positions=MappingProxyType({**held.positions, **positions}),
+                topic_ids=self._ids,
             )
         )
 
@@ -394,7 +395,8 @@ class ClusterMember:
         gone = {one for one in self._held.partitions if ids.get(one.topic) != before.get(one.topic)}
         if gone:
             self._hold(self._held.without(gone))
-            calls, _ = self._commits.take(self._held.partitions, self.group)  # Those of deleted topics fail.
+            # Those of deleted topics fail.
+            calls, _ = self._commits.take(self._held.partitions, self.group, ids.get)
             self._commits.put_back(calls)
             self._rejoins = self._rejoins or any(one.topic in ids for one in gone)
 
@@ -406,7 +408,8 @@ class ClusterMember:
         self._previous = self._unready = frozenset()
         self._rejoins, self._put_back = True, False
         self._hold(MemberPartitions())
-        calls, _ = self._commits.take(frozenset(), self.group)  # Others go on from what was committed before.
+        # Others go on from what was committed before.
+        calls, _ = self._commits.take(frozenset(), self.group, self._ids.get)
         for call in calls:
             call.done()
 
@@ -423,7 +426,7 @@ class ClusterMember:
         """Commit what was asked for so far. Raises _GivenUpError, UnreachableError, GroupError."""
         if not self._commits:
             return
-        calls, positions = self._commits.take(self._held.partitions, self.group)
+        calls, positions = self._commits.take(self._held.partitions, self.group, self._ids.get)
         if not positions:
             for call in calls:
                 call.done()

@@ -40,14 +40,15 @@ class AssignedPartition:
 
     def __init__(
         self,
-        partition: TopicPartition,
+        topic_id: str,
         source: Source,
         committed: CommittedPosition | None,
         *,
         end_offset: Offset | None,
     ) -> None:
         """Make it; `end_offset` is where a reader that drains ends, None: nowhere."""
-        self.partition = partition
+        self.partition = TopicPartition(source.partition.topic, source.partition.number)
+        self.topic_id = topic_id
         self._source = source
         self._committed = committed
         self._reader: ChunkReader | None = None

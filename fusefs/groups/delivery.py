@@ -48,6 +48,8 @@ class Delivery:
         """Number of records that were offered and not withdrawn, where chunks say it."""
         self.read_last: TopicPartition | None = None
         """The partition of which something was given last."""
+        self._read_topics: dict[TopicPartition, str] = {}
+        """The id of the topic of which something was given last, by partition."""
 
     # What comes
 
@@ -104,6 +106,7 @@ class Delivery:
             self._given = self._answered = 0
             self._cuts = self._share.cuts
             self.read_last = self._share.partition
+            self._read_topics[self._share.partition] = self._share.topic_id
             self._share.given = True
         chunk = self._chunk
         if chunk.error is not None:
@@ -162,6 +165,10 @@ class Delivery:
         """All records that were given whole are done."""
         if self._chunk is not None and self._share is not None:
             self._answer(self._chunk, self._share, self._given)
+
+    def has_read_other(self, share: AssignedPartition) -> bool:
+        """Return whether what was given last of a partition was of a former topic with the same name."""
+        return self._read_topics.get(share.partition, share.topic_id) != share.topic_id
 
     def _drop(self) -> None:
         self._base += self._given

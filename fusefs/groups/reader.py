@@ -50,7 +50,7 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.views.measure import Source
 from topicfs.fusefs.views.rendering import Text
 from topicfs.storage.engine import Cancel
-from topicfs.storage.errors import NoAnswerError, NotAssignedError, StorageError, UnknownTopicError
+from topicfs.storage.errors import NoAnswerError, NotAssignedError, StorageError
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 from topicfs.storage.remote import NotAtHandError, ThreadNeededError
 
@@ -105,8 +105,8 @@ class GroupHandle:
         self._news = Wakeups(what.waiting.waker)
         self._token = trio.lowlevel.current_trio_token()
         self._partitions: dict[TopicPartition, _Held] = {}
-        self._given_up: dict[TopicPartition, tuple[CommittedPosition | None, Offset | None]] = {}
-        """Partitions that were given up: the group's position as it was assigned, and what was committed since."""
+        self._given_up: dict[tuple[str, int], tuple[CommittedPosition | None, Offset | None]] = {}
+        """By topic id and number partitions that were given up: the group's position as it was assigned, and what was committed since."""
         self._changes = 0
         """Number of changes of what is held that were told and not looked at."""
         self._ends = ends
@@ -216,9 +216,9 @@ class GroupHandle:
     def _next_of(self, partition: TopicPartition) -> Chunk | None:
         what, held = self._what, self._partitions[partition]
         share = held.share
-        try:
-            present = what.engine.partition(*partition)
-        except UnknownTopicError:
+        topic = what.engine.topics().get(partition.topic)
+        present = None if topic is None else topic.partitions().get(partition.partition)
+        if topic is None or present is None or topic.topic_id != share.topic_id:
             return None  # It was deleted: soon it is held no longer.
         if present is not share.engine_partition:
             held.cancel()
@@ -299,7 +299,7 @@ class GroupHandle:
         if seconds is not None and self._alarm is None and held.generation >= 0:
             self._alarm = trio.CancelScope(deadline=trio.current_time() + seconds)
             trio.lowlevel.spawn_system_task(self._end_at, self._alarm)
-        for partition in [one for one in self._partitions if one not in held.partitions]:
+        for partition in [at for at, one in self._partitions.items() if not held.has(at, one.share.topic_id)]:
             if self._keeps(self._partitions[partition].share):
                 self._taken = NotAssignedError(f"{partition} was taken away: nothing that was given is done")
             self._delivery.forget(partition)
@@ -321,24 +321,24 @@ class GroupHandle:
 
     def _take(self, partition: TopicPartition, held: MemberPartitions) -> None:
         what = self._what
-        try:
-            found = what.engine.partition(*partition)
-            key = (what.engine.topic(partition.topic).topic_id, partition.partition)
-        except UnknownTopicError:
+        topic = what.engine.topics().get(partition.topic)
+        found = None if topic is None else topic.partitions().get(partition.partition)
+        if topic is None or found is None or not held.has(partition, topic.topic_id):
             return  # It was deleted meanwhile.
+        key = (topic.topic_id, partition.partition)
         source = Source(found, what.form, what.isolation, found.cuts)
         end_offset = self._ends.get(key, source.visible_end()) if what.limit.drains else None
         committed = held.positions.get(partition)
-        before, said = self._given_up.pop(partition, (None, None))
+        before, said = self._given_up.pop(key, (None, None))
         if committed == before and said is not None:
             committed = CommittedPosition(said)  # It was never away: wanted back, and left here after all.
-        share = AssignedPartition(partition, source, committed, end_offset=end_offset)
+        share = AssignedPartition(topic.topic_id, source, committed, end_offset=end_offset)
         self._partitions[partition] = _Held(share, found.listen(self._news.signal))
 
     def _give_up(self, partition: TopicPartition, held: MemberPartitions) -> None:
         self._commit()
         share = self._partitions[partition].share
-        self._given_up[partition] = held.positions.get(partition), share.said
+        self._given_up[share.topic_id, partition.partition] = held.positions.get(partition), share.said
         self._let_go(partition)
         self._membership.give_up([partition])
 
@@ -359,7 +359,7 @@ class GroupHandle:
         for partition, held in self._partitions.items():
             share = held.share
             if share.done is not None and share.done != share.said:
-                positions[partition] = Position(share.done, self._metadata)
+                positions[partition] = Position(share.done, self._metadata, topic_id=share.topic_id)
                 share.said = share.done
         if positions:
             future = self._membership.commit(positions, at_once=at_once)
@@ -443,7 +443,7 @@ class GroupHandle:
     def _set_done(self, word: CommitWord) -> None:
         partition = self._delivery.read_last if word.partition is None else word.partition
         held = None if partition is None else self._partitions.get(partition)
-        if held is None:
+        if held is None or self._delivery.has_read_other(held.share):
             raise NotAssignedError(
                 f"{'nothing was read yet' if partition is None else partition}: not held by this reader"
             )

@@ -23,9 +23,14 @@ class Cursor:
     """Reads one partition on and on. One caller at a time."""
 
     def __init__(self, partition: Partition, offset: Offset, isolation: Isolation) -> None:
+        self.source = Source(partition, VALUES, isolation, partition.cuts)
+        self.go_to(offset)
+
+    def go_to(self, offset: Offset) -> None:
+        """Go on from an offset."""
         self.next_offset = offset
         """Offset of the next record to be read."""
-        self.source = Source(partition, VALUES, isolation, partition.cuts)
+        self.source = self.source._replace(cuts=self.source.partition.cuts)
         self._chunks: Iterator[list[Record]] = iter(())
         self._end = offset
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -15,7 +17,7 @@ from typing import NamedTuple, Protocol
 from topicfs.api.cursor import Cursor, News
 from topicfs.api.records import Record, with_place
 from topicfs.coordination.engine import Engine
-from topicfs.coordination.membership import CommittedPosition, Position, Subscription
+from topicfs.coordination.membership import MemberPartitions, Position, Subscription
 from topicfs.fusefs.forms.json_parser import parse_records
 from topicfs.fusefs.groups.assigned_partitions import reset_offset
 from topicfs.mounted.reasons import explained
@@ -23,11 +25,19 @@ from topicfs.paths import check_group_name
 from topicfs.storage.config.group import MANUAL
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Cancel
-from topicfs.storage.errors import GroupError, SegmentDeletedError, UnknownTopicError
+from topicfs.storage.errors import GroupError, PartitionGoneError, SegmentDeletedError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 PATTERN_SIGNS = frozenset("*?[")
 READ_BYTES = 512 * 1024
+
+
+class _Reading(NamedTuple):
+    """A partition that is read."""
+
+    cursor: Cursor
+    topic_id: str
+    cancel: Cancel
 
 
 class Given(NamedTuple):
@@ -36,6 +46,8 @@ class Given(NamedTuple):
     partition: TopicPartition
     records: Sequence[Record]
     next_offset: int
+    reading: _Reading | None = None
+    """The reading that they are of; None for those of a mount, whose daemon knows what it gave."""
 
 
 class Feed(Protocol):
@@ -45,12 +57,11 @@ class Feed(Protocol):
         """Return the records that come next; None if none comes for `timeout` seconds."""
         ...
 
-    def holds(self, partition: TopicPartition) -> bool:
-        """Return whether the member still has a partition, as far as it knows."""
-        ...
+    def commit(self, done: Mapping[TopicPartition, Given]) -> None:
+        """Commit the positions behind what was given, but for partitions that went to others, and for deleted topics.
 
-    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Commit positions; they are in the log when this returns. Raises NotAssignedError, GroupError, OSError."""
+        They are in the log when this returns. Raises NotAssignedError, GroupError, OSError.
+        """
         ...
 
     def close(self) -> None:
@@ -69,8 +80,7 @@ class EngineFeed:
         """Join; the group gives out partitions later. Raises InvalidGroupError, ReadOnlyError."""
         self._engine, self._group, self._isolation = engine, group, isolation
         self._news = News(polls=False)
-        self._cursors: dict[TopicPartition, Cursor] = {}
-        self._cancels: dict[TopicPartition, Cancel] = {}
+        self._readings: dict[TopicPartition, _Reading] = {}
         patterns = frozenset(one for one in topics if not PATTERN_SIGNS.isdisjoint(one))
         self._membership = engine.groups.join(
             group,
@@ -85,25 +95,27 @@ class EngineFeed:
         while True:
             self._news.begin()
             self._adopt()
-            for partition, cursor in list(self._cursors.items()):
-                records = self._next(partition, cursor)
+            for partition, reading in list(self._readings.items()):
+                records = self._next(reading.cursor)
                 if records:
-                    self._cursors[partition] = self._cursors.pop(
+                    self._readings[partition] = self._readings.pop(
                         partition
                     )  # The others come first next time.
-                    return Given(partition, records, self._cursors[partition].next_offset)
+                    return Given(partition, records, reading.cursor.next_offset, reading)
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return None
             self._news.wait(left)
 
-    def _next(self, partition: TopicPartition, cursor: Cursor) -> Sequence[Record]:
+    def _next(self, cursor: Cursor) -> Sequence[Record]:
         try:
-            return cursor.next()
-        except SegmentDeletedError:  # As Kafka's consumers do, it goes on where `auto.offset.reset` says.
-            offset = self._reset(cursor)
-            self._cursors[partition] = Cursor(cursor.source.partition, offset, self._isolation)
-            return self._cursors[partition].next()
+            try:
+                return cursor.next()
+            except SegmentDeletedError:  # As Kafka's consumers do, it goes on where `auto.offset.reset` says.
+                cursor.go_to(self._reset(cursor))
+                return cursor.next()
+        except PartitionGoneError:
+            return ()  # Its topic was deleted: soon the member does not hold it.
 
     def _reset(self, cursor: Cursor) -> Offset:
         reset = self._engine.groups.config(self._group).auto_offset_reset
@@ -114,40 +126,47 @@ class EngineFeed:
         held = self._membership.held()
         if held.lost is not None:
             raise held.lost.with_traceback(None)
-        for partition in self._cursors.keys() - (held.partitions - held.wanted_back):
-            self._drop(partition)
+        for partition, reading in list(self._readings.items()):
+            if partition in held.wanted_back or not held.has(partition, reading.topic_id):
+                self._drop(partition)
         if held.wanted_back:
             self._membership.give_up(held.wanted_back)
-        for partition in sorted(held.partitions - held.wanted_back - self._cursors.keys()):
-            self._take_over(partition, held.positions.get(partition))
+        for partition in sorted(held.partitions - held.wanted_back - self._readings.keys()):
+            with suppress(PartitionGoneError):
+                self._take_over(partition, held)
 
-    def _take_over(self, partition: TopicPartition, committed: CommittedPosition | None) -> None:
-        try:
-            found = self._engine.partition(*partition)
-        except UnknownTopicError:
+    def _take_over(self, partition: TopicPartition, held: MemberPartitions) -> None:
+        topic = self._engine.topics().get(partition.topic)
+        found = None if topic is None else topic.partitions().get(partition.partition)
+        if topic is None or found is None or not held.has(partition, topic.topic_id):
             return  # It was deleted: soon the member does not hold it.
+        committed = held.positions.get(partition)
         found.find_bounds()
         bounds = found.offsets()
         cursor = Cursor(found, bounds.log_start_offset, self._isolation)
         offset = None if committed is None else committed.offset
         if offset is None or not bounds.log_start_offset <= offset <= bounds.log_end_offset:
             offset = self._reset(cursor)
-        self._cursors[partition] = Cursor(found, offset, self._isolation)
-        self._cancels[partition] = found.listen(self._news.signal)
+        cursor.go_to(offset)
+        self._readings[partition] = _Reading(cursor, topic.topic_id, found.listen(self._news.signal))
 
     def _drop(self, partition: TopicPartition) -> None:
-        del self._cursors[partition]
-        self._cancels.pop(partition)()
+        self._readings.pop(partition).cancel()
 
-    def holds(self, partition: TopicPartition) -> bool:
-        return partition in self._cursors
-
-    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        wanted = {one: Position(offset, _reader()) for one, offset in positions.items()}
-        self._membership.commit(wanted, at_once=True).result()
+    def commit(self, done: Mapping[TopicPartition, Given]) -> None:
+        held = self._membership.held()
+        positions = {
+            one: Position(given.next_offset, _reader(), topic_id=reading.topic_id)
+            for one, given in done.items()
+            if (reading := given.reading) is not None
+            and self._readings.get(one) is reading
+            and held.has(one, reading.topic_id)
+        }
+        if positions:
+            self._membership.commit(positions, at_once=True).result()
 
     def close(self) -> None:
-        for partition in list(self._cursors):
+        for partition in list(self._readings):
             self._drop(partition)
         self._membership.leave().result()
 
@@ -180,14 +199,14 @@ class MountFeed:
             self._waiting = list(_given(lines + newline)) if newline else []
         return self._waiting.pop(0)
 
-    def holds(self, partition: TopicPartition) -> bool:
-        del partition
-        return True
-
-    def commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        for partition, offset in positions.items():
-            with explained(self._mountpoint, self._name):
-                os.write(self._file, f"commit {partition} {offset}\n".encode())
+    def commit(self, done: Mapping[TopicPartition, Given]) -> None:
+        with explained(self._mountpoint, self._name):
+            for partition, given in done.items():
+                try:
+                    os.write(self._file, f"commit {partition} {given.next_offset}\n".encode())
+                except OSError as error:
+                    if error.errno != errno.ESTALE:  # It went to another member, or its topic was deleted.
+                        raise
 
     def close(self) -> None:
         os.close(self._file)

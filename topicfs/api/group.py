@@ -96,8 +96,8 @@ class Member:
         """Held because it keeps the topics open."""
         self._feed = feed
         self._timeout = timeout
-        self._done: dict[TopicPartition, int] = {}
-        """The offset behind what the caller was given, by partition."""
+        self._done: dict[TopicPartition, Given] = {}
+        """What the caller was given last, by partition."""
 
     def __repr__(self) -> str:
         return f"<Member of {self._group.name}>"
@@ -112,16 +112,16 @@ class Member:
         """Yield records as they come; partitions that others are to get are given back between two of them."""
         while (given := self._feed.take(self._timeout)) is not None:
             for record in given.records:
-                self._done[given.partition] = record.offset + 1
+                self._done[given.partition] = given._replace(next_offset=record.offset + 1)
                 yield record
-            self._done[given.partition] = given.next_offset
+            self._done[given.partition] = given
 
     def poll(self, timeout: float | None = None) -> list[Record]:
         """Return the records that come next, some of one partition; none if none comes for `timeout` seconds."""
         given: Given | None = self._feed.take(timeout)
         if given is None:
             return []
-        self._done[given.partition] = given.next_offset
+        self._done[given.partition] = given
         return list(given.records)
 
     def commit(self) -> None:
@@ -129,9 +129,7 @@ class Member:
 
         Partitions that went to others meanwhile are left out: their new readers get what was not committed again.
         """
-        done = {one: offset for one, offset in self._done.items() if self._feed.holds(one)}
-        if done:
-            self._feed.commit(done)
+        self._feed.commit(self._done)
         self._done.clear()
 
     def close(self) -> None:

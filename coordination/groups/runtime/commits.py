@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -68,15 +68,23 @@ class Commits:
             return len(self._calls) == 1
 
     def take(
-        self, held: Collection[TopicPartition], group: str
+        self, held: Collection[TopicPartition], group: str, topic_id: Callable[[str], str | None]
     ) -> tuple[list[Commit], dict[TopicPartition, Position]]:
-        """Take all calls, and the positions that hold after the last of them; those in partitions not `held` fail."""
+        """Take all calls, and the positions that hold after the last of them.
+
+        Calls fail that have a position in a partition not `held`, or in another topic than the one that `topic_id` returns
+        for a name.
+        """
+
+        def is_held(partition: TopicPartition, position: Position) -> bool:
+            return partition in held and position.topic_id in ("", topic_id(partition.topic))
+
         with self._lock:
             calls, self._calls = self._calls, []
         good: list[Commit] = []
         positions: dict[TopicPartition, Position] = {}
         for call in calls:
-            other = next((one for one in call.positions if one not in held), None)
+            other = next((one for one, at in call.positions.items() if not is_held(one, at)), None)
             if other is None:
                 good.append(call)
                 positions.update(call.positions)

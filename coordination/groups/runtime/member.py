@@ -273,7 +273,8 @@ class EmbeddedMember:
         held = self._held
         kept = held.partitions
         ready: dict[TopicPartition, CommittedPosition | None] = {}
-        unready = set()
+        unready, topics = set(), self._runner.engine.topics()
+        ids = {one.topic: topics[one.topic].topic_id for one in assigned - kept if one.topic in topics}
         for partition in assigned - kept:
             try:
                 stored = self.shard.offsets.fetch(self.group, partition, require_stable=True)
@@ -290,6 +291,7 @@ class EmbeddedMember:
                 partitions=kept | ready.keys(),
                 wanted_back=kept - assigned,
                 positions=MappingProxyType({**held.positions, **ready}),
+                topic_ids=MappingProxyType({**held.topic_ids, **ids}),
             )
         )
         self._limit_patience()
@@ -376,7 +378,12 @@ class EmbeddedMember:
 
     def take_commits(self) -> Write | None:
         """Return what is to be written for the calls so far."""
-        calls, positions = self._commits.take(self._held.partitions, self.group)
+        topics = self._runner.engine.topics()
+        calls, positions = self._commits.take(
+            self._held.partitions,
+            self.group,
+            lambda name: topics[name].topic_id if name in topics else None,
+        )
         if not positions:
             for call in calls:
                 call.done()

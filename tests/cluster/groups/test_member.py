@@ -267,6 +267,9 @@ def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
     world.until(lambda: world.member.held().generation > 1 and world.numbers() == [0, 1])
 
     assert 7 == getattr(world.member.held().positions[FIRST], "offset", None)
+    assert {"orders": "another"} == world.member.held().topic_ids
+    with pytest.raises(NotAssignedError):
+        world.member.commit({FIRST: Position(9, topic_id="one")}).result(PATIENCE_S)
 
 
 def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin: Begin) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+import topicfs
 from testing.broker.client import Client
 from tests.doubles.relay import Relay
 from tests.doubles.servers import Start
@@ -99,3 +100,25 @@ def test_no_position_is_committed_to_a_topic_that_was_made_again(
     assert 3 == engine.groups.positions("reads").committed[FIRST].offset
     member.leave().result(PATIENCE_S)
     client.delete_topics([TOPIC])
+
+
+def test_a_member_of_the_api_begins_a_topic_that_was_made_again_at_its_start(
+    address: ClusterAddress, client: Client
+) -> None:
+    """It commits nothing of the deleted topic there."""
+    with topicfs.open(str(address)) as topics:
+        first = topics.create(TOPIC)
+        first[0].append_many([b"one", b"two"])
+        group = topics.group("api")
+        with group.join(TOPIC) as member:
+            assert [b"one", b"two"] == [one.value for one in member.poll(PATIENCE_S)]
+            client.delete_topics([TOPIC])
+            client.create_topic(TOPIC)
+            wait_until(lambda: TOPIC in topics and topics[TOPIC].id != first.id, "the new one shows")
+            topics[TOPIC].append(b"another")
+            member.commit()
+            assert {} == group.positions()
+            assert [b"another"] == [one.value for one in member.poll(PATIENCE_S)]
+            member.commit()
+        assert {FIRST: 1} == group.positions()
+        topics.delete(TOPIC, with_records=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.doubles.memory_engine import MemoryTopic
 from tests.doubles.scripted_group import orders
 from tests.fusefs.groups.conftest import AGAIN, Stream, World, errno_of, settled
 from topicfs.storage.errors import NotAssignedError
@@ -53,6 +54,23 @@ async def test_manual_commits_the_offset_at_which_it_began(world: World):
     await stream.write("commit 0\n")
 
     assert {orders(0): 0} == stream.member.committed
+
+
+async def test_manual_commits_nothing_of_a_deleted_topic(world: World):
+    """What was read of it is not done in the topic that has its name now, which is read from its start."""
+    world.add(0, b"a", b"b")
+    stream = await manual(world, 0)
+    assert b"a\nb\n" == await stream.read()
+    world.topic = world.engine.all["orders"] = MemoryTopic("orders", 1)
+    world.topic.topic_id = "another"
+    world.add(0, b"c")
+    stream.member.now = replace(stream.member.now, topic_ids={"orders": "another"})
+
+    assert isinstance(await errno_of(stream.write("commit orders-0 2\n")), NotAssignedError)
+    assert {} == stream.member.committed
+    assert b"c\n" == await stream.read()
+    await stream.write("commit 1\n")
+    assert {orders(0): 1} == stream.member.committed
 
 
 async def test_words_that_mean_nothing(world: World):

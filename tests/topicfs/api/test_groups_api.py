@@ -130,3 +130,35 @@ def test_a_group_reads_topics(topics):
         topics.group("billing").join()
     with pytest.raises(errors.InvalidGroupError):
         topics.group("").join("orders")
+
+
+@pytest.mark.parametrize("polls", [0, 1])
+def test_a_position_belongs_to_one_topic(topics, polls):
+    """A member reads a topic that takes the name of a deleted one from its start, and commits nothing of the old one there."""
+    billing = topics.group("billing")
+    with billing.join("orders") as member:
+        assert 3 == sum(len(member.poll(60)) for _ in range(2))
+        topics.delete("orders", with_records=True)
+        topics.create("orders", partitions=2)[0].append_many([b"another", b"one"])
+        read = [member.poll(60) for _ in range(polls)]
+        assert [[b"another", b"one"]] * polls == [values(records) for records in read]
+        member.commit()
+    expected = {TopicPartition("orders", 0): 2} if polls else {}
+    try:
+        positions = billing.positions()
+    except errors.UnknownGroupError:  # It has none.
+        positions = {}
+    assert expected == positions
+
+
+def test_a_member_waits_for_a_topic_that_is_created_again(topics):
+    """It is waked by the new topic's records, without a timeout."""
+    with topics.group("billing").join("orders") as member:
+        assert 3 == sum(len(member.poll(60)) for _ in range(2))
+        read = []
+        reading = threading.Thread(target=lambda: read.extend(member.poll()))
+        reading.start()
+        topics.delete("orders", with_records=True)
+        topics.create("orders").append(b"another")
+        reading.join(60)
+        assert [b"another"] == values(read)

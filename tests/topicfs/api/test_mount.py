@@ -19,11 +19,12 @@ TOPICFS = Path(sys.executable).with_name("topicfs")
 
 
 @pytest.fixture
-def mnt(tmp_path):
-    """A mount of a directory `data` beside it."""
+def mnt(tmp_path, request):
+    """A mount of a directory `data` beside it; with options if a test names some."""
+    options = getattr(request, "param", ())
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
-    subprocess.run([TOPICFS, "mount", tmp_path / "data", mountpoint], check=True)
+    subprocess.run([TOPICFS, "mount", *options, tmp_path / "data", mountpoint], check=True)
     try:
         yield mountpoint
     finally:
@@ -129,6 +130,22 @@ def test_a_member_reads_through_the_mount(topics, mnt):
     billing.set_positions({TopicPartition("orders", 1): 0})
     with billing.join("orders") as member:
         assert [b"one"] == values(member.poll(60))
+
+
+@pytest.mark.parametrize("mnt", [["--allow-delete"]], indirect=True)
+def test_a_position_belongs_to_one_topic(topics):
+    """What was read of a deleted topic is not done in the one that takes its name, which is read from its start."""
+    topics.create("orders", partitions=2)[0].append_many([b"one", b"two"])
+    billing = topics.group("billing")
+    with billing.join("orders") as member:
+        assert [b"one", b"two"] == values(member.poll(60))
+        topics.delete("orders", with_records=True)
+        topics.create("orders", partitions=2)[0].append_many([b"another", b"one"])
+        member.commit()
+        assert {} == billing.positions()
+        assert [b"another", b"one"] == values(member.poll(60))
+        member.commit()
+    assert {TopicPartition("orders", 0): 2} == billing.positions()
 
 
 def test_a_group_whose_readers_commit_by_reading_is_refused(topics, mnt):

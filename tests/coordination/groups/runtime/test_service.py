@@ -221,6 +221,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
     reader = Reader(engine, "g", "orders", name="one")
     settle([reader], orders())
     reader.commit(orders(0)[0], 5)
+    topic_id = reader.held.topic_ids["orders"]
 
     def make_again() -> None:
         engine.delete_topic("orders")
@@ -230,7 +231,9 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
     wait_until(lambda: any(not held.partitions for held in reader.seen[1:]), "it lost what it held")
     settle([reader], orders())
     assert [None] * 6 == [reader.held.positions.get(one) for one in orders()]
-    assert {} == positions(engine)
+    with pytest.raises(NotAssignedError):
+        reader.member.commit({orders(0)[0]: Position(5, topic_id=topic_id)}).result(30)
+    assert ({}, engine.topic("orders").topic_id) == (positions(engine), reader.held.topic_ids["orders"])
 
 
 def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEngine):
