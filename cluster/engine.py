@@ -21,7 +21,6 @@ from topicfs.cluster.groups.groups import ClusterGroups
 from topicfs.cluster.place import ClusterAddress
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.protocol.security import PLAINTEXT, Security
-from topicfs.cluster.protocol.traced_connection import Trace, TracedConnection
 from topicfs.cluster.topics.catalog import Catalog
 from topicfs.cluster.topics.partition import ClusterPartition
 from topicfs.cluster.topics.producer import Production
@@ -67,19 +66,15 @@ def open_engine(
     read_only: bool = False,
     cache: CachePlace | None = None,
     codec: Codec | None = None,
-    trace: Trace | None = None,
+    connection: Callable[..., Connection] = Connection,
 ) -> ClusterEngine:
     """Open a cluster (blocking). It starts threads: open it in the process that uses it, after any fork.
 
-    Lines are compressed with `codec` as they are appended; without it as their topics say. `trace` is told of requests and
-    answers.
+    Lines are compressed with `codec` as they are appended; without it as their topics say. `connection` makes connections.
 
     Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
-    connect: Callable[..., Connection] = partial(Connection, security=security)
-    if trace is not None:
-        connect = partial(TracedConnection, security=security, trace=trace)
-    brokers = Brokers(address, connect)
+    brokers = Brokers(address, partial(connection, security=security))
     try:
         return ClusterEngine(Leaders(brokers), read_only=read_only, cache=cache, codec=codec)
     except BaseException:

@@ -6,36 +6,10 @@ import ssl
 from enum import Enum
 from typing import NamedTuple
 
-from topicfs.storage.errors import (
-    ClusterError,
-    GroupError,
-    GroupFullError,
-    GroupNotEmptyError,
-    IncompatibleMemberError,
-    InvalidConfigError,
-    InvalidGroupError,
-    InvalidNameError,
-    InvalidPositionError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    InvalidTransactionStateError,
-    NoAnswerError,
-    NotAssignedError,
-    NotAuthorizedError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    OutOfOrderSequenceError,
-    PolicyViolationError,
-    ProducerFencedError,
-    RecordTooLargeError,
-    StorageError,
-    TopicExistsError,
-    UnknownGroupError,
-    UnknownTopicError,
-)
+from topicfs.storage import errors
 
 
-class UnreachableError(NoAnswerError):
+class UnreachableError(errors.NoAnswerError):
     """A broker cannot be reached: no connection, a broken one, or no answer in time. Another attempt may succeed."""
 
 
@@ -43,27 +17,27 @@ class ThrottledError(UnreachableError):
     """A quota is used up, and the broker wants no request for longer than the caller waits. Nothing was sent."""
 
 
-class NotKafkaError(ClusterError):
+class NotKafkaError(errors.ClusterError):
     """The server at an address does not speak Kafka's protocol."""
 
 
-class MalformedAnswerError(ClusterError):
+class MalformedAnswerError(errors.ClusterError):
     """An answer that is no answer to the request."""
 
 
-class UnsupportedVersionError(ClusterError):
+class UnsupportedVersionError(errors.ClusterError):
     """A broker too old, or too new, for what is asked of it."""
 
 
-class AuthenticationError(ClusterError):
+class AuthenticationError(errors.ClusterError):
     """The cluster does not believe the user's identity, or the client the cluster's."""
 
 
-class CacheError(ClusterError):
+class CacheError(errors.ClusterError):
     """A directory that cannot be the cache's."""
 
 
-class MirrorError(ClusterError):
+class MirrorError(errors.ClusterError):
     """A directory that cannot be this mirror's."""
 
 
@@ -84,7 +58,7 @@ class ErrorKind(NamedTuple):
 
     name: str
     passing: Passing = Passing.NO
-    type: type[StorageError] = ClusterError
+    type: type[errors.StorageError] = errors.ClusterError
     remedy: str = ""
 
 
@@ -130,58 +104,62 @@ ERRORS: dict[int, ErrorKind] = {
     -1: ErrorKind("UNKNOWN_SERVER_ERROR", Passing.LATER, remedy="the broker's log says more"),
     OFFSET_OUT_OF_RANGE: ErrorKind("OFFSET_OUT_OF_RANGE"),
     2: ErrorKind("CORRUPT_MESSAGE", Passing.LATER, remedy="the broker's disk may be failing: see its log"),
-    UNKNOWN_TOPIC_OR_PARTITION: ErrorKind("UNKNOWN_TOPIC_OR_PARTITION", Passing.ELSEWHERE, UnknownTopicError),
+    UNKNOWN_TOPIC_OR_PARTITION: ErrorKind(
+        "UNKNOWN_TOPIC_OR_PARTITION", Passing.ELSEWHERE, errors.UnknownTopicError
+    ),
     LEADER_NOT_AVAILABLE: ErrorKind("LEADER_NOT_AVAILABLE", Passing.ELSEWHERE),
     6: ErrorKind("NOT_LEADER_OR_FOLLOWER", Passing.ELSEWHERE),
     7: ErrorKind("REQUEST_TIMED_OUT", Passing.LATER),
     8: ErrorKind("BROKER_NOT_AVAILABLE", Passing.ELSEWHERE),
     9: ErrorKind("REPLICA_NOT_AVAILABLE", Passing.ELSEWHERE),
     10: ErrorKind(
-        "MESSAGE_TOO_LARGE", type=RecordTooLargeError, remedy="raise max.message.bytes of the topic"
+        "MESSAGE_TOO_LARGE", type=errors.RecordTooLargeError, remedy="raise max.message.bytes of the topic"
     ),
     12: ErrorKind(
         "OFFSET_METADATA_TOO_LARGE",
-        type=InvalidPositionError,
+        type=errors.InvalidPositionError,
         remedy="see offset.metadata.max.bytes at the brokers",
     ),
     13: ErrorKind("NETWORK_EXCEPTION", Passing.ELSEWHERE),
-    COORDINATOR_LOAD_IN_PROGRESS: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", Passing.LATER, GroupError),
-    COORDINATOR_NOT_AVAILABLE: ErrorKind("COORDINATOR_NOT_AVAILABLE", Passing.LATER, GroupError),
-    NOT_COORDINATOR: ErrorKind("NOT_COORDINATOR", Passing.LATER, GroupError),
-    17: ErrorKind("INVALID_TOPIC_EXCEPTION", type=InvalidNameError),
+    COORDINATOR_LOAD_IN_PROGRESS: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", Passing.LATER, errors.GroupError),
+    COORDINATOR_NOT_AVAILABLE: ErrorKind("COORDINATOR_NOT_AVAILABLE", Passing.LATER, errors.GroupError),
+    NOT_COORDINATOR: ErrorKind("NOT_COORDINATOR", Passing.LATER, errors.GroupError),
+    17: ErrorKind("INVALID_TOPIC_EXCEPTION", type=errors.InvalidNameError),
     18: ErrorKind(
-        "RECORD_LIST_TOO_LARGE", type=RecordTooLargeError, remedy="raise segment.bytes of the topic"
+        "RECORD_LIST_TOO_LARGE", type=errors.RecordTooLargeError, remedy="raise segment.bytes of the topic"
     ),
-    19: ErrorKind("NOT_ENOUGH_REPLICAS", Passing.LATER, NotEnoughReplicasError, _REPLICAS),
+    19: ErrorKind("NOT_ENOUGH_REPLICAS", Passing.LATER, errors.NotEnoughReplicasError, _REPLICAS),
     20: ErrorKind(
-        "NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, NotEnoughReplicasAfterAppendError, _REPLICAS
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, errors.NotEnoughReplicasAfterAppendError, _REPLICAS
     ),
-    ILLEGAL_GENERATION: ErrorKind("ILLEGAL_GENERATION", type=NotAssignedError),
+    ILLEGAL_GENERATION: ErrorKind("ILLEGAL_GENERATION", type=errors.NotAssignedError),
     23: ErrorKind(
         "INCONSISTENT_GROUP_PROTOCOL",
-        type=IncompatibleMemberError,
+        type=errors.IncompatibleMemberError,
         remedy="set `assignor` of the group to one that its other members have (kafka-consumer-groups --describe --state)",
     ),
-    24: ErrorKind("INVALID_GROUP_ID", type=InvalidGroupError),
-    UNKNOWN_MEMBER_ID: ErrorKind("UNKNOWN_MEMBER_ID", type=NotAssignedError),
+    24: ErrorKind("INVALID_GROUP_ID", type=errors.InvalidGroupError),
+    UNKNOWN_MEMBER_ID: ErrorKind("UNKNOWN_MEMBER_ID", type=errors.NotAssignedError),
     26: ErrorKind(
         "INVALID_SESSION_TIMEOUT",
-        type=GroupError,
+        type=errors.GroupError,
         remedy="see group.min.session.timeout.ms and group.max.session.timeout.ms at the brokers",
     ),
-    REBALANCE_IN_PROGRESS: ErrorKind("REBALANCE_IN_PROGRESS", type=GroupError),
-    TOPIC_AUTHORIZATION_FAILED: ErrorKind("TOPIC_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy=_ACL),
+    REBALANCE_IN_PROGRESS: ErrorKind("REBALANCE_IN_PROGRESS", type=errors.GroupError),
+    TOPIC_AUTHORIZATION_FAILED: ErrorKind(
+        "TOPIC_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError, remedy=_ACL
+    ),
     GROUP_AUTHORIZATION_FAILED: ErrorKind(
         "GROUP_AUTHORIZATION_FAILED",
-        type=NotAuthorizedError,
+        type=errors.NotAuthorizedError,
         remedy="ask for an ACL on the group: Read to read as a member, Describe to see it, Delete to delete it",
     ),
     31: ErrorKind(
-        "CLUSTER_AUTHORIZATION_FAILED", type=NotAuthorizedError, remedy="ask for an ACL on the cluster"
+        "CLUSTER_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError, remedy="ask for an ACL on the cluster"
     ),
     32: ErrorKind(
         "INVALID_TIMESTAMP",
-        type=InvalidTimestampError,
+        type=errors.InvalidTimestampError,
         remedy="see message.timestamp.before.max.ms and after.max.ms",
     ),
     33: ErrorKind(
@@ -193,24 +171,24 @@ ERRORS: dict[int, ErrorKind] = {
         "ILLEGAL_SASL_STATE", type=AuthenticationError, remedy="set security.protocol as the listener has it"
     ),
     35: ErrorKind("UNSUPPORTED_VERSION", type=UnsupportedVersionError),
-    36: ErrorKind("TOPIC_ALREADY_EXISTS", type=TopicExistsError),
-    37: ErrorKind("INVALID_PARTITIONS", type=InvalidConfigError),
+    36: ErrorKind("TOPIC_ALREADY_EXISTS", type=errors.TopicExistsError),
+    37: ErrorKind("INVALID_PARTITIONS", type=errors.InvalidConfigError),
     38: ErrorKind(
         "INVALID_REPLICATION_FACTOR",
-        type=InvalidConfigError,
+        type=errors.InvalidConfigError,
         remedy="see default.replication.factor, and which brokers are down",
     ),
-    40: ErrorKind("INVALID_CONFIG", type=InvalidConfigError),
+    40: ErrorKind("INVALID_CONFIG", type=errors.InvalidConfigError),
     41: ErrorKind("NOT_CONTROLLER", Passing.ELSEWHERE),
     42: ErrorKind("INVALID_REQUEST"),
-    43: ErrorKind("UNSUPPORTED_FOR_MESSAGE_FORMAT", type=InvalidRecordError),
-    44: ErrorKind("POLICY_VIOLATION", type=PolicyViolationError),
-    45: ErrorKind("OUT_OF_ORDER_SEQUENCE_NUMBER", type=OutOfOrderSequenceError),
-    46: ErrorKind("DUPLICATE_SEQUENCE_NUMBER", type=OutOfOrderSequenceError),
-    47: ErrorKind("INVALID_PRODUCER_EPOCH", type=ProducerFencedError),
-    48: ErrorKind("INVALID_TXN_STATE", type=InvalidTransactionStateError),
-    49: ErrorKind("INVALID_PRODUCER_ID_MAPPING", type=InvalidTransactionStateError),
-    53: ErrorKind("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", type=NotAuthorizedError),
+    43: ErrorKind("UNSUPPORTED_FOR_MESSAGE_FORMAT", type=errors.InvalidRecordError),
+    44: ErrorKind("POLICY_VIOLATION", type=errors.PolicyViolationError),
+    45: ErrorKind("OUT_OF_ORDER_SEQUENCE_NUMBER", type=errors.OutOfOrderSequenceError),
+    46: ErrorKind("DUPLICATE_SEQUENCE_NUMBER", type=errors.OutOfOrderSequenceError),
+    47: ErrorKind("INVALID_PRODUCER_EPOCH", type=errors.ProducerFencedError),
+    48: ErrorKind("INVALID_TXN_STATE", type=errors.InvalidTransactionStateError),
+    49: ErrorKind("INVALID_PRODUCER_ID_MAPPING", type=errors.InvalidTransactionStateError),
+    53: ErrorKind("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError),
     54: ErrorKind("SECURITY_DISABLED"),
     56: ErrorKind(
         "KAFKA_STORAGE_ERROR", Passing.ELSEWHERE, remedy="a disk of the broker failed: see its log"
@@ -218,24 +196,28 @@ ERRORS: dict[int, ErrorKind] = {
     58: ErrorKind(
         "SASL_AUTHENTICATION_FAILED", type=AuthenticationError, remedy="check user and password, or the token"
     ),
-    59: ErrorKind("UNKNOWN_PRODUCER_ID", type=OutOfOrderSequenceError),
-    68: ErrorKind("NON_EMPTY_GROUP", type=GroupNotEmptyError, remedy="end its members first"),
-    GROUP_ID_NOT_FOUND: ErrorKind("GROUP_ID_NOT_FOUND", type=UnknownGroupError),
+    59: ErrorKind("UNKNOWN_PRODUCER_ID", type=errors.OutOfOrderSequenceError),
+    68: ErrorKind("NON_EMPTY_GROUP", type=errors.GroupNotEmptyError, remedy="end its members first"),
+    GROUP_ID_NOT_FOUND: ErrorKind("GROUP_ID_NOT_FOUND", type=errors.UnknownGroupError),
     73: ErrorKind("TOPIC_DELETION_DISABLED", remedy="set delete.topic.enable=true at the brokers"),
     74: ErrorKind("FENCED_LEADER_EPOCH", Passing.ELSEWHERE),
     UNKNOWN_LEADER_EPOCH: ErrorKind("UNKNOWN_LEADER_EPOCH", Passing.LATER),
     76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE"),
     78: ErrorKind("OFFSET_NOT_AVAILABLE", Passing.LATER),
-    MEMBER_ID_REQUIRED: ErrorKind("MEMBER_ID_REQUIRED", type=GroupError),
-    81: ErrorKind("GROUP_MAX_SIZE_REACHED", type=GroupFullError, remedy="see group.max.size at the brokers"),
-    FENCED_INSTANCE_ID: ErrorKind("FENCED_INSTANCE_ID", type=NotAssignedError),
-    86: ErrorKind("GROUP_SUBSCRIBED_TO_TOPIC", type=GroupNotEmptyError, remedy="end its members first"),
-    UNSTABLE_OFFSET_COMMIT: ErrorKind("UNSTABLE_OFFSET_COMMIT", Passing.LATER, GroupError),
-    87: ErrorKind("INVALID_RECORD", type=InvalidRecordError),
+    MEMBER_ID_REQUIRED: ErrorKind("MEMBER_ID_REQUIRED", type=errors.GroupError),
+    81: ErrorKind(
+        "GROUP_MAX_SIZE_REACHED", type=errors.GroupFullError, remedy="see group.max.size at the brokers"
+    ),
+    FENCED_INSTANCE_ID: ErrorKind("FENCED_INSTANCE_ID", type=errors.NotAssignedError),
+    86: ErrorKind(
+        "GROUP_SUBSCRIBED_TO_TOPIC", type=errors.GroupNotEmptyError, remedy="end its members first"
+    ),
+    UNSTABLE_OFFSET_COMMIT: ErrorKind("UNSTABLE_OFFSET_COMMIT", Passing.LATER, errors.GroupError),
+    87: ErrorKind("INVALID_RECORD", type=errors.InvalidRecordError),
     89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", Passing.LATER),
-    90: ErrorKind("PRODUCER_FENCED", type=ProducerFencedError),
-    UNKNOWN_TOPIC_ID: ErrorKind("UNKNOWN_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
-    103: ErrorKind("INCONSISTENT_TOPIC_ID", Passing.ELSEWHERE, UnknownTopicError),
+    90: ErrorKind("PRODUCER_FENCED", type=errors.ProducerFencedError),
+    UNKNOWN_TOPIC_ID: ErrorKind("UNKNOWN_TOPIC_ID", Passing.ELSEWHERE, errors.UnknownTopicError),
+    103: ErrorKind("INCONSISTENT_TOPIC_ID", Passing.ELSEWHERE, errors.UnknownTopicError),
 }
 """The errors of the requests that are made here, by Kafka's code."""
 
@@ -255,7 +237,7 @@ def kind_of(code: int) -> ErrorKind:
     return ERRORS.get(code, ErrorKind(f"error {code}"))
 
 
-def error_of(code: int, what: str, message: str | None = None) -> StorageError:
+def error_of(code: int, what: str, message: str | None = None) -> errors.StorageError:
     """Return the error that an answer's code stands for; `what` is the thing at fault, `message` the broker's own words."""
     kind = kind_of(code)
     said = f"{kind.name}: {quoted(message)}" if message else kind.name

@@ -23,9 +23,9 @@ from topicfs.schemas.schema import (
     SchemaError,
     SchemaId,
     SchemaReference,
+    SchemaSource,
     UnavailableSchemaError,
 )
-from topicfs.schemas.sources.source import SchemaSource
 from topicfs.storage.errors import StorageError
 
 _LOG = logging.getLogger("topicfs")

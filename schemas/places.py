@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from topicfs.schemas.catalog import SchemaCatalog
-    from topicfs.schemas.sources.source import SchemaSource
+    from topicfs.schemas.schema import SchemaSource
     from topicfs.storage.engine import LogEngine
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from enum import Enum
-from typing import NamedTuple, TypeAlias, TypeGuard, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
 from topicfs.storage.errors import StorageError
@@ -121,3 +121,26 @@ def _reference(fields: object, context: str) -> SchemaReference:
         if isinstance(name, str) and isinstance(subject, str) and type(version) is int:
             return SchemaReference(name, in_context(subject, context), version)
     raise SchemaError("a reference has no name, subject and version")
+
+
+class SchemaSource(Protocol):
+    """A place where schemas are kept. Safe from any thread; but for `stamp`, every call may wait for long (blocking)."""
+
+    def stamp(self) -> Hashable:
+        """Return what changes when there may be schemas that there were not before. Never waits, raises nothing."""
+        ...
+
+    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
+        """Return a schema, or None if there is none or it is not available now. Raises SchemaError for a bad one.
+
+        Contexts of a registry may have different schemas with one id: `subject` selects one of them.
+        """
+        ...
+
+    def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
+        """Return the schema that another one of this source needs; as `by_id`."""
+        ...
+
+    def newest(self, subject: str) -> PayloadSchema | None:
+        """Return the newest schema of a subject that was not deleted, with its number; as `by_id`."""
+        ...

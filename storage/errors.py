@@ -238,9 +238,9 @@ class DirectoryLockedError(StorageError):
     """Another process owns the data directory."""
 
     def __init__(self, directory: Path, holder_pid: int | None) -> None:
-        holder = f"process {holder_pid}" if holder_pid else "another process"
+        self.holder = f"process {holder_pid}" if holder_pid else "another process"
         super().__init__(
-            f"{directory}: in use by {holder}; stop it first, or read beside it: topicfs mount --read-only"
+            f"{directory}: in use by {self.holder}; stop it first, or read beside it: topicfs mount --read-only"
         )
         self.directory = directory
         self.holder_pid = holder_pid

@@ -1,4 +1,4 @@
-"""The bounds of partitions: log start offset, last stable offset and high watermark."""
+"""The bounds of partitions: log start offset, last stable offset and high watermark; and the sizes of their logs."""
 
 from __future__ import annotations
 

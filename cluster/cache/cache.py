@@ -39,9 +39,8 @@ class Cache:
         try:
             self._owned = DirectoryLock(directory)
         except DirectoryLockedError as error:
-            holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
             raise CacheError(
-                f"{directory}: {holder} has its cache here; name another directory with --cache"
+                f"{directory}: {error.holder} has its cache here; name another directory with --cache"
             ) from None
         (directory / MARK).touch()
         self._believes_transactions = (directory / CLEAN).exists()
@@ -124,19 +123,19 @@ class Cache:
                 return
 
     def used(self, run: CachedRun, cache: PartitionCache) -> None:
-        """See `cluster.cache.partition_cache.Keeper`."""
+        """Count a run of a partition's cache that was read, or grew."""
         with self._lock:
             self._bytes += run.size - self._runs.pop(run, (cache, 0))[1]
             self._runs[run] = cache, run.size
 
     def removed(self, run: CachedRun) -> None:
-        """See `cluster.cache.partition_cache.Keeper`."""
+        """Count a run no longer: it was removed."""
         with self._lock:
             if run in self._runs:
                 self._bytes -= self._runs.pop(run)[1]
 
     def damaged(self, what: str) -> None:
-        """See `cluster.cache.partition_cache.Keeper`."""
+        """Warn of a damaged file, which is removed."""
         self._warnings.add(f"{what}; it is removed from the cache, and fetched again")
 
     def close(self) -> None:

@@ -7,42 +7,29 @@ from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from topicfs.cluster.brokers.bounds import PartitionBounds
-from topicfs.cluster.cache.run import LOG_SUFFIX, CachedRun, DamagedError, part_below
-from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.cache.run import LOG_SUFFIX, CachedRun, DamagedError, FetchedWindow, part_below
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
 from topicfs.storage.codec.batch import find_offset, scan
 from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Isolation, Offset
 
+if TYPE_CHECKING:
+    from topicfs.cluster.cache.cache import Cache
+
 RUN_BYTES = 32 << 20
 """Size of a file from which on the next one is begun: whole files are removed, the least recently used first."""
-
-
 HURRY_SECONDS = 0.005
-
-
-class Keeper(Protocol):
-    """The cache as a whole, as a partition's cache reports to it."""
-
-    def used(self, run: CachedRun, cache: PartitionCache) -> None:
-        """A run was read, or grew."""
-
-    def removed(self, run: CachedRun) -> None:
-        """A run was removed."""
-
-    def damaged(self, what: str) -> None:
-        """A file was damaged, and is removed."""
 
 
 class PartitionCache:
     """The cache of one partition. Safe from any thread. Only `put` raises errors of its disk (OSError)."""
 
     def __init__(
-        self, directory: Path, keeper: Keeper, *, believes_transactions: bool, run_bytes: int = RUN_BYTES
+        self, directory: Path, keeper: Cache, *, believes_transactions: bool, run_bytes: int = RUN_BYTES
     ) -> None:
         """Load the files. `believes_transactions` is true if the last process that wrote there closed the cache in order."""
         self._directory, self._keeper, self._run_bytes = directory, keeper, run_bytes

@@ -13,8 +13,7 @@ from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.brokers.settings import TopicSettings
 from topicfs.cluster.cache.cache import Cache
 from topicfs.cluster.cache.partition_cache import PartitionCache
-from topicfs.cluster.cache.run import DamagedError
-from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.cache.run import DamagedError, FetchedWindow
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
 from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.model import Isolation, Offset, TopicPartition

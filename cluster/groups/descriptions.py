@@ -45,27 +45,21 @@ def describe(client: GroupClient, coordinator: TopicPartition) -> GroupDescripti
     """Ask for a group as it is now (blocking). Raises UnknownGroupError."""
     found = client.described(DESCRIBE_GROUPS, "groups")
     if found is not None and found["groupState"] != GroupState.DEAD.value:
-        members = [_classic(one) for one in found["members"]]
-        return GroupDescription(
-            name=client.group,
-            state=state_of(found["groupState"]),
-            generation=-1,
-            assignor=found["protocolData"],
-            coordinator=coordinator,
-            members=tuple(sorted(members, key=lambda one: one.member_id)),
-        )
-    found = None
-    with suppress(UnsupportedVersionError):  # Kafka 3 has no groups of the newer kind.
-        found = client.described(CONSUMER_GROUP_DESCRIBE, "groupIds")
-    if found is None:
-        raise UnknownGroupError(f"{client.group}: no such group")
+        generation, assignor, read = -1, found["protocolData"], _classic
+    else:
+        found = None
+        with suppress(UnsupportedVersionError):  # Kafka 3 has no groups of the newer kind.
+            found = client.described(CONSUMER_GROUP_DESCRIBE, "groupIds")
+        if found is None:
+            raise UnknownGroupError(f"{client.group}: no such group")
+        generation, assignor, read = found["groupEpoch"], found["assignorName"], _newer
     return GroupDescription(
         name=client.group,
         state=state_of(found["groupState"]),
-        generation=found["groupEpoch"],
-        assignor=found["assignorName"],
+        generation=generation,
+        assignor=assignor,
         coordinator=coordinator,
-        members=tuple(sorted(map(_newer, found["members"]), key=lambda one: one.member_id)),
+        members=tuple(sorted(map(read, found["members"]), key=lambda one: one.member_id)),
     )
 
 

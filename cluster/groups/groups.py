@@ -18,8 +18,7 @@ from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.errors import NONE, error_of
 from topicfs.cluster.groups.descriptions import describe, read_listing
 from topicfs.cluster.groups.member import ClusterMember
-from topicfs.cluster.groups.requests import NO_GENERATION, GroupClient
-from topicfs.cluster.groups.topic_positions import fetch_positions
+from topicfs.cluster.groups.requests import NO_GENERATION, GroupClient, fetch_positions
 from topicfs.cluster.protocol.group_messages import LIST_GROUPS
 from topicfs.cluster.topics.catalog import Catalog
 from topicfs.coordination.membership import (

@@ -1,12 +1,14 @@
-"""The requests to the coordinator of one group, in values: as a member of the classic protocol, and about positions."""
+"""The requests to coordinators of groups, in values: as a member of the classic protocol, and about positions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.coordinators import GROUP, Codes, Coordinators, by_topic
 from topicfs.cluster.errors import (
+    GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
     MEMBER_ID_REQUIRED,
     NONE,
@@ -42,6 +44,8 @@ NO_GENERATION = -1
 """In the name of no member."""
 COMMIT_BY_ID = 10
 """The first version of OffsetCommit that names topics by their ids: that of Kafka 4.1."""
+MOST_GROUPS = 200
+"""Groups in one request."""
 
 
 class Joined(NamedTuple):
@@ -137,10 +141,7 @@ class GroupClient:
             "protocolName": joined.protocol,
             "assignments": [{"memberId": member, "assignment": data} for member, data in assignments.items()],
         }
-        node = self._coordinators.node(GROUP, self.group, what=self._what)
-        seconds = timeouts.rebalance_ms / 1000 + ANSWER_SECONDS
-        answer = self._coordinators.brokers.ask(node, SYNC_GROUP, request, seconds=seconds, coordinator=True)
-        self._raise_passing(answer["errorCode"])
+        answer = self._ask_once(SYNC_GROUP, request, timeouts.rebalance_ms / 1000 + ANSWER_SECONDS)
         return Synced(answer["errorCode"], answer["assignment"])
 
     def heartbeat(self, member_id: str, generation: int) -> int:
@@ -151,10 +152,7 @@ class GroupClient:
             "memberId": member_id,
             "groupInstanceId": None,
         }
-        node = self._coordinators.node(GROUP, self.group, what=self._what)
-        answer = self._coordinators.brokers.ask(node, HEARTBEAT, request, coordinator=True)
-        self._raise_passing(answer["errorCode"])
-        return int(answer["errorCode"])
+        return int(self._ask_once(HEARTBEAT, request, ANSWER_SECONDS)["errorCode"])
 
     def leave(self, member_id: str, reason: str) -> None:
         """End a membership; nothing happens where it has ended already."""
@@ -228,11 +226,7 @@ class GroupClient:
 
     def positions(self) -> dict[TopicPartition, CommittedPosition]:
         """Return all positions."""
-        return {
-            one: read_position(answer)
-            for one, answer in self._fetch(None, stable=False).items()
-            if answer["committedOffset"] >= 0
-        }
+        return _committed(self._fetch(None, stable=False))
 
     def fetch_stable(
         self, partitions: Collection[TopicPartition]
@@ -242,12 +236,7 @@ class GroupClient:
         unstable = frozenset(
             one for one, answer in answers.items() if answer["errorCode"] == UNSTABLE_OFFSET_COMMIT
         )
-        found = {
-            one: read_position(answer)
-            for one, answer in answers.items()
-            if one not in unstable and answer["committedOffset"] >= 0
-        }
-        return found, unstable
+        return _committed(answers), unstable
 
     def _fetch(
         self, partitions: Collection[TopicPartition] | None, *, stable: bool
@@ -268,12 +257,7 @@ class GroupClient:
         }
         answer = self._ask(OFFSET_FETCH, request, _fetched_codes)
         (found,) = answer.get("groups") or [answer]
-        return {
-            TopicPartition(topic["name"], one["partitionIndex"]): one
-            for topic in found["topics"]
-            for one in topic["partitions"]
-            if one["errorCode"] in {NONE, UNSTABLE_OFFSET_COMMIT}
-        }
+        return _by_partition(found)
 
     def delete_positions(self, partitions: Collection[TopicPartition]) -> None:
         """Delete positions. Raises UnknownGroupError, GroupNotEmptyError."""
@@ -307,6 +291,13 @@ class GroupClient:
 
     def _ask(self, api: Api, request: Values, codes: Codes) -> Values:
         return self._coordinators.ask(GROUP, self.group, api, request, codes=codes, what=self._what)
+
+    def _ask_once(self, api: Api, request: Values, seconds: float) -> Values:
+        """Ask as a member. Codes that do not pass are part of the answer."""
+        node = self._coordinators.node(GROUP, self.group, what=self._what)
+        answer = self._coordinators.brokers.ask(node, api, request, seconds=seconds, coordinator=True)
+        self._raise_passing(answer["errorCode"])
+        return answer
 
     def forget_coordinator(self) -> None:
         """Look for the coordinator again the next time."""
@@ -343,11 +334,24 @@ def _fetched_codes(answer: Values) -> Iterator[int]:
                     yield one["errorCode"]
 
 
-def read_position(answer: Values) -> CommittedPosition:
-    """Return the position that is told of one partition."""
-    return CommittedPosition(
-        Offset(answer["committedOffset"]), answer["committedLeaderEpoch"], answer["metadata"] or ""
-    )
+def _by_partition(group: Values) -> dict[TopicPartition, Values]:
+    """Return what an answer tells of a group's partitions."""
+    return {
+        TopicPartition(topic["name"], one["partitionIndex"]): one
+        for topic in group["topics"]
+        for one in topic["partitions"]
+    }
+
+
+def _committed(answers: Mapping[TopicPartition, Values]) -> dict[TopicPartition, CommittedPosition]:
+    """Return the positions in those partitions that have one."""
+    return {
+        place: CommittedPosition(
+            Offset(one["committedOffset"]), one["committedLeaderEpoch"], one["metadata"] or ""
+        )
+        for place, one in answers.items()
+        if one["errorCode"] == NONE and one["committedOffset"] >= 0
+    }
 
 
 def _deleted_codes(answer: Values) -> Iterator[int]:
@@ -356,3 +360,43 @@ def _deleted_codes(answer: Values) -> Iterator[int]:
         for one in topic["partitions"]:
             if one["errorCode"] != UNKNOWN_TOPIC_OR_PARTITION:
                 yield one["errorCode"]
+
+
+class TopicPositions(NamedTuple):
+    """The answer of one coordinator."""
+
+    found: Mapping[str, Mapping[TopicPartition, CommittedPosition]]
+    """The positions of the groups that have any in the topic."""
+    unanswered: Sequence[str]
+    """The groups that have to be asked for one by one: another broker has them now, or this one knows no other way."""
+
+
+def fetch_positions(
+    brokers: Brokers, node: int, groups: Sequence[str], topic: str, numbers: Collection[int]
+) -> Iterator[TopicPositions]:
+    """Yield the positions of groups that a broker coordinates (blocking). Raises what `Brokers.ask` does."""
+    topics = [{"name": topic, "partitionIndexes": sorted(numbers)}]
+    for first in range(0, len(groups), MOST_GROUPS):
+        some = groups[first : first + MOST_GROUPS]
+        request = {
+            "groupId": some[0],
+            "topics": topics,
+            "groups": [
+                {"groupId": one, "memberId": None, "memberEpoch": -1, "topics": topics} for one in some
+            ],
+            "requireStable": False,
+        }
+        answer = brokers.ask(node, OFFSET_FETCH, request)
+        # Brokers before Kafka 3.0 tell of one group at a time.
+        yield _read(answer["groups"]) if "groups" in answer else TopicPositions({}, some)
+
+
+def _read(answers: Sequence[Values]) -> TopicPositions:
+    answered = {NONE, GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED}
+    positions = {
+        one["groupId"]: _committed(_by_partition(one)) for one in answers if one["errorCode"] == NONE
+    }
+    return TopicPositions(
+        {group: own for group, own in positions.items() if own},
+        [one["groupId"] for one in answers if one["errorCode"] not in answered],
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.brokers.settings import TopicSettings
 from topicfs.cluster.cache.cache import Cache
 from topicfs.cluster.cache.read_through import ReadThroughCache
-from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.cache.run import FetchedWindow
 from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
 from topicfs.cluster.topics.producer import PartitionProducer, Production
 from topicfs.cluster.topics.reader import PartitionReader, WindowCache
@@ -208,12 +209,9 @@ class ClusterPartition:
         """Do nothing: the broker says so at the append."""
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
-        self._check_exists()
-        if self._producer is None:
-            raise self._read_only()
         size = len(batches)
-        appended = self._producer.append(batches, durable=durable, encoded_here=encoded_here)
-        self._counts.note_append(1, appended.last_offset + 1 - appended.base_offset, size)
+        appended = self._writable().append(batches, durable=durable, encoded_here=encoded_here)
+        self._count(size, appended)
         return appended
 
     def begin_append(
@@ -224,16 +222,12 @@ class ClusterPartition:
         encoded_here: bool,
         unless: Callable[[], bool],
     ) -> SentAppend:
-        self._check_exists()
-        if self._producer is None:
-            raise self._read_only()
-        size = len(batches)
+        size, producer = len(batches), self._writable()
+        begun = producer.begin(batches, durable=durable, encoded_here=encoded_here, unless=unless)
+        return begun.then(partial(self._count, size))
 
-        def count(appended: Appended) -> None:
-            self._counts.note_append(1, appended.last_offset + 1 - appended.base_offset, size)
-
-        begun = self._producer.begin(batches, durable=durable, encoded_here=encoded_here, unless=unless)
-        return begun.then(count)
+    def _count(self, size: int, appended: Appended) -> None:
+        self._counts.note_append(1, appended.last_offset + 1 - appended.base_offset, size)
 
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
@@ -243,14 +237,13 @@ class ClusterPartition:
             self._engine_counts.cache_hits += 1
         else:
             found = self._read(offset, max_bytes, isolation)
-        size, reads = len(found.data), self._counts.reads
-        reads.size_bytes += size
+        self._counts.reads.size_bytes += len(found.data)
         return found
 
     @asks
     def _read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         self._reader.wait_for_ahead()
-        self._reader.compare(self.bounds)
+        self.look_at_cache()
         found = self._at_hand(offset, max_bytes, isolation)
         if found is not None:
             self._engine_counts.cache_hits += 1
@@ -307,9 +300,7 @@ class ClusterPartition:
 
     @changes
     def delete_records(self, before: Offset) -> Offset:
-        self._check_exists()
-        if self._producer is None:
-            raise self._read_only()
+        self._writable()
         self.find_bounds()
         bounds = self.bounds
         start = delete_records(self._leaders, self.name, self.topic_id, before)
@@ -328,10 +319,11 @@ class ClusterPartition:
 
     def look_at_cache(self) -> None:
         """Read through the partition's cache, if there is one, and compare it with the leader (blocking)."""
-        self._reader.compare(self.bounds)
+        if self._kept is not None:
+            self._kept.check(self.bounds)
 
     def end_at_hand(self, offset: Offset) -> Offset:
-        return self._reader.end_at_hand(offset, self.bounds)
+        return offset if self._kept is None else self._kept.end_from(offset, self.bounds)
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         followed = bool(self._listeners)
@@ -456,5 +448,9 @@ class ClusterPartition:
         if self._denial is not None:
             raise NotAuthorizedError(self._denial)
 
-    def _read_only(self) -> ReadOnlyError:
-        return ReadOnlyError(f"{self}: the cluster was opened read-only")
+    def _writable(self) -> PartitionProducer:
+        """Return what appends. Raises what `_check_exists` does, ReadOnlyError."""
+        self._check_exists()
+        if self._producer is None:
+            raise ReadOnlyError(f"{self}: the cluster was opened read-only")
+        return self._producer

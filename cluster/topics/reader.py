@@ -23,7 +23,7 @@ from topicfs.cluster.brokers.brokers import Leader
 from topicfs.cluster.brokers.fetch import FetchedPartition, FetchPartition, fetch
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.cache.read_through import ReadThroughCache
-from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.cache.run import FetchedWindow
 from topicfs.cluster.errors import OFFSET_OUT_OF_RANGE, MalformedAnswerError, UnreachableError, error_of
 from topicfs.storage.codec.batch import find_end
 from topicfs.storage.errors import OffsetOutOfRangeError, PartitionOfflineError, StorageError
@@ -113,15 +113,6 @@ class PartitionReader:
             self._goes_on_at = found.next_offset
             return found
         return None
-
-    def end_at_hand(self, offset: Offset, known: PartitionBounds) -> Offset:
-        """Return the end of the records that can be read from `offset` on without asking, exclusive."""
-        return offset if self._kept is None else self._kept.end_from(offset, known)
-
-    def compare(self, known: PartitionBounds) -> None:
-        """Ask a new leader whether it has the records that are kept on disk (blocking)."""
-        if self._kept is not None:
-            self._kept.check(known)
 
     def read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         """Return batches from the leader (blocking). Raises OffsetOutOfRangeError, and what `Leaders.ask` does."""

@@ -72,13 +72,11 @@ class ClusterTopic:
 
     def _shown_settings(self) -> TopicSettings:
         """Return the settings for somebody who wants to see them. Raises NotAuthorizedError."""
-        settings = self._settings_at_hand() or self._asked_settings()
+        known = self._settings if time.monotonic() < self._settings_until else None
+        settings = known or self._asked_settings()
         if settings.refused is not None:
             raise settings.refused
         return settings
-
-    def _settings_at_hand(self) -> TopicSettings | None:
-        return self._settings if time.monotonic() < self._settings_until else None
 
     def _settings_in_use(self) -> TopicSettings | None:
         now = time.monotonic()

@@ -15,7 +15,7 @@ import contextlib
 import json
 import logging
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -51,8 +51,8 @@ class _Version(NamedTuple):
     """The place of one version of a subject."""
 
     offset: Offset
-    number: int | None
-    deleted: bool
+    schema_id: SchemaId
+    deleted: bool = False
 
 
 class SchemasTopic:
@@ -86,26 +86,18 @@ class SchemasTopic:
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
         """See `SchemaSource`."""
-        with self._lock:
-            for again in (False, True):
-                self._catch_up(again=again)
-                offset = (
-                    self._offset(schema_id, subject)
-                    if isinstance(schema_id, int)
-                    else self._guids.get(schema_id)
-                )
-                if offset is None:
-                    return None
-                fields = self._value_at(offset)
-                if fields is not None and schema_id in (fields.get("id"), _guid(fields)):
-                    return schema_of(fields)
-        return None
 
-    def _offset(self, number: int, subject: str) -> Offset | None:
         def has(name: str) -> bool:
-            return any(one.number == number for one in self._subjects.get(name, {}).values())
+            return any(one.schema_id == schema_id for one in self._subjects.get(name, {}).values())
 
-        return of_contexts(self._numbers.get(number, {}), subject, has)
+        def find() -> _Version | None:
+            if isinstance(schema_id, int):
+                offset = of_contexts(self._numbers.get(schema_id, {}), subject, has)
+            else:
+                offset = self._guids.get(schema_id)
+            return None if offset is None else _Version(offset, schema_id)
+
+        return self._schema(find)
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
         """See `SchemaSource`."""
@@ -136,7 +128,8 @@ class SchemasTopic:
                         kept.add((subject, number), schema_of(fields), _guid(fields), deleted=version.deleted)
         return kept
 
-    def _schema(self, find: Any) -> PayloadSchema | None:
+    def _schema(self, find: Callable[[], _Version | None]) -> PayloadSchema | None:
+        """Return the schema of a version; where its record was moved, as `find` finds it then."""
         with self._lock:
             for again in (False, True):
                 self._catch_up(again=again)
@@ -144,7 +137,7 @@ class SchemasTopic:
                 if version is None:
                     return None
                 fields = self._value_at(version.offset)
-                if fields is not None and fields.get("id") == version.number:
+                if fields is not None and version.schema_id in (fields.get("id"), _guid(fields)):
                     return schema_of(fields)
         return None
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 import click
 
@@ -37,9 +38,6 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Isolation, Offset, Timestamp
 from topicfs.terminal import console
-
-AnyPartition = TypeVar("AnyPartition", bound=Partition)
-Explained_contra = TypeVar("Explained_contra", bound=Partition, contravariant=True)
 
 
 @click.command(
@@ -82,46 +80,32 @@ def explain(name: str, *, as_program: bool, place: Place) -> None:
                 screen.print(text, soft_wrap=not screen.is_terminal)
 
 
-class Explainer(Protocol[Explained_contra]):
-    """Looks up as readers do, and keeps the steps."""
+class Explainer(NamedTuple):
+    """The lookups of one kind of engine, which keep their steps; each takes a partition of that engine."""
 
-    def offset(self, partition: Explained_contra, offset: Offset) -> Lookup: ...
-
-    def timestamp(
-        self, partition: Explained_contra, timestamp: Timestamp, isolation: Isolation
-    ) -> Lookup: ...
-
-
-class LogExplainer:
-    """The explainer of a data directory's logs."""
-
-    def offset(self, partition: Log, offset: Offset) -> Lookup:
-        return explain_offset(partition, offset)
-
-    def timestamp(self, partition: Log, timestamp: Timestamp, isolation: Isolation) -> Lookup:
-        return explain_timestamp(partition, timestamp, isolation)
+    offset: Callable[[Any, Offset], Lookup]
+    timestamp: Callable[[Any, Timestamp, Isolation], Lookup]
 
 
 @contextmanager
-def _opened(place: Place) -> Iterator[tuple[Engine, Explainer[Any]]]:
+def _opened(place: Place) -> Iterator[tuple[Engine, Explainer]]:
     if place.cluster is None:
         with opened_for_reading(place.directories) as engine:
-            yield engine, LogExplainer()
+            yield engine, Explainer(explain_offset, explain_timestamp)
         return
     from topicfs.cluster.engine import open_engine
-    from topicfs.cluster.explain import ClusterExplainer
-    from topicfs.cluster.protocol.traced_connection import Trace
+    from topicfs.cluster.explain import ClusterExplainer, Trace, TracedConnection
 
     trace = Trace()
-    opened = open_engine(place.cluster, security_of(place.client_config), read_only=True, trace=trace)
+    traced = partial(TracedConnection, trace=trace)
+    opened = open_engine(place.cluster, security_of(place.client_config), read_only=True, connection=traced)
     with closing(opened) as cluster:
         trace.take()  # What was asked until the topics were known is no part of a lookup.
-        yield cluster, ClusterExplainer(cluster, trace)
+        of_cluster = ClusterExplainer(cluster, trace)
+        yield cluster, Explainer(of_cluster.offset, of_cluster.timestamp)
 
 
-def explained(
-    name: str, selector: Selector, partition: AnyPartition, explainer: Explainer[AnyPartition]
-) -> Explanation:
+def explained(name: str, selector: Selector, partition: Partition, explainer: Explainer) -> Explanation:
     """Explain the lookups of a selector. Raises SelectorError where it names nothing."""
     isolation = Isolation.READ_COMMITTED
     match selector:

@@ -9,7 +9,7 @@ import pytest
 
 from topicfs.cluster.brokers.bounds import PartitionBounds
 from topicfs.cluster.cache.cache import CLEAN, Cache
-from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.cache.run import FetchedWindow
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from topicfs.cluster.groups import topic_positions
-from topicfs.cluster.groups.topic_positions import fetch_positions
+from topicfs.cluster.groups import requests
+from topicfs.cluster.groups.requests import fetch_positions
 from topicfs.coordination.membership import CommittedPosition
 from topicfs.storage.model import Offset, TopicPartition
 
@@ -69,7 +69,7 @@ def test_an_older_broker_is_asked_for_each() -> None:
 
 def test_a_request_has_so_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """And there is none where there are no groups."""
-    monkeypatch.setattr(topic_positions, "MOST_GROUPS", 2)
+    monkeypatch.setattr(requests, "MOST_GROUPS", 2)
     broker = Answering({}, {})
     asked(broker, ["a", "b", "c"])
     asked(broker, [])

@@ -13,7 +13,7 @@ import pytest
 from testing.broker.client import Outgoing
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from topicfs.cluster.brokers.fetch import FetchPartition, fetch
-from topicfs.cluster.cache.window import FetchedWindow
+from topicfs.cluster.cache.run import FetchedWindow
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.topics.reader import FIRST_WINDOW_BYTES, THREADS, WindowCache
 from topicfs.replication import open_engine as open_directories
