@@ -131,9 +131,8 @@ def opened_or_mounted(directories: Sequence[Path]) -> Iterator[EmbeddedEngine | 
     except DirectoryLockedError as error:
         mountpoint = mountpoint_of(error.holder_pid)
         if mountpoint is None:
-            holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
             raise StorageError(
-                f"{error.directory}: in use by {holder}, which has no mount that can be seen here"
+                f"{error.directory}: in use by {error.holder}, which has no mount that can be seen here"
             ) from None
         yield mountpoint
     else:
@@ -171,17 +170,11 @@ def opened_alone(
 
 
 def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mount: str) -> StorageError:
-    holder = f"process {error.holder_pid}" if error.holder_pid else "another process"
     mountpoint = mountpoint_of(error.holder_pid)
     if mountpoint is not None:
         through_mount = through_mount.replace("MOUNTPOINT", str(mountpoint))
-    return StorageError(
-        f"{_as_given(error.directory, directories)}: in use by {holder}; go through its mount: {through_mount}"
-    )
-
-
-def _as_given(directory: Path, directories: Sequence[Path]) -> Path:
-    return next((one for one in directories if one.absolute() == directory), directory)
+    given = next((one for one in directories if one.absolute() == error.directory), error.directory)
+    return StorageError(f"{given}: in use by {error.holder}; go through its mount: {through_mount}")
 
 
 def mountpoint_of(pid: int | None) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,39 +32,30 @@ class Place(NamedTuple):
     left_out: tuple[Path, ...] = ()
     """Replica directories that are lost, and that a change does without."""
 
-    @contextmanager
-    def opened(self, *, config: EngineConfig | None = None) -> Iterator[Engine]:
+    def opened(self, *, config: EngineConfig | None = None) -> AbstractContextManager[Engine]:
         """Open the topics to be read. Raises StorageError, OSError."""
         if self.cluster is None:
-            with opened_for_reading(self.directories, config=config) as engine:
-                yield engine
-        else:
-            with (
-                closing(open_cluster(self.cluster, security_of(self.client_config))) as engine,
-                suggesting(engine),
-            ):
-                yield engine
+            return opened_for_reading(self.directories, config=config)
+        return self._opened_cluster(self.cluster, read_only=True)
 
-    @contextmanager
-    def opened_for_writing(self, *, through_mount: str, make: bool = False) -> Iterator[Engine]:
+    def opened_for_writing(self, *, through_mount: str, make: bool = False) -> AbstractContextManager[Engine]:
         """Open the topics to be changed; `through_mount` does the same while a daemon owns the directory.
 
         With `make` a directory that is not there is made.
 
         Raises StorageError, OSError.
         """
-        if self.cluster is None:
-            with opened_for_writing(
-                self.directories, through_mount=through_mount, make=make, left_out=self.left_out
-            ) as engine:
-                yield engine
-        else:
-            security = security_of(self.client_config)
-            with (
-                closing(open_cluster(self.cluster, security, read_only=False)) as cluster,
-                suggesting(cluster),
-            ):
-                yield cluster
+        if self.cluster is not None:
+            return self._opened_cluster(self.cluster, read_only=False)
+        return opened_for_writing(
+            self.directories, through_mount=through_mount, make=make, left_out=self.left_out
+        )
+
+    @contextmanager
+    def _opened_cluster(self, address: ClusterAddress, *, read_only: bool) -> Iterator[Engine]:
+        opened = open_cluster(address, security_of(self.client_config), read_only=read_only)
+        with closing(opened) as engine, suggesting(engine):
+            yield engine
 
 
 def open_cluster(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from topicfs.data_directory import opened_for_reading
-from topicfs.mounted.appends import MountedPartition
+from topicfs.mounted.appends import MountedPartition, numbers_of
 from topicfs.pipeline.source.directories import SourceDirectories
 from topicfs.storage import engine
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of
@@ -73,7 +73,7 @@ class FileTopics:
             found = [number for name, number in self._partitions() if name == topic]
         else:  # Only the daemon knows whether the topic is whole, and keys are divided among all partitions.
             with suppress(FileNotFoundError):
-                found = [int(one.name) for one in (self.mountpoint / topic).iterdir() if one.name.isdecimal()]
+                found = numbers_of(self.mountpoint / topic)
         if not found:
             raise UnknownTopicError.of(topic)
         return sorted(found)

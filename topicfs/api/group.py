@@ -67,8 +67,7 @@ class Group:
     def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record of each partition in which the group has a position (UnknownGroupError)."""
         with self._opened() as place:
-            found = place.describe(self.name).places
-            return {one.partition: one.position for one in found if one.position is not None}
+            return {**place.describe(self.name).positions}
 
     def set_positions(self, positions: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> None:
         """Set positions of a group that has no members; it is made if there is none (GroupNotEmptyError)."""

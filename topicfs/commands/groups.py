@@ -116,8 +116,7 @@ def delete(names: tuple[str, ...], *, topics: tuple[str, ...], place: Place) -> 
                 found.delete(name)
                 say(f"{name}: deleted")
                 continue
-            there = {one.partition for one in group.places if one.position is not None}
-            partitions = [one for one in parse_topics(found, topics) if one in there]
+            partitions = [one for one in parse_topics(found, topics) if one in group.positions]
             if not partitions:
                 raise InvalidPositionError(f"{name}: no positions in {', '.join(topics)}")
             found.delete_positions(name, partitions)

@@ -120,7 +120,7 @@ def reset(
         if group is not None and group.state != EMPTY and not dry_run:
             members = f"{len(group.members)} members"
             raise GroupNotEmptyError(f"{name}: {members}; its positions are theirs until they have gone")
-        present = _positions(group)
+        present = {} if group is None else group.positions
         if file is not None:
             resets = _from_file(found, file, present)
         else:
@@ -134,11 +134,6 @@ def reset(
         say_json(resets_object(name, resets))
     else:
         say_resets(name, resets)
-
-
-def _positions(group: GroupView | None) -> dict[TopicPartition, Offset]:
-    places = () if group is None else group.places
-    return {one.partition: one.position for one in places if one.position is not None}
 
 
 def _from_file(place: GroupsPlace, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from topicfs.fusefs.forms import SUFFIXES
-from topicfs.fusefs.selectors import RecordPlace, SelectorError, TimeRange, parse, resolve
+from topicfs.fusefs.selectors import RangePlace, RecordPlace, SelectorError, TimeRange, parse, resolve
 from topicfs.fusefs.views.records import earliest_offset, latest_offset
 from topicfs.paths import TopicPath
 from topicfs.storage.engine import LogEngine, Partition
@@ -55,11 +55,10 @@ def _of_topic(engine: LogEngine, path: TopicPath, isolation: Isolation) -> list[
         )
     found = []
     for number in sorted(partitions):
-        partitions[number].find_bounds()
-        place = resolve(selector, partitions[number], isolation=isolation)
+        whole = _whole(partitions[number], isolation)
+        place = resolve(selector, whole.partition, isolation=isolation)
         assert not isinstance(place, RecordPlace)
-        end = partitions[number].visible_end(isolation) if place.end_offset is None else place.end_offset
-        found.append(RecordRange(partitions[number], place.start_offset, end))
+        found.append(_within(whole, place))
     return found
 
 
@@ -73,10 +72,12 @@ def _of_partition(partition: Partition, path: TopicPath, isolation: Isolation) -
     place = resolve(parse(path.name), partition, isolation=isolation)
     if isinstance(place, RecordPlace):
         return Ranges([_one(partition, place.offset)], None)
+    return Ranges([_within(whole, place)], whole.end_offset if place.end_offset is None else None)
+
+
+def _within(whole: RecordRange, place: RangePlace) -> RecordRange:
     end = whole.end_offset if place.end_offset is None else place.end_offset
-    return Ranges(
-        [RecordRange(partition, place.start_offset, end)], end if place.end_offset is None else None
-    )
+    return RecordRange(whole.partition, place.start_offset, end)
 
 
 def _whole(partition: Partition, isolation: Isolation) -> RecordRange:

@@ -13,7 +13,7 @@ from pathlib import Path
 from topicfs.coordination.membership import Position, check_positions
 from topicfs.fusefs.groups.positions import read_lag
 from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
-from topicfs.mounted.appends import status_of
+from topicfs.mounted.appends import numbers_of, status_of
 from topicfs.mounted.reasons import explained
 from topicfs.paths import check_group_name
 from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
@@ -123,7 +123,7 @@ class MountGroups:
         directory = self._mountpoint / topic
         if "/" in topic or topic.startswith("@") or not directory.is_dir():
             raise UnknownTopicError(f"{topic}: no such topic")
-        return sorted(int(name) for name in os.listdir(directory) if name.isdecimal())  # noqa: PTH208
+        return numbers_of(directory)
 
     def bounds(self, partition: TopicPartition) -> PositionBounds:
         status = status_of(self._files(partition))

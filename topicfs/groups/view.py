@@ -70,6 +70,11 @@ class GroupView:
         """The lag in all partitions together; None if one of them is not known."""
         return total_lag(place.lag for place in self.places)
 
+    @property
+    def positions(self) -> dict[TopicPartition, Offset]:
+        """The positions in those partitions that have one."""
+        return {one.partition: one.position for one in self.places if one.position is not None}
+
     def member_of(self, partition: TopicPartition) -> MemberView | None:
         """Return the member that reads a partition."""
         return next((one for one in self.members if partition in one.partitions), None)

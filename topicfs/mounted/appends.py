@@ -176,9 +176,13 @@ def end_offsets(topic: Path, topic_id: str, partition: int | None) -> int:
 
 
 def _partitions(topic: Path, partition: int | None) -> list[Path]:
-    if partition is not None:
-        return [topic / str(partition)]
-    return [one for one in topic.iterdir() if one.name.isdecimal()]
+    numbers = numbers_of(topic) if partition is None else [partition]
+    return [topic / str(number) for number in numbers]
+
+
+def numbers_of(topic: Path) -> list[int]:
+    """Return the numbers of a mounted topic's partitions (OSError)."""
+    return sorted(int(name) for name in os.listdir(topic) if name.isdecimal())  # noqa: PTH208 - names alone
 
 
 def status_of(partition: Path) -> dict[str, str]:

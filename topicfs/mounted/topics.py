@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from topicfs.mounted.appends import status_of
+from topicfs.mounted.appends import numbers_of, status_of
 from topicfs.mounted.reasons import explained
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import check_partitions
@@ -47,7 +47,7 @@ def create(
             if text:
                 with explained(mountpoint, f"{name}/{file}"):
                     (topic / file).write_text(text, encoding="utf-8")
-        count = sum(one.name.isdecimal() for one in topic.iterdir())
+        count = len(numbers_of(topic))
         if partitions not in (None, count):
             raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
         undo.pop_all()
@@ -73,11 +73,10 @@ def delete(mountpoint: Path, name: str, *, with_records: bool) -> None:
 def _check_empty(topic: Path) -> None:
     """Raise TopicNotEmptyError if a topic has records, PartitionOfflineError if a partition may have some."""
     records = 0
-    for partition in topic.iterdir():
-        if partition.name.isdecimal():
-            status = status_of(partition)
-            if status["state"] != ONLINE:
-                raise PartitionOfflineError(f"{topic.name}/{partition.name}: {status['state']}")
-            records += int(status["log_end_offset"]) - int(status["log_start_offset"])
+    for number in numbers_of(topic):
+        status = status_of(topic / str(number))
+        if status["state"] != ONLINE:
+            raise PartitionOfflineError(f"{topic.name}/{number}: {status['state']}")
+        records += int(status["log_end_offset"]) - int(status["log_start_offset"])
     if records:
         raise TopicNotEmptyError(topic.name, records)

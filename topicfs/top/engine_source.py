@@ -11,17 +11,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from topicfs.coordination.engine import Engine
+from topicfs.fusefs.groups.positions import lags
+from topicfs.fusefs.views.records import latest_offset
+from topicfs.inspection.explain import record_at
 from topicfs.places import Place
-from topicfs.storage.codec.columns import decode_each
-from topicfs.storage.engine import Partition, Topic
+from topicfs.storage.engine import Topic
 from topicfs.storage.errors import GroupsUnsupportedError, StorageError
 from topicfs.storage.messages import printable, reason_of
-from topicfs.storage.model import Isolation, Offset, Record
+from topicfs.storage.model import Record
 from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
 MOST_SIZES = 200
 """Partitions of a cluster up to which their sizes are asked for: each is a question to a broker."""
-LAST_BYTES = 1 << 20
 SHOWN_BYTES = 4096
 """Bytes of a key or a value that are shown."""
 
@@ -73,9 +74,9 @@ class EngineSource:
     def newest_record(self, topic: str) -> str:
         with self._place.opened() as engine:
             found = [
-                (record.timestamp, number, record)
+                (one.record.timestamp, number, one.record)
                 for number, partition in engine.topic(topic).partitions().items()
-                if (record := _last_record(partition)) is not None
+                if (offset := latest_offset(partition)) is not None and (one := record_at(partition, offset))
             ]
         if not found:
             return ""
@@ -107,15 +108,10 @@ def _topic(topic: Topic, lags: Mapping[str, int], *, with_sizes: bool) -> TopicS
 def _lags(engine: Engine) -> dict[str, dict[str, int]]:
     """Return the lag of each group, by topic and group."""
     found: dict[str, dict[str, int]] = {}
-    topics = engine.topics()
     for group in engine.groups.listed():
-        for place, position in engine.groups.positions(group).committed.items():
-            topic = topics.get(place.topic)
-            partition = None if topic is None else topic.partitions().get(place.partition)
-            if partition is not None:
-                of_topic = found.setdefault(place.topic, {})
-                lag = max(partition.glance().stable_end - position.offset, 0)
-                of_topic[group] = of_topic.get(group, 0) + lag
+        for place, lag in lags(engine, engine.groups.positions(group).committed).items():
+            of_topic = found.setdefault(place.topic, {})
+            of_topic[group] = of_topic.get(group, 0) + (lag or 0)
     return found
 
 
@@ -132,22 +128,6 @@ def _disks(engine: Engine) -> list[DiskSample]:
                 )
             )
     return found
-
-
-def _last_record(partition: Partition) -> Record | None:
-    """Return the newest visible record; None where the last batch shows none."""
-    end = partition.visible_end(Isolation.READ_COMMITTED)
-    start = partition.log_start_offset
-    if end <= start:
-        return None
-    fetched = partition.read(Offset(end - 1), max_bytes=LAST_BYTES)
-    last: Record | None = None
-    for columns in decode_each(fetched.data):
-        for index in range(len(columns)):
-            record = columns.record(index)
-            if start <= record.offset < end:
-                last = record
-    return last
 
 
 def described(topic: str, number: int, record: Record) -> str:
