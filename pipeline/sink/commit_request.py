@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import DirectoryLockedError, StorageError
+from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.bell import ring
 from topicfs.storage.staging.manifest import Content
@@ -56,6 +57,25 @@ def staging_area(directories: Sequence[Path]) -> StagingArea:
     files = NativeFileSystem()
     record = CommitRecord(files, lambda: directories)
     return StagingArea(min(directory.resolve() for directory in directories), files, record)
+
+
+def stage(
+    directories: Sequence[Path],
+    write: WriteId,
+    task: int,
+    batches: Iterable[tuple[TopicPartition, bytearray]],
+) -> StagedFile | None:
+    """Put a task's batches into a file of its own, on disk when this returns; None without batches (StorageError, OSError)."""
+    area, writer = staging_area(directories), None
+    try:
+        for partition, batch in batches:
+            writer = writer or area.stage(write, task)
+            writer.append(partition, batch)
+        return None if writer is None else writer.finish()
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
 
 
 class CommitRequest:

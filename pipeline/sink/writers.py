@@ -14,14 +14,14 @@ from pyspark.sql.types import StructType
 
 from topicfs.pipeline.errors import InvalidOptionError, PipelineError
 from topicfs.pipeline.places.paths import lost_named
-from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
+from topicfs.pipeline.sink.commit_request import CommitRequest, stage
 from topicfs.pipeline.sink.layout import Layout, read_layout
 from topicfs.pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
 from topicfs.pipeline.spark_errors import reported
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.staging.manifest import Content
-from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter
+from topicfs.storage.staging.staged_file import StagedFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,21 +60,11 @@ class Target:
         """Encode a task's rows into a file of its own; on disk when this returns."""
         from topicfs.pipeline.sink.rows import RowEncoder
 
-        task = _task_context().partitionId()
-        area = staging_area(self.options.directories)
-        named = write.batch is not None
+        task, named = task_context().partitionId(), write.batch is not None
         encoder = RowEncoder(self.layout, self.options.topic, now_ms=system_clock, named=named)
-        writer: StagedFileWriter | None = None
-        try:
-            for batch in rows:
-                for partition, encoded in encoder.encode(batch):
-                    writer = writer or area.stage(write, task)
-                    writer.append(partition, encoded)
-            return TaskStaged(write, task, writer.finish() if writer is not None else None, encoder.content)
-        except BaseException:
-            if writer is not None:
-                writer.abandon()
-            raise
+        encoded = (one for batch in rows for one in encoder.encode(batch))
+        staged = stage(self.options.directories, write, task, encoded)
+        return TaskStaged(write, task, staged, encoder.content)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         for request in self._requests(messages):
@@ -137,7 +127,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     @reported
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
         """Stage a task's rows under the query's id and the micro-batch's number."""
-        context = _task_context()
+        context = task_context()
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if not query or batch is None:
             raise PipelineError(f"Spark gives this task neither {QUERY_ID} nor {BATCH_ID}")
@@ -167,7 +157,8 @@ def target_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) 
     return Target(options, layout)
 
 
-def _task_context() -> TaskContext:
+def task_context() -> TaskContext:
+    """Return Spark's description of the task that runs here."""
     context = TaskContext.get()
     assert context is not None, "only tasks write"
     return context

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from topicfs.pipeline.sink.commit_request import CommitRequest, staging_area
+from topicfs.pipeline.sink.commit_request import CommitRequest, stage, staging_area
 from topicfs.pipeline.sink.layout import TopicLayout
 from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder
+from topicfs.pipeline.sink.writers import task_context
 from topicfs.pipeline.tasks.task_source import write_in_tasks
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.placement import Placement
-from topicfs.storage.staging.staged_file import StagedFile, StagedFileWriter
+from topicfs.storage.staging.staged_file import StagedFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,25 +105,18 @@ class PlacedWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode a task's rows into a file of its own; on disk when this returns."""
-        context = TaskContext.get()
-        assert context is not None, "only tasks write"
-        task = context.partitionId()
-        area = staging_area(self._to.directories)
-        encoder = KeepingEncoder(self._to.layouts)
-        writer: StagedFileWriter | None = None
-        written: dict[TopicPartition, Written] = {}
-        try:
+        encoder, written = KeepingEncoder(self._to.layouts), dict[TopicPartition, Written]()
+
+        def encoded() -> Iterator[tuple[TopicPartition, bytearray]]:
             for rows in iterator:
-                for kept in encoder.encode(rows):
-                    writer = writer or area.stage(self._name, task)
-                    writer.append(kept.partition, kept.batch)
-                    before = written.get(kept.partition, Written(0, 0))
-                    written[kept.partition] = Written(kept.last_offset, before.records + kept.records)
-            return WriterCommitMessage() if writer is None else TaskReport(task, writer.finish(), written)
-        except BaseException:
-            if writer is not None:
-                writer.abandon()
-            raise
+                for partition, batch, last, records in encoder.encode(rows):
+                    yield partition, batch
+                    before = written.get(partition, Written(0, 0))
+                    written[partition] = Written(last, before.records + records)
+
+        task = task_context().partitionId()
+        file = stage(self._to.directories, self._name, task, encoded())
+        return WriterCommitMessage() if file is None else TaskReport(task, file, written)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """List the staged files for the job, in the order of the tasks, which is that of the offsets."""
