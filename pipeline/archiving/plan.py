@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from topicfs.cluster.errors import error_of
 from topicfs.pipeline.errors import DataLossError
-from topicfs.pipeline.places.cluster_records import opened_cluster, partition_of, read_columns
+from topicfs.pipeline.places.cluster_records import opened_cluster, partition_of, read_columns, topic_of
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.source.arrow_buffers import ColumnRange
 from topicfs.pipeline.source.query.bounds import select
@@ -92,8 +91,7 @@ def _of_cluster(
             *(one for one in before.topic_ids if ids.get(one) != before.topic_ids[one]),
         ]
         for topic in {partition.topic for partition in before.offsets} - ids.keys():
-            if topic in engine.leaders.metadata.topics:  # The brokers say why they do not show it.
-                raise error_of(engine.leaders.metadata.topics[topic].error, topic)
+            topic_of(engine, topic)  # Raises the brokers' reason for not showing it.
         if gone:
             raise DataLossError(
                 f"{', '.join(sorted(map(str, gone)))}: gone, or created again, since it was archived"

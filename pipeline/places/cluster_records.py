@@ -1,4 +1,4 @@
-"""The records of a cluster's partitions as columns, fetched by our own client: batches as they are on the brokers' disks."""
+"""A cluster through our own client: its topics, and the records of a partition as columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from topicfs.cluster.engine import ClusterEngine, open_engine
+from topicfs.cluster.errors import error_of
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.security import security_of
 from topicfs.cluster.topics.partition import ClusterPartition
+from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.pipeline.errors import DataLossError
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.storage.codec.columns import Columns, decode_each
@@ -19,22 +21,30 @@ FETCH_BYTES = 4 << 20
 
 
 @contextmanager
-def opened_cluster(place: SparkPlace) -> Iterator[ClusterEngine]:
-    """Open a cluster to read from it, in the process that reads (UnreachableError, ClusterError, OSError; blocking)."""
+def opened_cluster(place: SparkPlace, *, read_only: bool = True) -> Iterator[ClusterEngine]:
+    """Open a cluster in the process that uses it (UnreachableError, ClusterError, OSError; blocking)."""
     settings = place.resolved().settings if place.settings is None else place.settings
     security = security_of(settings or {})
-    with closing(open_engine(cluster_address(str(place)), security, read_only=True)) as engine:
+    with closing(open_engine(cluster_address(str(place)), security, read_only=read_only)) as engine:
         if engine.leaders.metadata.topics.keys() - engine.topics().keys():
             engine.look()  # A topic with a partition that does not answer is listed now, and reading it fails.
         yield engine
 
 
+def topic_of(engine: ClusterEngine, name: str) -> ClusterTopic | None:
+    """Return a topic; None if the brokers do not name it (their error if they name it without its partitions)."""
+    topic = engine.topics().get(name)
+    if topic is None and name in engine.leaders.metadata.topics:
+        raise error_of(engine.leaders.metadata.topics[name].error, name)
+    return topic
+
+
 def partition_of(engine: ClusterEngine, partition: TopicPartition, topic_id: str | None) -> ClusterPartition:
-    """Return a partition of the topic with this id; it never reads from a later topic of the same name (DataLossError)."""
+    """Return a partition of the topic with this id, never that of a later topic of the same name (DataLossError)."""
     topic = engine.topics().get(partition.topic)
     found = topic.partitions().get(partition.partition) if topic and topic.topic_id == topic_id else None
     if found is None:
-        raise DataLossError(f"{partition}: its topic was deleted, or created again, before it was read")
+        raise DataLossError(f"{partition}: its topic was deleted, or created again, meanwhile")
     return found
 
 

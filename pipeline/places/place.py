@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from topicfs.cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
-from topicfs.cluster.protocol.other_clients import for_java, for_librdkafka
+from topicfs.cluster.protocol.other_clients import for_java
 from topicfs.pipeline.errors import PipelineError
 
 _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -57,10 +57,6 @@ class SparkPlace:
     def resolved(self) -> SparkPlace:
         """Return the place for tasks, whose environment may not have the secrets. Raises InvalidConfigError, OSError."""
         return self if self.client_config is None else replace(self, settings=for_java(self.client_config))
-
-    def library_options(self) -> dict[str, str]:
-        """Return librdkafka's settings of the connections to the cluster. Raises InvalidConfigError, OSError."""
-        return {} if self.client_config is None else for_librdkafka(self.client_config)
 
     def _connection(self) -> dict[str, str]:
         if self.client_config is None:

@@ -80,7 +80,7 @@ def test_a_topic_created_again_after_the_plan_is_not_archived(client, broker):
     client.delete_topics(["again"])
     client.create_topic("again")
     client.produce("again", RECORDS)
-    with pytest.raises(DataLossError, match="created again, before it was read"):
+    with pytest.raises(DataLossError, match="created again, meanwhile"):
         list(batches(place, options, piece, schema))
     assert 1 == collect(place, [piece])[0].changed_segments
     with pytest.raises(DataLossError, match="created again, since it was archived"):

@@ -73,8 +73,8 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
-    if place.bootstrap_servers is not None:
-        return _restore_to_cluster(spark, options, place, place.bootstrap_servers)
+    if place.is_kafka:
+        return _restore_to_cluster(spark, options, place)
     restoration = _Restoration(spark, options, place)
     for attempt in range(ATTEMPTS):
         try:
@@ -88,9 +88,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     return restoration.result()
 
 
-def _restore_to_cluster(
-    spark: SparkSession, options: RestoreOptions, place: SparkPlace, servers: str
-) -> DataFrame:
+def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, place: SparkPlace) -> DataFrame:
     """Send every record to topics that are there and empty."""
     if not options.without_offsets:
         raise PipelineError(
@@ -98,9 +96,7 @@ def _restore_to_cluster(
         )
     rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
     extents = _extents(rows)
-    connection = {"bootstrap.servers": servers, **place.library_options()}
-    check_cluster(connection, extents)
-    write_to_cluster(rows, connection)
+    write_to_cluster(rows, place, check_cluster(place, extents))
     return _result(spark, extents, Counter({one: extent.records for one, extent in extents.items()}))
 
 

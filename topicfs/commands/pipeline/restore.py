@@ -53,7 +53,7 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
     the command again continues an interrupted restore. Any other record there is an error, and nothing is changed.
 
     A Kafka cluster assigns offsets itself: with --without-offsets partitions, order, times, keys and values are kept
-    there. Its topics must be there and empty: an interrupted restore begins again. It needs the extra topicfs[kafka].
+    there. Its topics must be there and empty: an interrupted restore begins again.
 
     Prints topic, partition, first and last offset of the archive, the records restored, and those that were there.
     """
