@@ -106,7 +106,7 @@ def test_members_share_partitions_while_they_come_and_go(mount: Mount):
         write(0, 30_000, 6)
         join(3)
         write(30_000, 50_000, 6)
-        wait_until(lambda: is_stable(group, 4), "four read")
+        wait_until(lambda: is_stable(group, 4) and outputs[1].stat().st_size > 0, "four read, one has lines")
         shells[1].send_signal(signal.SIGKILL)
         write(50_000, 70_000, 6)
         (topic / "6").mkdir()
