@@ -75,7 +75,7 @@ def main(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Measure how fast topicfs is, beside references in the same run.
 
-    TOPICFS_BENCH_MOUNT="--request-loop plain" python -m benchmarks … measures mounts with further options.
+    TOPICFS_BENCH_MOUNT="--acks 0" python -m benchmarks … measures mounts with further options.
 
     The exit status is 1 where something went wrong or became several times slower than it ever was.
     """

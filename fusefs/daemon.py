@@ -7,13 +7,10 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-# isort: off
-import topicfs.fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
-
-# isort: on
 import pyfuse3
 import trio
 
@@ -30,19 +27,21 @@ from topicfs.fusefs.metrics.gauges import MountGauges
 from topicfs.fusefs.mounting.background import Foreground, Readiness, run_in_background
 from topicfs.fusefs.mounting.daemon_log import begin_log
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
-from topicfs.fusefs.mounting.mountpoint import LastWords, MountError, prepare, unmount
+from topicfs.fusefs.mounting.mountpoint import LastWords, prepare, unmount
 from topicfs.fusefs.mounting.options import MountOptions
-from topicfs.fusefs.mounting.request_loop import RequestLoop, choose, slow_loop_warning, turns, use
 from topicfs.fusefs.mounting.service_manager import ServiceManager
 from topicfs.fusefs.mounting.settings_reload import SettingsReload
 from topicfs.fusefs.mounting.stacks import describe_stacks
+from topicfs.fusefs.mounting.system_mount import mount
+from topicfs.fusefs.mounting.system_mount import unmount as unmount_ours
 from topicfs.fusefs.nodes.context import MountContext, Settings
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
-from topicfs.fusefs.operations import KernelNotifications, Operations
+from topicfs.fusefs.operations import Operations
 from topicfs.fusefs.processes.open_descriptors import holds
 from topicfs.fusefs.reports import Reports
-from topicfs.fusefs.requests.common_requests import CommonRequests, stand_in_front
+from topicfs.fusefs.requests.loop import RequestLoop
+from topicfs.fusefs.requests.notifications import KernelNotifications
 from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.threads.remote import RemoteCalls
@@ -61,11 +60,10 @@ __all__ = ["MountOptions", "run", "unmount"]
 
 log = logging.getLogger("topicfs")
 
-SPARE_TASKS = 64
-"""Requests served beside all the reads that may wait: with every task waiting, not even `ls` would answer."""
-
-IDLE_TASKS = 64
-"""Tasks kept for reads to come: of followers that read in step each would end and be begun again for every line."""
+IDLE_TASKS = 8
+"""Tasks of pyfuse3 that are kept for the next request that is not common."""
+MOST_TASKS = 1000
+"""Requests that are not common, and may wait at once."""
 
 OWNER_PATIENCE_SECONDS = 2.0
 OWNER_PAUSE_SECONDS = 0.02
@@ -78,7 +76,7 @@ But for SIGHUP where there are settings to read again, unless it says that the t
 """
 
 LONGEST_SOURCE = 1000
-"""Bytes of a source; the kernel takes a page for all options, and each byte may become four."""
+"""Bytes of a source; fusermount3 takes a page for all options."""
 
 MAINTENANCE_SECONDS = 0.5
 """Time between two questions to the engine whether a duty is due."""
@@ -94,7 +92,6 @@ def run(options: MountOptions) -> int:
     try:
         word = prepare(options.mountpoint, options.directories, nonempty=options.nonempty)
         partitioner_factory(options.partitioner)
-        choose(options.request_loop, pyfuse3)
     except (StorageError, OSError) as error:
         Foreground().failed(reason_of(error))
         return 1
@@ -224,11 +221,7 @@ class _Daemon:
         )
         self._filesystem: TopicFileSystem | None = None
         self._kernel = KernelNotifications()
-        self._request_loop = choose(options.request_loop, pyfuse3)
-        self._slow = slow_loop_warning(options.request_loop, self._request_loop, pyfuse3)
-        if self._slow is not None:
-            log.warning("%s", self._slow)
-        self._common: CommonRequests | None = None
+        self._loop: RequestLoop | None = None
         self._counts = RequestCounts()
         self.metrics_server: MetricsServer | None = None
         """Answers Prometheus, where it is to be answered."""
@@ -244,42 +237,39 @@ class _Daemon:
 
     async def run(self) -> int:
         """Mount, serve, unmount."""
+        options = self._options
+        mountpoint = options.mountpoint.absolute()
         self._filesystem = filesystem = TopicFileSystem(self._context())
-        self._common = common = CommonRequests(filesystem, turns(), self._options.owner, self._counts)
-        if self._request_loop is RequestLoop.DIRECT:
-            stand_in_front(common)
-        self._mount(filesystem, common)
-        try:
+        with ExitStack() as ending:
+            self._kernel.device = device = mount(
+                mountpoint, _source(options), allow_other=options.allow_other, read_only=options.read_only
+            )
+            ending.callback(unmount_ours, mountpoint, device)
+            self._loop = loop = RequestLoop(device, filesystem, options.owner, self._counts)
+            operations = Operations(filesystem, self._counts, options.owner, loop.return_answers)
+            pyfuse3.init(operations, loop.mountpoint_of_library(), set())
+            ending.callback(pyfuse3.close, unmount=False)
+            ending.callback(self._kernel.end)
+            if self.metrics_server is not None:
+                ending.callback(self.metrics_server.close)
             async with filesystem.running(), trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals)
                 nursery.start_soon(self._maintain)
                 nursery.start_soon(self._became_ready)
                 nursery.start_soon(self._tell_alive)
-                use(self._request_loop, pyfuse3)
                 if self.metrics_server is not None:
                     self.metrics_server.serve(self._collector())
-                await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=self._waiting.bound + SPARE_TASKS)
+                await loop.run(partial(pyfuse3.main, IDLE_TASKS, MOST_TASKS), self._end_of_requests)
                 self._manager.stopping("unmounted: putting everything on disk")
                 told_before = set(self._reports.lines())
                 nursery.cancel_scope.cancel()
             self.lost = [line for line in self._reports.lines() if line not in told_before]
-        finally:
-            if self.metrics_server is not None:
-                self.metrics_server.close()
-            self._kernel.end()
-            stand_in_front(None)
-            pyfuse3.close(unmount=True)
         return 0
 
-    def _mount(self, filesystem: TopicFileSystem, common: CommonRequests) -> None:
-        mountpoint = self._options.mountpoint.absolute()
-        try:
-            operations = Operations(filesystem, common, self._counts, owner=self._options.owner)
-            pyfuse3.init(operations, str(mountpoint), self._mount_options())
-        except RuntimeError as error:
-            # What exactly is amiss, libfuse has written to standard error.
-            remedy = "it takes /dev/fuse, fusermount3 (package fuse3) and a mountpoint of one's own"
-            raise MountError(f"{mountpoint}: cannot be mounted; {remedy}") from error
+    def _end_of_requests(self) -> None:
+        assert self._filesystem is not None
+        self._filesystem.end_waiting()
+        pyfuse3.terminate()
 
     async def _became_ready(self) -> None:
         raise_read_ahead(str(self._options.mountpoint.absolute()))
@@ -293,14 +283,6 @@ class _Daemon:
         while period is not None:
             self._manager.alive()
             await trio.sleep(period / 2)
-
-    def _mount_options(self) -> set[str]:
-        options = {*pyfuse3.default_options, f"fsname={_source(self._options)}", "subtype=topicfs"}
-        if self._options.allow_other:
-            options.add("allow_other")
-        if self._options.read_only:
-            options.add("ro")
-        return options
 
     def _context(self) -> MountContext:
         options = self._options
@@ -348,7 +330,6 @@ class _Daemon:
 
     def _gauges(self) -> MountGauges:
         return MountGauges(
-            request_loop=self._loop_in_use().value,
             open_files=self._filesystem.open_files if self._filesystem else 0,
             waiting_reads=len(self._waiting),
             waiting_reads_limit=self._waiting.bound,
@@ -367,19 +348,13 @@ class _Daemon:
             *(f"max_in_flight {options.max_in_flight}" for _ in [0] if self._engine.remote),
             f"partitioner {options.partitioner}",
             f"isolation {options.isolation.value}",
-            f"request_loop {self._loop_in_use().value}",
             *(f"metrics http://{server.address}/metrics" for server in [self.metrics_server] if server),
             f"uptime_s {(system_clock() - self._started) // 1000}",
             f"open_files {self._filesystem.open_files if self._filesystem else 0}",
             f"waiting_reads {len(waiting)} of {waiting.bound}",
             *(f"doing {line}" for line in [self._engine.doing] if line),
-            *(f"warning {line}" for line in [self._slow, *self._engine.warnings] if line),
+            *(f"warning {line}" for line in self._engine.warnings if line),
         ]
-
-    def _loop_in_use(self) -> RequestLoop:
-        if self._request_loop is RequestLoop.DIRECT and not (self._common and self._common.in_use):
-            return RequestLoop.SHORT  # pyfuse3 was bound to libfuse before.
-        return self._request_loop
 
     async def _watch_signals(self, task_status: trio.TaskStatus[None]) -> None:
         with trio.open_signal_receiver(*ENDINGS, signal.SIGUSR1) as signals:
@@ -396,9 +371,10 @@ class _Daemon:
             log.info("ends: %s", signal.Signals(number).name)
             self._manager.stopping(f"{signal.Signals(number).name}: unmounting")
             assert self._filesystem is not None
+            assert self._loop is not None
             self._filesystem.end_waiting()
             await trio.to_thread.run_sync(self._kernel.end)
-            pyfuse3.terminate()
+            self._loop.end()
 
     async def _reload(self) -> None:
         """Read the settings again; the end of the daemon does not wait for it."""
@@ -431,14 +407,10 @@ def _log_stacks() -> None:
         log.warning("%s", line)
 
 
-def _source(options: MountOptions) -> str:
-    """Return what mount(8) and df(1) show as the source, as fstab(5) names it, with the escapes of libfuse's options."""
-    source = ",".join(str(path.absolute()) for path in options.directories) or _named(options)
-    octets = os.fsencode(source)
-    if len(octets) > LONGEST_SOURCE:
-        return "topicfs"
-    # pyfuse3 takes ASCII, and libfuse cuts options at commas; it undoes octal escapes.
-    return "".join(chr(one) if 32 < one < 127 and chr(one) not in ",\\" else f"\\{one:03o}" for one in octets)
+def _source(options: MountOptions) -> bytes:
+    """Return what mount(8) and df(1) show as the source."""
+    source = os.fsencode(",".join(str(path.absolute()) for path in options.directories) or _named(options))
+    return source if len(source) <= LONGEST_SOURCE else b"topicfs"
 
 
 def _named(options: MountOptions) -> str:

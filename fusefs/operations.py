@@ -1,4 +1,4 @@
-"""The adapter to the kernel: pyfuse3's requests become calls of `filesystem`, its values pyfuse3's. No decisions.
+"""The requests that are not common: pyfuse3's calls become calls of `filesystem`, its values pyfuse3's. No decisions.
 
 Any exception that is not a FUSEError would end pyfuse3's main loop and with it the mount; so the outermost layer
 here turns whatever is left into EIO and a line in the log.
@@ -8,18 +8,14 @@ here turns whatever is left into EIO and a line in the log.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import logging
-import os
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from itertools import islice
-from queue import SimpleQueue
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import pyfuse3
 
@@ -27,7 +23,6 @@ from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.filesystem import AttributeChange, Found, ListedEntry, TopicFileSystem
 from topicfs.fusefs.nodes.nodes import Attributes
 from topicfs.fusefs.nodes.ownership import Ownership, shown_mode
-from topicfs.fusefs.requests.common_requests import CommonRequests
 from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
 
 log = logging.getLogger("topicfs")
@@ -41,102 +36,52 @@ BLOCK = 512
 LISTED_AT_ONCE = 16
 """Entries of a directory that are looked up before the kernel is asked whether it takes more."""
 
-END_SECONDS = 5.0
-"""Longest time that the end of a mount waits for a name being forgotten, which may itself wait for a request to be answered."""
-
 
 def _pid(ctx: Any) -> int:
     """Id of the process that asks; 0 where it is not known."""
     return ctx.pid if ctx else 0
 
 
-async def _answer(counts: RequestCounts, name: str, handled: Awaitable[T]) -> T:
-    """Wait for a handler, count what became of it, and let nothing but FUSEError out of it."""
-    began = time.monotonic_ns()
-    try:
-        return await handled
-    except FileError as error:
-        counts.note_error(NUMBERS[name], error.number)
-        raise pyfuse3.FUSEError(error.number) from None
-    except pyfuse3.FUSEError as error:
-        counts.note_error(NUMBERS[name], error.errno)
-        raise
-    except Exception:
-        log.exception("%s: unexpected", name)
-        counts.note_error(NUMBERS[name], errno.EIO)
-        raise pyfuse3.FUSEError(errno.EIO) from None
-    finally:
-        counts.note(NUMBERS[name], time.monotonic_ns() - began)
-
-
 def answered(
     handler: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]]:
-    """Wrap a handler so that it is counted, and raises nothing but FUSEError."""
+    """Wrap a handler so that it is counted, raises nothing but FUSEError, and leaves room for its answer."""
+    number = NUMBERS[handler.__name__]
 
     @functools.wraps(handler)
-    def answering(self: Operations, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        return _answer(self.counts, handler.__name__, handler(self, *args, **kwargs))
+    async def answering(self: Operations, *args: P.args, **kwargs: P.kwargs) -> T:
+        began, error_number = time.monotonic_ns(), 0
+        try:
+            return await handler(self, *args, **kwargs)
+        except FileError as error:
+            error_number = error.number
+        except pyfuse3.FUSEError as error:
+            error_number = error.errno
+        except Exception:
+            log.exception("%s: unexpected", handler.__name__)
+            error_number = errno.EIO
+        finally:
+            self.counts.note(number, time.monotonic_ns() - began)
+            self.make_room()
+        self.counts.note_error(number, error_number)
+        raise pyfuse3.FUSEError(error_number)
 
     return answering  # type: ignore[return-value] # wraps() knows no self
 
 
-class KernelNotifications:
-    """The ways of telling the kernel to forget; names from a thread of its own, which ends before the session does.
-
-    (pyfuse3's own thread for this goes on after `close`, with a session that is gone.)
-    """
-
-    def __init__(self) -> None:
-        self._names: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._ended = False
-
-    def forget_attributes(self, node_id: int) -> None:
-        """Invalidate attributes alone: half a microsecond, and safe while a request is answered."""
-        with contextlib.suppress(OSError):  # ENOENT: it had forgotten already.
-            pyfuse3.invalidate_inode(node_id, attr_only=True)
-
-    def forget_name(self, parent_id: int, name: str) -> None:
-        """Invalidate a name, soon: it may have to wait for a request under way, which is answered meanwhile."""
-        if self._ended:
-            return
-        self._names.put((parent_id, os.fsencode(name)))
-        if self._thread is None:
-            thread = threading.Thread(target=self._forget_names, name="forget-names", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # The system has no thread left: the next name tries again.
-                log.warning("forgetting names cannot begin: %s", error)
-            else:
-                self._thread = thread
-
-    def _forget_names(self) -> None:
-        while (forgotten := self._names.get()) and not self._ended:
-            try:
-                pyfuse3.invalidate_entry(*forgotten)
-            except OSError as error:
-                # ENOENT, mostly; and whatever it still believes is over after its timeout.
-                log.debug("%s: not forgotten: %s", forgotten, error)
-
-    def end(self) -> None:
-        """End the thread: the kernel is told nothing any more (blocking).
-
-        Called while requests are still answered: what is being told may wait for one of them, and unanswered neither
-        would ever end.
-        """
-        self._ended = True
-        self._names.put(None)
-        if self._thread is not None:
-            self._thread.join(END_SECONDS)
-
-
-def _nothing_begun() -> None:
-    """Return what `CommonRequests.take` returns of a request that pyfuse3 got first."""
-
-
 def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[ListedEntry]:
     return list(islice(filesystem.readdir(fh, start), LISTED_AT_ONCE))
+
+
+class PollNotification(NamedTuple):
+    """A poll that the kernel is notified of once, by pyfuse3: thousands of them at a time find room one after the other."""
+
+    handle: pyfuse3.PollHandle
+    make_room: Callable[[], None]
+
+    def notify(self) -> None:
+        self.make_room()
+        self.handle.notify()
 
 
 class Operations(pyfuse3.Operations):
@@ -147,20 +92,16 @@ class Operations(pyfuse3.Operations):
     def __init__(
         self,
         filesystem: TopicFileSystem,
-        common: CommonRequests | None = None,
-        counts: RequestCounts | None = None,
-        *,
-        owner: Ownership | None = None,
+        counts: RequestCounts,
+        owner: Ownership,
+        make_room: Callable[[], None],
     ) -> None:
-        """Handle by `filesystem`; where `common` answers requests first, go on with what was begun there.
-
-        `counts`: where what is answered here is counted. All files belong to `owner`, or to the process's user.
-        """
+        """Handle by `filesystem`. What is answered here is counted in `counts`, after `make_room` was called for the answer."""
         super().__init__()
-        self.counts = RequestCounts() if counts is None else counts
+        self.counts = counts
+        self.make_room = make_room
         self._filesystem = filesystem
-        self._begun = _nothing_begun if common is None else common.take
-        self._owner = owner or Ownership.of_process()
+        self._owner = owner
 
     def _entry(
         self, attributes: Attributes, *, node_id: int, entry_timeout: float
@@ -186,26 +127,6 @@ class Operations(pyfuse3.Operations):
 
     def _shown(self, attributes: Attributes) -> pyfuse3.EntryAttributes:
         return self._entry(attributes, node_id=attributes.ino, entry_timeout=0)
-
-    @answered
-    async def lookup(self, parent_inode: int, name: bytes, ctx: Any) -> pyfuse3.EntryAttributes:
-        """Add one to the lookup count."""
-        return self._found(
-            await (self._begun() or self._filesystem.find_patiently(parent_inode, name, _pid(ctx)))
-        )
-
-    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        """Take from lookup counts."""
-        began = time.monotonic_ns()
-        try:
-            self._filesystem.forget(inode_list)
-        except Exception:
-            log.exception("forget: unexpected")
-        self.counts.note(NUMBERS["forget"], time.monotonic_ns() - began)
-
-    @answered
-    async def getattr(self, inode: int, ctx: Any) -> pyfuse3.EntryAttributes:
-        return self._shown(await (self._begun() or self._filesystem.getattr(inode, _pid(ctx))))
 
     @answered
     async def setattr(
@@ -270,49 +191,13 @@ class Operations(pyfuse3.Operations):
         await self._filesystem.rename(parent_inode_old, name_old, parent_inode_new, name_new, _pid(ctx))
 
     @answered
-    async def open(self, inode: int, flags: int, ctx: Any) -> pyfuse3.FileInfo:
-        fh, handle = await (self._begun() or self._filesystem.open(inode, flags, _pid(ctx)))
-        return pyfuse3.FileInfo(
-            fh=fh,
-            direct_io=handle.direct_io,
-            keep_cache=handle.keep_cache,
-        )
-
-    def read(self, fh: int, off: int, size: int) -> Coroutine[Any, Any, bytes]:
-        kind = "follow" if self._filesystem.follows(fh) else "read"
-        return _answer(self.counts, kind, self._read(self._begun() or self._filesystem.read(fh, off, size)))
-
-    async def _read(self, reading: Awaitable[bytes | memoryview]) -> bytes:
-        found = await reading
-        self.counts.bytes_read += len(found)
-        # Any contiguous buffer does, whatever the stub says: a view of a mapping saves a copy.
-        return cast("bytes", found)
-
-    # With each line of a shell all three are asked for: without a coroutine of their own.
-
-    def write(self, fh: int, off: int, buf: bytes) -> Coroutine[Any, Any, int]:
-        return _answer(
-            self.counts, "write", self._write(self._begun() or self._filesystem.write(fh, buf, off))
-        )
-
-    async def _write(self, writing: Awaitable[int]) -> int:
-        written = await writing
-        self.counts.bytes_written += written
-        return written
-
-    def flush(self, fh: int) -> Coroutine[Any, Any, None]:
-        return _answer(self.counts, "flush", self._begun() or self._filesystem.flush(fh))
-
-    @answered
     async def fsync(self, fh: int, datasync: bool) -> None:
         await self._filesystem.fsync(fh)
 
-    def release(self, fh: int) -> Coroutine[Any, Any, None]:
-        return _answer(self.counts, "release", self._begun() or self._filesystem.release(fh))
-
     @answered
     async def poll(self, inode: int, fh: int, poll_handle: Any, ctx: Any) -> int:
-        return self._filesystem.poll(fh, poll_handle)
+        notify = None if poll_handle is None else PollNotification(poll_handle, self.make_room)
+        return self._filesystem.poll(fh, notify)
 
     @answered
     async def opendir(self, inode: int, ctx: Any) -> int:

@@ -107,7 +107,7 @@ def _channels(directory: Path) -> Iterator[dict[str, tuple[Path, Path]]]:
     """The file that each side writes to, and the file that it reads."""
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, directory / "data"))
-        empty = stack.enter_context(empty_filesystem(directory, like=ours))
+        empty = stack.enter_context(empty_filesystem(directory))
         (ours.path / "bench").mkdir()
         pipe = directory / "pipe"
         os.mkfifo(pipe)

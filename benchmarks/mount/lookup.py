@@ -36,8 +36,6 @@ from benchmarks.mount.setup.mounts import EMPTY, empty_filesystem, empty_filesys
 from benchmarks.mount.setup.page_cache import check_can_drop, drop
 from benchmarks.mount.setup.system_calls import read_small
 from benchmarks.partitions import BATCH_MS, SIXTEEN_KIB, START_TIME, data_directory, whole_batches
-from topicfs.fusefs.mounting.request_loop import RequestLoop
-from topicfs.fusefs.requests.common_requests import may_stand_in_front
 from topicfs.storage.codec.batch import read_header
 
 MEGABYTE = 10**6
@@ -207,12 +205,10 @@ def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], list[Mo
     )
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, data))
-        empties = [stack.enter_context(empty_filesystem(directory, like=ours))]
-        if may_stand_in_front():
-            empties.append(
-                stack.enter_context(empty_filesystem(directory, like=ours, loop=RequestLoop.DIRECT))
-            )
-        empties.append(stack.enter_context(empty_filesystem_in_c(directory)))
+        empties = [
+            stack.enter_context(empty_filesystem(directory)),
+            stack.enter_context(empty_filesystem_in_c(directory)),
+        ]
         logs = [
             MountedLog(
                 size,

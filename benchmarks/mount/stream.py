@@ -84,9 +84,9 @@ def _text(directory: Path, shape: Shape, text_bytes: int) -> Iterator[TextLogs]:
     native.write_bytes(lines.text(size))
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, data))
-        empty = stack.enter_context(empty_filesystem(directory, like=ours, log_bytes=size))
+        empty = stack.enter_context(empty_filesystem(directory, log_bytes=size))
         (segment,) = (data / "bench-0").glob("*.log")
-        reading = stack.enter_context(empty_filesystem(directory, like=ours, log_bytes=size, segment=segment))
+        reading = stack.enter_context(empty_filesystem(directory, log_bytes=size, segment=segment))
         in_c = stack.enter_context(empty_filesystem_in_c(directory, log_bytes=size))
         others = tuple(
             MeasuredLog(other.side, other.partition() / "log", lambda: size, other.pid)

@@ -60,9 +60,8 @@ class MetricsCollector(Collector):
         yield from engine_families(self._engine, pace)
 
     def _build(self) -> Family:
-        request_loop = "" if self._mount is None else self._mount.gauges().request_loop
         kind = "cluster" if self._engine.remote else "directory"
-        labels = (version("topicfs"), platform.python_version(), request_loop, kind)
+        labels = (version("topicfs"), platform.python_version(), kind)
         return family(table.BUILD, [(labels, 1)])
 
     def text(self) -> str:

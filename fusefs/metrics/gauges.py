@@ -8,7 +8,6 @@ from typing import NamedTuple
 class MountGauges(NamedTuple):
     """The state of a mount at one moment."""
 
-    request_loop: str
     open_files: int
     waiting_reads: int
     waiting_reads_limit: int

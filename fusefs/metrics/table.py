@@ -36,7 +36,7 @@ def _histogram(name: str, meaning: str, *labels: str) -> Metric:
     return Metric(f"topicfs_{name}", MetricKind.HISTOGRAM, labels, meaning)
 
 
-BUILD = _gauge("build_info", "1, with what is running.", "version", "python", "request_loop", "engine")
+BUILD = _gauge("build_info", "1, with what is running.", "version", "python", "engine")
 START_TIME = _gauge("start_time_seconds", "When the daemon started, in seconds since 1970.")
 
 REQUEST_DURATION = _histogram(

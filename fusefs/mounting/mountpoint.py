@@ -142,7 +142,7 @@ def unmount(path: Path) -> str | None:
     with ExitStack() as opened:
         process = _opened(opened, _process, daemon.get("pid"))
         words = _opened(opened, _last_words, daemon.get("last_words"))
-        _unmount_command(mountpoint, lazily=not daemon)
+        unmount_command(mountpoint, lazily=not daemon)
         if process is None:
             return (
                 None
@@ -247,10 +247,10 @@ def _ended(descriptor: int, seconds: float) -> bool:
 
 
 def _detach(mountpoint: Path) -> None:
-    _unmount_command(str(mountpoint.absolute()), lazily=True)
+    unmount_command(str(mountpoint.absolute()), lazily=True)
 
 
-def _unmount_command(mountpoint: str, *, lazily: bool) -> None:
+def unmount_command(mountpoint: str, *, lazily: bool) -> None:
     fusermount = shutil.which("fusermount3") or shutil.which("fusermount")
     if os.geteuid() == 0 and shutil.which("umount"):
         command = ["umount", *(["-l"] if lazily else []), mountpoint]

@@ -11,7 +11,6 @@ from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.following.waiting_reads import MAX_WAITING
 from topicfs.fusefs.metrics.address import MetricsAddress
 from topicfs.fusefs.mounting.daemon_log import LogFormat
-from topicfs.fusefs.mounting.request_loop import RequestLoop
 from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.config.broker import EngineConfig
@@ -54,8 +53,6 @@ class MountOptions:
     """The records that are shown."""
     max_waiting: int = MAX_WAITING
     """Reads of `follow` that may wait at once."""
-    request_loop: RequestLoop | None = None
-    """The way in which requests are fetched from the kernel; None: the shortest that fits (`request_loop.choose`)."""
     log_file: Path | None = None
     """The file of the daemon's log; without it the log goes to the terminal, or from the background to the journal or syslog."""
     log_format: LogFormat | None = None

@@ -1,4 +1,4 @@
-"""A coroutine that was begun outside of the task that goes on with it."""
+"""A coroutine that was begun before it is awaited."""
 
 from __future__ import annotations
 
@@ -30,7 +30,3 @@ class BegunCoroutine(Generic[T]):
             except StopIteration as end:
                 result: T = end.value
                 return result
-
-    def close(self) -> None:
-        """End a coroutine that nobody goes on with."""
-        self._coroutine.close()

@@ -1,18 +1,10 @@
-"""The common requests, answered where they are read.
+"""The common requests, answered where they are read. `fusefs.requests.loop` has the picture.
 
-    /dev/fuse ──► a common one? ── no ──────────────────────────────────────► pyfuse3, as if it had read it
-                     │ yes
-                     ▼
-                  begin its handler ── it waits ──► the begun handler ──────► pyfuse3, whose task goes on with it
-                     │ it ended, as nearly every one does
-                     ▼
-    /dev/fuse ◄── the answer, and on to the next request
+A request costs two system calls and what its handler takes. The handler is begun without a task of its own; nearly every
+one ends without waiting, and its answer is written at once. The kernel copies from and to where the bytes lie, while other
+threads may have the interpreter's lock.
 
-So a request costs two system calls and what its handler takes: no task is switched to, no coroutine of pyfuse3's runs,
-and the event loop has its turn (`turns`) as often as in the short loop. What the kernel copies is copied from where it
-lies, while others may have the interpreter's lock.
-
-This module is compiled by Cython, and runs uncompiled with the same results; in front of libfuse it stands compiled only.
+This module is compiled by Cython, and runs uncompiled with the same results.
 """
 
 from __future__ import annotations
@@ -20,7 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import cython
@@ -30,7 +22,6 @@ from topicfs.fusefs.requests.begun_coroutine import BegunCoroutine
 
 if cython.compiled:
     from cython.cimports.topicfs.fusefs.requests import device, wire
-    from cython.cimports.topicfs.fusefs.requests.in_front import is_seen_first, take_place
     from cython.cimports.topicfs.fusefs.requests.request_counts import RequestCounts, now
     from cython.cimports.topicfs.storage.codec.binary import memory
 else:
@@ -44,14 +35,17 @@ BLOCK = cython.declare(cython.longlong, 512)
 """Bytes; st_blocks counts in these."""
 NANOSECONDS = cython.declare(cython.longlong, 1_000_000_000)
 
+REQUESTS_IN_A_ROW = cython.declare(cython.int, 64)
+"""Requests that are served before the event loop has its turn, which costs about as much as half a request."""
+NANOSECONDS_IN_A_ROW = cython.declare(cython.longlong, 1_000_000)
+"""Time after which the event loop has its turn: a few large reads or writes."""
 
-_COMES_AGAIN = (errno.EAGAIN, errno.EINTR, errno.ENOENT)
+_COMES_AGAIN = (errno.EAGAIN, errno.EINTR)
+_FOLLOW = cython.declare(cython.uint, 63)
+"""`request_counts.FOLLOW`."""
 
-
-class LoopTurns(Protocol):
-    """The turns of requests and of all else: see `fusefs.mounting.request_loop`."""
-
-    def is_over(self, now: int) -> bool: ...
+Waiting = tuple[int, int, int, int, BegunCoroutine[Any]]
+"""A request whose handler waits: opcode, kind that is counted, id, when it was begun, and the handler."""
 
 
 class Handlers(Protocol):
@@ -65,6 +59,7 @@ class Handlers(Protocol):
     def write(self, fh: int, data: bytes, position: int) -> Coroutine[Any, Any, Any]: ...
     def flush(self, fh: int) -> Coroutine[Any, Any, Any]: ...
     def release(self, fh: int) -> Coroutine[Any, Any, Any]: ...
+    def follows(self, fh: int) -> bool: ...
 
 
 @cython.final
@@ -72,9 +67,9 @@ class Handlers(Protocol):
 class CommonRequests:
     """Reads requests from the device, and answers the common ones. Used by one thread."""
 
+    _device: cython.int
     _handlers: Any
-    _turns: Any
-    _begun: Any
+    _relay: Any
     _counts: RequestCounts
     _uid: cython.uint
     _gid: cython.uint
@@ -82,103 +77,92 @@ class CommonRequests:
     _shown_modes: dict[int, int]
     _request: bytearray
     _answered: bytearray
-    _descriptor: cython.int
 
     def __init__(
         self,
+        device: int,
         handlers: Handlers,
-        turns: LoopTurns,
+        relay: Callable[[bytes], Coroutine[Any, Any, None]],
         owner: Ownership,
-        counts: RequestCounts | None = None,
+        counts: RequestCounts,
     ) -> None:
-        """Answer by `handlers`, in `turns` with others; all files belong to `owner`.
-
-        `counts`: where what is answered here is counted.
-        """
+        """Answer by `handlers`, and pass whole requests that are not common to `relay`; all files belong to `owner`."""
+        self._device = device
         self._handlers = handlers
-        self._turns = turns
-        self._begun = None
-        self._counts = RequestCounts() if counts is None else counts
+        self._relay = relay
+        self._counts = counts
         self._uid, self._gid, self._umask = owner
         self._shown_modes = {}
         self._request = memory.new_octets(wire.LARGEST_REQUEST_SIZE)
         self._answered = bytearray(wire.ANSWER_HEADER_SIZE + wire.ENTRY_SIZE)
-        self._descriptor = -1
 
-    def take(self) -> Any:
-        """Return the handler that was begun for the request that pyfuse3 has been handed, or None; who awaits it goes on with it."""
-        begun, self._begun = self._begun, None
-        return begun
+    def serve(self) -> Any:
+        """Serve requests until one waits, none is left, or the event loop has its turn.
 
-    @property
-    def in_use(self) -> bool:
-        """True once it was asked to read a request."""
-        return self._descriptor >= 0
-
-    @property
-    def request(self) -> bytearray:
-        """The memory in which `read` leaves a request."""
-        return self._request
-
-    def read(self, descriptor: int) -> int:
-        """Answer common requests until another one is read; return its size, or a negative errno.
-
-        EINTR: nothing is there now, or it is the others' turn.
+        Return the one that waits (`Waiting`), with which the same task goes on (`go_on`), or None. Raises OSError.
         """
         octets: cython.p_uchar = memory.writable(self._request)
         size: cython.long
         opcode: cython.uint
-        began: cython.longlong
+        count: cython.int
+        began: cython.longlong = now()
         ended: cython.longlong
-        if descriptor != self._descriptor:
-            # Nobody waits in a read: whether there is a request is for the event loop to see.
-            os.set_blocking(descriptor, False)
-            self._descriptor = descriptor
-        if self._begun is not None:  # Nothing that libfuse takes for a request leaves one.
-            log.error("a request was begun and never taken up")
-            self.take().close()
-        began = now()
-        while True:
-            size = device.receive(self._descriptor, octets, wire.LARGEST_REQUEST_SIZE)
+        until: cython.longlong = began + NANOSECONDS_IN_A_ROW
+        for count in range(REQUESTS_IN_A_ROW):  # noqa: B007 - Cython counts in C
+            size = device.receive(self._device, octets, wire.LARGEST_REQUEST_SIZE)
             if size < 0:
-                # ENOENT: the kernel took the request back while it was read.
-                return -errno.EINTR if -size in _COMES_AGAIN else size
-            if size < wire.REQUEST_HEADER_SIZE or not self._is_answered(octets, size):
-                return size if self._begun is None else _without_data(octets, size)
+                if -size == errno.ENOENT:  # The kernel took the request back while it was read.
+                    continue
+                if -size in _COMES_AGAIN:
+                    return None
+                raise OSError(-size, os.strerror(-size))
             opcode = device.number_at(octets, 4, 4)
+            waiting = self._begin(opcode, octets, size, began)
+            if waiting is not None:
+                return waiting
+            if not _is_common(opcode):
+                return None  # It is pyfuse3's turn.
             ended = now()
-            # One look at the clock a request: the next one begins where this one ended.
             self._counts.note(opcode, ended - began)
-            began = ended
-            if self._turns.is_over(ended):
-                return -errno.EINTR
+            if ended >= until:
+                return None
+            began = ended  # One look at the clock a request: the next one begins where this one ended.
+        return None
+
+    async def go_on(self, waiting: Waiting) -> None:
+        """Wait for the handler of a request, and answer."""
+        opcode, kind, number, began, handler = waiting
+        try:
+            self._answer(opcode, number, await handler)
+        except Exception as error:  # noqa: BLE001 - the program gets it
+            self._refuse(opcode, kind, number, error)
+        if _is_common(opcode):
+            self._counts.note(kind, now() - began)
 
     @cython.cfunc
-    def _is_answered(self, octets: cython.p_uchar, size: cython.long) -> cython.bint:
-        """Answer a request; False if it is not common, or waits."""
-        opcode: cython.uint = device.number_at(octets, 4, 4)
+    def _begin(
+        self, opcode: cython.uint, octets: cython.p_uchar, size: cython.long, began: cython.longlong
+    ) -> Any:
+        """Begin the handler of a request. Answer if it ends; return what waits if it does not."""
+        number: cython.ulonglong = device.number_at(octets, 8, 8)
         try:
             if opcode in (wire.FORGET, wire.BATCH_FORGET):
                 self._handlers.forget(_forgotten(opcode, octets, size))
-                return True
+                return None
             coroutine = self._handler_of_file(opcode, octets, size)
             if coroutine is None:
                 coroutine = self._handler_of_node(opcode, octets, size)
-            if coroutine is None:
-                return False
             ended, result = device.begin(coroutine)
-            if not ended:
-                self._begun = BegunCoroutine(coroutine, result)
-                return False
-            self._answer(octets, opcode, result)
-        except Exception as error:
-            number: int = getattr(error, "number", 0)
-            if not number:
-                log.exception("request %d: unexpected", opcode)
-            self._counts.note_error(opcode, number or errno.EIO)
-            if opcode not in (wire.FORGET, wire.BATCH_FORGET):
-                self._write(octets, -(number or errno.EIO), 0, None)
-        return True
+            if ended:
+                self._answer(opcode, number, result)
+                return None
+            kind: cython.uint = opcode
+            if opcode == wire.READ and self._handlers.follows(device.number_at(octets, 40, 8)):
+                kind = _FOLLOW
+            return opcode, kind, number, began, BegunCoroutine(coroutine, result)
+        except Exception as error:  # noqa: BLE001 - the program gets it
+            self._refuse(opcode, opcode, number, error)
+        return None
 
     @cython.cfunc
     def _handler_of_file(self, opcode: cython.uint, octets: cython.p_uchar, size: cython.long) -> Any:
@@ -197,7 +181,7 @@ class CommonRequests:
 
     @cython.cfunc
     def _handler_of_node(self, opcode: cython.uint, octets: cython.p_uchar, size: cython.long) -> Any:
-        """Return the handler of what is asked of a node, or None."""
+        """Return the handler of what is asked of a node, or that of a request that is not common."""
         node_id: cython.ulonglong = device.number_at(octets, 16, 8)
         pid: cython.uint = device.number_at(octets, 32, 4)
         if opcode == wire.LOOKUP:
@@ -207,11 +191,11 @@ class CommonRequests:
             return self._handlers.open(node_id, device.number_at(octets, 40, 4), pid)
         if opcode == wire.GETATTR:
             return self._handlers.getattr(node_id, pid)
-        return None
+        return self._relay(device.octets_at(octets, 0, size))
 
     @cython.cfunc
-    def _answer(self, octets: cython.p_uchar, opcode: cython.uint, result: Any) -> object:
-        """Answer with what a handler returned."""
+    def _answer(self, opcode: cython.uint, number: cython.ulonglong, result: Any) -> object:
+        """Answer a common request with what its handler returned."""
         target: cython.p_uchar = memory.writable(self._answered)
         at: cython.Py_ssize_t = wire.ANSWER_HEADER_SIZE
         size: cython.Py_ssize_t = 0
@@ -241,7 +225,20 @@ class CommonRequests:
             _put_time(target, at, at + 8, result.timeout)
             device.put_number(target, at + 12, 4, 0)
             self._put_attributes(target, at + wire.ATTRIBUTES_HEADER_SIZE, result)
-        self._write(octets, 0, size, body)
+        elif not _is_common(opcode):
+            return None
+        self._write(number, 0, size, body)
+        return None
+
+    @cython.cfunc
+    def _refuse(self, opcode: cython.uint, kind: cython.uint, number: cython.ulonglong, error: Any) -> object:
+        """Answer with the errno of an error; one that is no FileError is EIO, and in the log."""
+        errno_of: int = getattr(error, "number", 0)
+        if not errno_of:
+            log.error("request %d: unexpected", opcode, exc_info=error)
+        self._counts.note_error(kind, errno_of or errno.EIO)
+        if opcode not in (wire.FORGET, wire.BATCH_FORGET):
+            self._write(number, -(errno_of or errno.EIO), 0, None)
         return None
 
     @cython.cfunc
@@ -270,15 +267,17 @@ class CommonRequests:
         return None
 
     @cython.cfunc
-    def _write(self, octets: cython.p_uchar, error: cython.int, size: cython.Py_ssize_t, body: Any) -> object:
+    def _write(
+        self, number: cython.ulonglong, error: cython.int, size: cython.Py_ssize_t, body: Any
+    ) -> object:
         """Write the answer to a request: a negative errno, or `size` bytes of what `_answer` filled in, or a body."""
         target: cython.p_uchar = memory.writable(self._answered)
         head: cython.Py_ssize_t = wire.ANSWER_HEADER_SIZE + size
         written: cython.long
         device.put_number(target, 0, 4, head + (0 if body is None else len(body)))
         device.put_number(target, 4, 4, error & 0xFFFFFFFF)
-        memory.copy(target, 8, octets, 8, 8)
-        written = device.answer(self._descriptor, target, head, body)
+        device.put_number(target, 8, 8, number)
+        written = device.answer(self._device, target, head, body)
         # ENOENT: nobody waits any more.
         if written < 0 and written != -errno.ENOENT:
             log.error("an answer was refused: %s", os.strerror(-written))
@@ -286,13 +285,20 @@ class CommonRequests:
 
 
 @cython.cfunc
-def _without_data(octets: cython.p_uchar, size: cython.long) -> cython.long:
-    """Cut the bytes off a write whose handler was begun, which has them: pyfuse3 would copy them once more. Return the size left."""
-    if device.number_at(octets, 4, 4) == wire.WRITE:
-        size = wire.WRITE_HEADER_SIZE
-        device.put_number(octets, 0, 4, size)
-        device.put_number(octets, 56, 4, 0)
-    return size
+@cython.inline
+@cython.exceptval(check=False)
+def _is_common(opcode: cython.uint) -> cython.bint:
+    return opcode in (
+        wire.LOOKUP,
+        wire.FORGET,
+        wire.GETATTR,
+        wire.OPEN,
+        wire.READ,
+        wire.WRITE,
+        wire.RELEASE,
+        wire.FLUSH,
+        wire.BATCH_FORGET,
+    )
 
 
 @cython.cfunc
@@ -327,36 +333,3 @@ def _put_time(
     whole: cython.ulonglong = int(seconds)
     device.put_number(target, at, 8, whole)
     device.put_number(target, part_at, 4, int((seconds - whole) * NANOSECONDS))
-
-
-def may_stand_in_front() -> bool:
-    """Return whether `stand_in_front` has an effect, for a pyfuse3 that is not in use yet."""
-    if cython.compiled:
-        return bool(is_seen_first())
-    return False
-
-
-def stand_in_front(requests: CommonRequests | None) -> None:
-    """Have `requests` read what pyfuse3 would read through libfuse; None: libfuse again."""
-    global _IN_FRONT  # noqa: PLW0603 - there is one session in a process
-    _IN_FRONT = requests
-    if cython.compiled:
-        if requests is None:
-            take_place(cython.NULL, cython.NULL, 0)
-        else:
-            take_place(_read_in_front, memory.writable(requests.request), wire.LARGEST_REQUEST_SIZE)
-
-
-_IN_FRONT: Any = None
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _read_in_front(descriptor: cython.int) -> cython.long:
-    try:
-        requests: CommonRequests = _IN_FRONT
-        return requests.read(descriptor)
-    except BaseException:
-        # libfuse knows no exceptions.
-        log.exception("reading a request: unexpected")
-        return -errno.EINTR

@@ -9,7 +9,11 @@ cdef enum:
     WRITE = 16
     RELEASE = 18
     FLUSH = 25
+    INIT = 26
+    READDIR = 28
+    INTERRUPT = 36
     BATCH_FORGET = 42
+    READDIRPLUS = 44
 
     REQUEST_HEADER_SIZE = 40
     WRITE_HEADER_SIZE = 80
@@ -25,4 +29,5 @@ cdef enum:
     KEEP_CACHE = 2
     NO_FLUSH = 32
 
+    LARGEST_WRITE = 1048576
     LARGEST_REQUEST_SIZE = 1052672

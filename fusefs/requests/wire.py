@@ -13,6 +13,8 @@ What the common ones ask, and what they get; the sizes hold since version 7.9 of
     READ          40 handle u64 │ 48 position u64 │ 56 size u32    bytes
     WRITE         40 handle u64 │ 48 position u64 │ 56 size u32 │ 80 bytes    size u32 │ …
     FLUSH, RELEASE   40 handle u64                                 nothing
+
+What the relay changes: INIT asks 44 minor version u32, and gets 36 largest write u32 │ 40 …; READDIR and READDIRPLUS ask as READ does.
 """
 
 LOOKUP = 1
@@ -23,7 +25,11 @@ READ = 15
 WRITE = 16
 RELEASE = 18
 FLUSH = 25
+INIT = 26
+READDIR = 28
+INTERRUPT = 36
 BATCH_FORGET = 42
+READDIRPLUS = 44
 
 REQUEST_HEADER_SIZE = 40
 WRITE_HEADER_SIZE = 80
@@ -41,5 +47,7 @@ KEEP_CACHE = 2
 NO_FLUSH = 32
 """Flags of an opened file: its reads and writes pass by the page cache; the cache of before still holds; close(2) asks nothing."""
 
-LARGEST_REQUEST_SIZE = 2**20 + 4096
-"""The most of a write(2) that the kernel sends at once, and room for its header; less room it refuses."""
+LARGEST_WRITE = 1048576
+"""The most of a write(2) that the kernel is told to send at once."""
+LARGEST_REQUEST_SIZE = 1052672
+"""The same, and room for its header; less room it refuses."""

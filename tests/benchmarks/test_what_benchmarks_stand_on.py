@@ -12,7 +12,6 @@ from benchmarks import lines
 from benchmarks.frame.question import Conditions, SkippedError, WrongResultError
 from benchmarks.mount.setup.cpu_time import _processor_clock, timed
 from benchmarks.mount.setup.mounts import (
-    EMPTY_DIRECT,
     EMPTY_IN_C,
     EMPTY_KEEPING,
     EMPTY_PLAIN,
@@ -30,7 +29,6 @@ from benchmarks.mount.setup.system_calls import (
 )
 from benchmarks.mount.setup.targets import MeasuredLog, logs_for_appends
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole_batches
-from topicfs.fusefs.mounting.request_loop import RequestLoop
 from topicfs.replication import open_engine
 from topicfs.storage.codec.columns import decode
 
@@ -104,11 +102,11 @@ def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
     data = data_directory(tmp_path / "data", {"bench": (size, SIXTEEN_KIB)})
     with (
         topicfs(tmp_path, data) as ours,
-        empty_filesystem(tmp_path, like=ours, log_bytes=size) as empty,
-        empty_filesystem(tmp_path, like=ours, log_bytes=size, loop=RequestLoop.DIRECT) as direct,
+        empty_filesystem(tmp_path, log_bytes=size) as empty,
+        empty_filesystem(tmp_path, log_bytes=size, plain=True) as plain,
         empty_filesystem_in_c(tmp_path, log_bytes=size) as in_c,
     ):
-        for mount in (ours, empty, direct, in_c):
+        for mount in (ours, empty, plain, in_c):
             check_text(mount.partition() / "log", size)
             read_through(mount.partition() / "log", 2**20, size)
             assert lines.LINE_BYTES - 1 == len(read_small(mount.partition() / "12345"))
@@ -123,7 +121,7 @@ def test_every_place_counts_what_it_was_given(tmp_path):
     text = memoryview(lines.text(100_000))
     with logs_for_appends(conditions, 2**20, requests_count=True) as logs:
         others = [log.side for log in logs.others]
-        assert [EMPTY_KEEPING, EMPTY_IN_C, EMPTY_PLAIN, EMPTY_DIRECT] == others
+        assert [EMPTY_KEEPING, EMPTY_IN_C, EMPTY_PLAIN] == others
         for log in (logs.ours, logs.empty, *logs.others, logs.native):
             took = log.appended(len(text), lambda log=log: append_pieces(log.path, text, 2**14))
             assert 0 < took.elapsed

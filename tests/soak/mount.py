@@ -1,4 +1,4 @@
-"""`python -m tests.soak mount [--seconds N] [--cycle N] [--request-loop direct|short|plain]`: prints a line a cycle; fails loudly.
+"""`python -m tests.soak mount [--seconds N] [--cycle N]`: prints a line a cycle; fails loudly.
 
 With `--full-disk tmpfs|ext4` a mount over a disk of 64 MB is kept full for so long instead (needs root).
 """
@@ -25,7 +25,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.soak mount", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600, help="how long in all")
     parser.add_argument("--cycle", type=float, default=60, help="how long each mount lives")
-    parser.add_argument("--request-loop", choices=("direct", "short", "plain"), default="direct")
     parser.add_argument("--full-disk", choices=("tmpfs", "ext4"), help="keep a disk of 64 MB full instead")
     asked = parser.parse_args()
     conftest.PATIENCE_S = PATIENCE_S
@@ -38,7 +37,7 @@ def main() -> None:
         return
     began = time.monotonic()
     while (passed := time.monotonic() - began) < asked.seconds:
-        cycle = run_cycle(base, seconds=asked.cycle, request_loop=asked.request_loop)
+        cycle = run_cycle(base, seconds=asked.cycle)
         shutil.rmtree(base)
         told = {name: _short(value) for seen in cycle.seen.values() for name, value in seen.items()}
         slowest = {

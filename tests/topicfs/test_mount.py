@@ -11,7 +11,6 @@ from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.daemon import MountOptions
 from topicfs.fusefs.metrics.address import MetricsAddress
 from topicfs.fusefs.mounting.daemon_log import LogFormat
-from topicfs.fusefs.mounting.request_loop import RequestLoop
 from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Isolation
@@ -55,7 +54,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
     words = (
         "--foreground --read-only --allow-other --allow-delete --acks -1 --linger-ms 7 --partitioner roundrobin "
         "--uid 1234 --gid 56 --umask 027 --max-waiting 8 --log-format json "
-        f"--nonempty --isolation read_uncommitted --request-loop short --metrics :9464 --log-file log --debug --config {config} data mnt"
+        f"--nonempty --isolation read_uncommitted --metrics :9464 --log-file log --debug --config {config} data mnt"
     )
     ran = topicfs("mount", *words.split())
     assert (0, f"topicfs: {config}: without meaning here: listeners\n".encode()) == ran[::2]
@@ -72,7 +71,6 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
         linger_ms=7,
         partitioner="roundrobin",
         isolation=Isolation.READ_UNCOMMITTED,
-        request_loop=RequestLoop.SHORT,
         max_waiting=8,
         metrics=MetricsAddress("127.0.0.1", 9464),
         log_file=Path("log"),

@@ -161,12 +161,6 @@ NEEDS_PYFUSE3 = (
     help="Whether records of aborted transactions show.  [default: read_committed]",
 )
 @click.option(
-    "--request-loop",
-    type=click.Choice(["direct", "short", "plain"]),
-    help="How requests are fetched: direct answers most of them before pyfuse3, short fetches them in fewer steps, plain "
-    "is pyfuse3's own way.  [default: direct]",
-)
-@click.option(
     "--metrics",
     metavar="[HOST:]PORT",
     help="Answer Prometheus there: http://HOST:PORT/metrics. Without HOST on this machine alone. (@metrics in the mount has "
@@ -198,7 +192,6 @@ def mount(context: click.Context, /, **given: object) -> None:
         from topicfs.fusefs.daemon import MountOptions, run
         from topicfs.fusefs.metrics.address import parse_metrics_address
         from topicfs.fusefs.mounting.daemon_log import LogFormat
-        from topicfs.fusefs.mounting.request_loop import RequestLoop
         from topicfs.fusefs.nodes.ownership import Ownership
     except ImportError as error:
         raise StorageError(f"{NEEDS_PYFUSE3} ({error})") from error
@@ -207,7 +200,6 @@ def mount(context: click.Context, /, **given: object) -> None:
     types: dict[str, Callable[[str], object]] = {
         "acks": Acks.parse,
         "isolation": Isolation,
-        "request_loop": RequestLoop,
         "log_format": LogFormat,
         "metrics": parse_metrics_address,
     }

@@ -26,31 +26,28 @@ import errno
 import itertools
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-# isort: off
-import topicfs.fusefs.requests.common_requests  # noqa: F401 - before pyfuse3, whose library it stands in front of
-
-# isort: on
 import crc32c
 import pyfuse3
 import trio
 
 from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
-from topicfs.fusefs.daemon import IDLE_TASKS, SPARE_TASKS
+from topicfs.fusefs.daemon import IDLE_TASKS, MOST_TASKS
 from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS
-from topicfs.fusefs.following.waiting_reads import MAX_WAITING
-from topicfs.fusefs.mounting import request_loop
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
+from topicfs.fusefs.mounting.system_mount import mount, unmount
 from topicfs.fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
 from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
 from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.fusefs.operations import BLOCK as STAT_BLOCK
-from topicfs.fusefs.requests.common_requests import CommonRequests, stand_in_front
+from topicfs.fusefs.requests.loop import RequestLoop
+from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.native import system_clock
 
@@ -244,8 +241,8 @@ class _Opened(NamedTuple):
     flushes: bool
 
 
-class Direct:
-    """An empty filesystem for the direct request loop, which passes plain values."""
+class Common:
+    """The common requests of an empty filesystem, with plain values."""
 
     def __init__(self, filesystem: EmptyFileSystem) -> None:
         self._filesystem = filesystem
@@ -271,6 +268,9 @@ class Direct:
     async def write(self, fh: int, data: bytes, position: int) -> int:
         return await self._filesystem.write(fh, position, data)
 
+    def follows(self, fh: int) -> bool:
+        return True  # Nothing else waits.
+
 
 def _plain(entry: pyfuse3.EntryAttributes) -> Attributes:
     return Attributes(
@@ -278,35 +278,48 @@ def _plain(entry: pyfuse3.EntryAttributes) -> Attributes:
     )
 
 
-async def serve(filesystem: EmptyFileSystem, mountpoint: str, loop: request_loop.RequestLoop) -> None:
+async def serve(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
     """Mount and serve, as the daemon of topicfs does."""
-    options = {*pyfuse3.default_options, "fsname=emptyfs", "subtype=emptyfs"}
-    if loop is request_loop.RequestLoop.DIRECT:
-        common = CommonRequests(Direct(filesystem), request_loop.turns(), Ownership.of_process())
-        stand_in_front(common)
-    pyfuse3.init(filesystem, mountpoint, options)
+    device = mount(mountpoint, b"emptyfs", allow_other=False, read_only=False)
+    loop = RequestLoop(device, Common(filesystem), Ownership.of_process(), RequestCounts())
+    pyfuse3.init(filesystem, loop.mountpoint_of_library(), set())
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(_end_on_signal)
-            request_loop.use(loop, pyfuse3)
+            await nursery.start(_end_on_signal, loop.end)
             nursery.start_soon(_print_mounted, mountpoint)
-            await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=MAX_WAITING + SPARE_TASKS)
+            await loop.run(partial(pyfuse3.main, IDLE_TASKS, MOST_TASKS), pyfuse3.terminate)
             nursery.cancel_scope.cancel()
     finally:
-        stand_in_front(None)
+        pyfuse3.close(unmount=False)
+        unmount(mountpoint, device)
+
+
+async def serve_plainly(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
+    """Mount and serve by pyfuse3 alone."""
+    options = {*pyfuse3.default_options, "fsname=emptyfs", "subtype=emptyfs"}
+    pyfuse3.init(filesystem, str(mountpoint), options)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_end_on_signal, pyfuse3.terminate)
+            nursery.start_soon(_print_mounted, mountpoint)
+            await pyfuse3.main(IDLE_TASKS, MOST_TASKS)
+            nursery.cancel_scope.cancel()
+    finally:
         pyfuse3.close(unmount=True)
 
 
-async def _end_on_signal(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def _end_on_signal(
+    end: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for _number in signals:
-            pyfuse3.terminate()
+            end()
             return
 
 
-async def _print_mounted(mountpoint: str) -> None:
-    raise_read_ahead(mountpoint)
+async def _print_mounted(mountpoint: Path) -> None:
+    raise_read_ahead(str(mountpoint))
     print("mounted", flush=True)
 
 
@@ -325,13 +338,12 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=0, help="how many bytes `log` has")
     parser.add_argument("--segment", type=Path, help="what a read of `log` reads, checks and copies")
     parser.add_argument("--batches", type=Path, help="where the lines of appends are kept")
-    parser.add_argument(
-        "--request-loop", type=request_loop.RequestLoop, default=request_loop.RequestLoop.SHORT
-    )
+    parser.add_argument("--plain", action="store_true", help="let pyfuse3 alone serve every request")
     arguments = parser.parse_args()
     raise_open_files()
     keep_freed_memory()
-    trio.run(serve, _filesystem(arguments), arguments.mountpoint, arguments.request_loop)
+    serving = serve_plainly if arguments.plain else serve
+    trio.run(serving, _filesystem(arguments), Path(arguments.mountpoint).absolute())
 
 
 if __name__ == "__main__":

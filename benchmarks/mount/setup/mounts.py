@@ -17,13 +17,11 @@ from benchmarks.frame.question import OURS, SkippedError
 from benchmarks.lines import BLOCK, READABLE
 from testing.processes import ending_with_this
 from topicfs.fusefs.mounting.limits import mounts
-from topicfs.fusefs.mounting.request_loop import RequestLoop
 
 EMPTY = "empty filesystem"
+"""One with the request loop of a mount of topicfs: what a mount in Python takes at least."""
 EMPTY_PLAIN = "empty, plain loop"
 """The same with pyfuse3's own request loop."""
-EMPTY_DIRECT = "empty, direct loop"
-"""The same with the request loop that answers before pyfuse3: what a mount in Python takes at least."""
 EMPTY_READING = "empty, segment read"
 """One that reads a segment for what it gives out, takes its CRC-32C and copies it."""
 EMPTY_KEEPING = "empty, then a batch"
@@ -65,21 +63,12 @@ def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
 
 @contextmanager
 def empty_filesystem(
-    directory: Path,
-    *,
-    like: Mount,
-    log_bytes: int = 0,
-    loop: RequestLoop | None = None,
-    segment: Path | None = None,
+    directory: Path, *, log_bytes: int = 0, plain: bool = False, segment: Path | None = None
 ) -> Iterator[Mount]:
-    """Mount the empty filesystem, with a request loop of pyfuse3's like a mount of topicfs; its log has `log_bytes` of text.
-
-    It may have another `loop`, the plain or the direct one, whatever the mount has. One with a `segment` reads it.
-    """
-    side, request_loop = EMPTY, request_loop_of(like)
-    if loop is not None:
-        side, request_loop = (EMPTY_PLAIN if loop is RequestLoop.PLAIN else EMPTY_DIRECT), loop.value
-    options = ["--bytes", str(log_bytes), "--request-loop", request_loop]
+    """Mount the empty filesystem; its log has `log_bytes` of text. One with a `segment` reads it."""
+    side, options = EMPTY, ["--bytes", str(log_bytes)]
+    if plain:
+        side, options = EMPTY_PLAIN, [*options, "--plain"]
     if segment is not None:
         side, options = EMPTY_READING, [*options, "--segment", str(segment)]
     with _empty_program(directory, side, *options) as mount:
@@ -87,12 +76,9 @@ def empty_filesystem(
 
 
 @contextmanager
-def keeping_filesystem(directory: Path, *, like: Mount) -> Iterator[Mount]:
-    """Mount an empty filesystem that keeps what is appended, in the file `batches` of that directory.
-
-    It has the same request loop as the mount of topicfs: less no such mount can take.
-    """
-    options = ["--batches", str(directory / "batches"), "--request-loop", status_of(like)["request_loop"]]
+def keeping_filesystem(directory: Path) -> Iterator[Mount]:
+    """Mount an empty filesystem that keeps what is appended, in the file `batches` of that directory."""
+    options = ["--batches", str(directory / "batches")]
     with _empty_program(directory, EMPTY_KEEPING, *options) as mount:
         yield mount
 
@@ -120,16 +106,6 @@ def empty_filesystem_in_c(directory: Path, *, log_bytes: int = 0) -> Iterator[Mo
         [str(C_PROGRAM), str(mountpoint), str(log_bytes), str(text), str(len(BLOCK))], mountpoint
     ) as pid:
         yield Mount(EMPTY_IN_C, mountpoint, pid)
-
-
-def request_loop_of(mount: Mount) -> str:
-    """The request loop of an empty filesystem beside a mount of topicfs: pyfuse3's own, or what is shorter and still pyfuse3's."""
-    return "plain" if status_of(mount)["request_loop"] == "plain" else "short"
-
-
-def status_of(mount: Mount) -> dict[str, str]:
-    """Return the lines of `@status` by their first words."""
-    return dict(line.split(" ", 1) for line in (mount.path / "@status").read_text().splitlines())
 
 
 @contextmanager

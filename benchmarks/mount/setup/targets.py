@@ -19,11 +19,8 @@ from benchmarks.mount.setup.mounts import (
     empty_filesystem,
     empty_filesystem_in_c,
     keeping_filesystem,
-    request_loop_of,
     topicfs,
 )
-from topicfs.fusefs.mounting.request_loop import RequestLoop
-from topicfs.fusefs.requests.common_requests import may_stand_in_front
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +56,7 @@ class MeasuredLogs:
     empty: MeasuredLog
     native: MeasuredLog
     others: tuple[MeasuredLog, ...] = ()
-    """Other empty filesystems: one in C, those with other request loops, one that reads or keeps batches."""
+    """Other empty filesystems: one in C, one with pyfuse3's own request loop, one that reads or keeps batches."""
     least: str | None = None
     """The side whose work no log can leave out. None where bytes are stored, which the empty filesystem never does: that is
     the empty filesystem and plain files, one after the other."""
@@ -143,22 +140,18 @@ def logs_for_appends(
     """A new topic with one partition, the empty filesystem, and a plain file beside the topic's segments.
 
     In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either. Beside it is one that
-    keeps batches; where `requests_count` there is an empty filesystem in C too, and those with other request loops.
+    keeps batches; where `requests_count` there is an empty filesystem in C too, and one with pyfuse3's own request loop.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 3 * written_bytes))
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         (ours.path / "bench").mkdir()
-        empty = stack.enter_context(empty_filesystem(directory, like=ours))
-        keeping = stack.enter_context(keeping_filesystem(directory, like=ours))
+        empty = stack.enter_context(empty_filesystem(directory))
+        keeping = stack.enter_context(keeping_filesystem(directory))
         others = []
         if requests_count:
             others.append(stack.enter_context(empty_filesystem_in_c(directory)))
-        if requests_count and request_loop_of(ours) != "plain":
-            loops = [RequestLoop.PLAIN, *([RequestLoop.DIRECT] if may_stand_in_front() else [])]
-            others += [
-                stack.enter_context(empty_filesystem(directory, like=ours, loop=loop)) for loop in loops
-            ]
+            others.append(stack.enter_context(empty_filesystem(directory, plain=True)))
         native = directory / "native"
         native.touch()
         log = ours.partition() / "log"

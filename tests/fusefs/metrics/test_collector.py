@@ -41,7 +41,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def watched(counts: RequestCounts | None = None) -> WatchedMount:
-    gauges = MountGauges("direct", open_files=3, waiting_reads=2, waiting_reads_limit=1000)
+    gauges = MountGauges(open_files=3, waiting_reads=2, waiting_reads_limit=1000)
     return WatchedMount(counts=counts or RequestCounts(), gauges=lambda: gauges, started_ms=1_500)
 
 

@@ -2,9 +2,9 @@
 
 With `dies` (`rename 12`) the daemon is killed before its twelfth renaming of a file (`tests.soak.kills.AIMS`).
 With `cluster` a Kafka cluster is, and `noted` names a file for its requests. With `answer_seconds` a schema registry is
-waited for so long. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so; TOPICFS_TEST_REQUEST_LOOP
-names the request loop where the options do not. With the option `remote` a remote engine is served
-in place of directories, with one topic; it answers nothing as long as the file named there exists.
+waited for so long. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so. With the option
+`remote` a remote engine is served in place of directories, with one topic; it answers nothing as long as the file named
+there exists.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.daemon import MountOptions, run
 from topicfs.fusefs.metrics.address import parse_metrics_address
-from topicfs.fusefs.mounting.request_loop import RequestLoop
 from topicfs.replication import open_engine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.schemas.places import SchemaPlaces
@@ -48,7 +47,6 @@ READ: dict[str, Any] = {
     "log_file": Path,
     "acks": Acks.parse,
     "isolation": Isolation,
-    "request_loop": lambda name: None if name is None else RequestLoop(name),
     "schemas": lambda fields: SchemaPlaces(**fields),
     "engine": lambda fields: EngineConfig(**fields),
     "metrics": parse_metrics_address,
@@ -72,7 +70,7 @@ def noting_engine(cluster: str, file: Path) -> ClusterEngine:
 
 def options(text: str) -> MountOptions:
     """Options of a mount from JSON."""
-    given = {"request_loop": os.environ.get("TOPICFS_TEST_REQUEST_LOOP"), **json.loads(text)}
+    given = json.loads(text)
     control, cluster, noted, dies = (given.pop(name, None) for name in ("remote", "cluster", "noted", "dies"))
     topicfs.schemas.sources.registry.ANSWER_SECONDS = given.pop(
         "answer_seconds", topicfs.schemas.sources.registry.ANSWER_SECONDS

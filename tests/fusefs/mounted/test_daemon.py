@@ -302,12 +302,3 @@ def test_the_partitioner_may_be_the_users_own(unmounted: Mount):
     mount.bash("mkdir a; mkdir a/2; echo x >> a/log")
 
     assert "x\n" == (mount.path / "a/2/log").read_text()
-
-
-def test_a_mount_with_the_slow_request_loop_says_so(unmounted: Mount):
-    """In its log and in @status, with the versions that have a short one."""
-    (unmounted.base / "sitecustomize.py").write_text("import pyfuse3; pyfuse3.__version__ = '3.6.0'")
-    mount = unmounted.start(python_path=unmounted.base)
-    warning = "slow request loop: pyfuse3 3.6.0 is not known here; install version 3.5.x"
-    assert {"request_loop plain", f"warning {warning}"} <= set(mount.status.splitlines())
-    assert warning in mount.log

@@ -1,4 +1,4 @@
-"""Metrics of a real mount: in each request loop, over HTTP, beside its end and after a kill."""
+"""Metrics of a real mount: by its file, over HTTP, beside its end and after a kill."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from testing.ports import reserve_ports
 from tests.doubles.forks import FORKS, MOUNT
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
-from topicfs.fusefs.mounting.request_loop import RequestLoop
 
 pytestmark = pytest.mark.fuse
 
@@ -50,10 +49,9 @@ def metrics(mount: Mount) -> dict[tuple[str, ...], float]:
     return scraped((mount.path / "@metrics").read_text())
 
 
-@pytest.mark.parametrize("loop", [one.value for one in RequestLoop])
-def test_each_request_loop_counts_the_same(unmounted: Mount, loop: str):
-    """Requests, bytes and errors, whoever answers them."""
-    unmounted.start(request_loop=loop)
+def test_requests_are_counted_whoever_answers_them(unmounted: Mount):
+    """Requests, bytes and errors of the request loop and of pyfuse3."""
+    unmounted.start()
     unmounted.bash(
         "mkdir orders; echo one >> orders/0/log; cat orders/0/0; cat orders/0/99; sync orders/0/log; :"
     )
@@ -68,13 +66,11 @@ def test_each_request_loop_counts_the_same(unmounted: Mount, loop: str):
     assert 1 <= found["topicfs_request_errors_total", "ENOENT", "lookup"]
     assert (4, 3) == (found["topicfs_mount_written_bytes_total",], found["topicfs_mount_read_bytes_total",])
     assert 1 == found["topicfs_appended_records_total", "orders"]
-    assert any(key[0] == "topicfs_build_info" and loop in key for key in found)
 
 
-@pytest.mark.parametrize("loop", [one.value for one in RequestLoop])
-def test_reads_that_wait_are_counted_apart(unmounted: Mount, loop: str):
+def test_reads_that_wait_are_counted_apart(unmounted: Mount):
     """How long a follower waits says nothing of how fast the mount is."""
-    unmounted.start(request_loop=loop)
+    unmounted.start()
     unmounted.bash("mkdir orders")
     with subprocess.Popen(
         ["head", "-n", "1", str(unmounted.path / "orders/0/follow")], stdout=subprocess.PIPE

@@ -51,20 +51,3 @@ async def test_who_waits_for_it_can_be_cancelled():
         await begin(waits())
     assert patience.cancelled_caught
     assert [True] == cleaned
-
-
-def test_one_that_nobody_takes_up_is_ended():
-    """It cleans up, too."""
-    cleaned = []
-
-    async def waits() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            cleaned.append(True)
-
-    async def main() -> None:
-        begin(waits()).close()
-
-    trio.run(main)
-    assert [True] == cleaned

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import struct
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import trio
@@ -16,7 +16,6 @@ from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.nodes.nodes import Attributes, nanoseconds
 from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.fusefs.requests import wire
-from topicfs.fusefs.requests.begun_coroutine import BegunCoroutine
 from topicfs.fusefs.requests.common_requests import CommonRequests
 from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.storage.model import Timestamp
@@ -63,6 +62,10 @@ class Handlers:
         self.result: object = None
         self.error: Exception | None = None
         self.wait = False
+        self.following = False
+
+    def follows(self, fh: int) -> bool:
+        return self.following
 
     async def _answer(self, *asked: object) -> object:
         self.asked.append(asked)
@@ -104,25 +107,27 @@ class Mount:
         self.kernel = kernel
         self.device = device
         self.handlers = Handlers()
-        self.turns = SimpleNamespace(is_over=lambda now: False)
+        self.passed_on: list[bytes] = []
         self.counts = RequestCounts()
-        self.requests = CommonRequests(self.handlers, self.turns, OWNER, self.counts)
+        self.requests = CommonRequests(device.fileno(), self.handlers, self._pass_on, OWNER, self.counts)
 
-    def serve(self) -> int:
-        """Read requests until nothing is left to do, or one is to be passed on: its size."""
-        return self.requests.read(self.device.fileno())
+    async def _pass_on(self, request: bytes) -> None:
+        self.passed_on.append(request)
 
-    def passed_on(self) -> bytes | None:
-        """What would be passed on to pyfuse3."""
-        size = self.serve()
-        return bytes(self.requests.request[:size]) if size > 0 else None
+    def serve(self) -> Any:
+        """Serve requests until nothing is left to do, or one waits, which is returned."""
+        return self.requests.serve()
+
+    def counted(self) -> dict[str, int]:
+        return {kind: sum(durations.buckets) for kind, durations in self.counts.durations().items()}
 
 
 @pytest.fixture
 def mount() -> Iterator[Mount]:
     ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, kernels:
-        kernels.setblocking(False)
+        for end in (ours, kernels):
+            end.setblocking(False)
         for end in (ours, kernels):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**21)
         yield Mount(Kernel(kernels), ours)
@@ -132,7 +137,7 @@ def answers(mount: Mount, opcode: int, body: bytes, result: object) -> bytes:
     """Ask, check that it is answered at once and rightly addressed, and return the answer's body."""
     mount.handlers.result = result
     number = mount.kernel.asks(opcode, body)
-    assert mount.serve() == -errno.EINTR
+    assert mount.serve() is None
     error, answered, content = mount.kernel.answer()
     assert (error, answered) == (0, number)
     return content
@@ -212,7 +217,7 @@ def test_what_is_forgotten_gets_no_answer(mount: Mount):
     """One, and many at once."""
     mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))
     mount.kernel.asks(wire.BATCH_FORGET, struct.pack("=IIQQQQ", 2, 0, 8, 1, 9, 2))
-    assert mount.serve() == -errno.EINTR
+    assert mount.serve() is None
     assert not mount.kernel.is_answered()
     assert [("forget", [(NODE, 3)]), ("forget", [(8, 1), (9, 2)])] == mount.handlers.asked
 
@@ -224,7 +229,7 @@ def test_an_error_is_answered_with_its_errno(mount: Mount, error: Exception, num
     """What nobody expects is EIO."""
     mount.handlers.error = error
     request = mount.kernel.asks(wire.WRITE, struct.pack("=QQIIQII", FH, 0, 1, 0, 0, 0, 0) + b"x")
-    assert mount.serve() == -errno.EINTR
+    assert mount.serve() is None
     assert mount.kernel.answer() == (number, request, b"")
 
 
@@ -232,96 +237,114 @@ def test_a_result_that_is_none_is_answered_with_eio(mount: Mount):
     """Nobody waits forever for an answer that cannot be made."""
     mount.handlers.result = "nothing of the kind"
     request = mount.kernel.asks(wire.OPEN, struct.pack("=II", 0, 0))
-    assert mount.serve() == -errno.EINTR
+    assert mount.serve() is None
     assert mount.kernel.answer() == (errno.EIO, request, b"")
 
 
+READ_REQUEST = struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0)
+
+
 def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
-    """Those before it are answered first."""
+    """The requests before it are answered first; those behind it wait until pyfuse3 has had its turn."""
     mount.handlers.result = b"text"
-    mount.kernel.asks(wire.READ, struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0))
+    mount.kernel.asks(wire.READ, READ_REQUEST)
     number = mount.kernel.asks(READDIR, b"whatever it asks")
-    passed_on = mount.passed_on()
-    assert passed_on is not None
+    mount.kernel.asks(wire.READ, READ_REQUEST)
+    assert mount.serve() is None
+    (passed_on,) = mount.passed_on
     assert passed_on[8:16] == struct.pack("=Q", number)
     assert passed_on.endswith(b"whatever it asks")
     assert b"text" == mount.kernel.answer()[2]
     assert not mount.kernel.is_answered()
-    assert mount.requests.take() is None
+    assert mount.serve() is None
+    assert b"text" == mount.kernel.answer()[2]
 
 
-async def test_a_request_that_waits_is_passed_on_begun(mount: Mount):
-    """Who takes it up goes on with the handler, which is not called twice."""
+async def test_a_request_that_waits_is_answered_when_its_handler_ends(mount: Mount):
+    """The handler is begun once, and requests behind it are served meanwhile."""
     mount.handlers.wait, mount.handlers.result = True, b"at last"
-    mount.kernel.asks(wire.READ, struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0))
-    assert mount.passed_on() is not None
+    first = mount.kernel.asks(wire.READ, READ_REQUEST)
+    waiting = mount.serve()
     assert not mount.kernel.is_answered()
-    begun = mount.requests.take()
-    assert isinstance(begun, BegunCoroutine)
-    assert mount.requests.take() is None
-    assert b"at last" == await begun
-    assert 1 == len(mount.handlers.asked)
-
-
-async def test_a_write_that_waits_is_passed_on_without_its_bytes(mount: Mount):
-    """Its handler has them: pyfuse3 would copy them for nothing."""
-    data = b"line\n" * 40_000  # A socket takes no more in one piece where nobody allowed it more.
-    mount.handlers.wait, mount.handlers.result = True, len(data)
-    head = struct.pack("=QQIIQII", FH, 0, len(data), 0, 0, 0, 0)
-    request = mount.kernel.asks(wire.WRITE, head + data)
-    passed_on = mount.passed_on()
-    empty = struct.pack("=IIQQIIIHH", wire.WRITE_HEADER_SIZE, wire.WRITE, request, NODE, 0, 0, PID, 0, 0)
-    assert empty + struct.pack("=QQIIQII", FH, 0, 0, 0, 0, 0, 0) == passed_on
-    assert len(data) == await mount.requests.take()
-    assert [("write", FH, data, 0)] == mount.handlers.asked
-
-
-def test_one_that_was_begun_and_never_taken_up_is_not_taken_for_another(mount: Mount):
-    """It ends before the next request is looked at."""
-    mount.handlers.wait = True
-    mount.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))
-    assert mount.passed_on() is not None
-    mount.kernel.asks(READDIR)
-    assert mount.passed_on() is not None
-    assert mount.requests.take() is None
-
-
-def test_others_get_their_turn(mount: Mount):
-    """However many requests wait."""
-    served = iter([False, True])
-    mount.turns.is_over = lambda now: next(served)
-    mount.handlers.result = b"text"
-    for _ in range(3):
-        mount.kernel.asks(wire.READ, struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0))
-    assert mount.serve() == -errno.EINTR
+    mount.handlers.wait, mount.handlers.result = False, b"at once"
+    second = mount.kernel.asks(wire.READ, READ_REQUEST)
+    assert mount.serve() is None
+    assert mount.kernel.answer() == (0, second, b"at once")
+    mount.handlers.result = b"at last"
+    await mount.requests.go_on(waiting)
+    assert mount.kernel.answer() == (0, first, b"at last")
     assert 2 == len(mount.handlers.asked)
 
 
-def test_without_requests_nobody_waits(mount: Mount):
-    """And where the device is gone, that is said."""
-    assert not mount.requests.in_use
-    assert mount.serve() == -errno.EINTR
-    assert mount.requests.in_use
-    closed = mount.device.fileno()
-    mount.device.detach()
-    os.close(closed)
-    assert mount.requests.read(closed) == -errno.EBADF
+@pytest.mark.parametrize(
+    ("error", "number"), [(FileError(errno.ESTALE), errno.ESTALE), (KeyError(FH), errno.EIO)]
+)
+async def test_an_error_behind_a_wait_is_answered_with_its_errno(mount: Mount, error: Exception, number: int):
+    """And counted once, under the kind of the request."""
+    mount.handlers.wait, mount.handlers.error = True, error
+    request = mount.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))
+    await mount.requests.go_on(mount.serve())
+    assert mount.kernel.answer() == (number, request, b"")
+    assert {("flush", number): 1} == mount.counts.errors()
+    assert {"flush": 1} == mount.counted()
+
+
+@pytest.mark.parametrize(("following", "kind"), [(True, "follow"), (False, "read")])
+async def test_a_read_that_waits_for_records_is_counted_apart(mount: Mount, following: bool, kind: str):
+    """How long it waited says nothing of how fast the mount is."""
+    mount.handlers.wait, mount.handlers.result, mount.handlers.following = True, b"text", following
+    mount.kernel.asks(wire.READ, READ_REQUEST)
+    await mount.requests.go_on(mount.serve())
+    assert {kind: 1} == mount.counted()
+    assert 4 == mount.counts.bytes_read
+
+
+async def test_a_request_that_cannot_be_passed_on_is_an_error(mount: Mount):
+    """No program waits for an answer that nobody will give."""
+
+    async def fail(request: bytes) -> None:
+        raise OSError(errno.EMSGSIZE, "too long")
+
+    requests = CommonRequests(mount.device.fileno(), mount.handlers, fail, OWNER, mount.counts)
+    number = mount.kernel.asks(READDIR)
+    assert requests.serve() is None
+    assert mount.kernel.answer() == (errno.EIO, number, b"")
+
+
+def test_the_event_loop_has_its_turn(mount: Mount):
+    """However many requests are there."""
+    mount.handlers.result = b"text"
+    for _ in range(100):
+        mount.kernel.asks(wire.READ, READ_REQUEST)
+    assert mount.serve() is None
+    served = len(mount.handlers.asked)
+    assert 1 <= served <= 64
+    while len(mount.handlers.asked) < 100:
+        mount.serve()
+
+
+def test_a_device_that_is_gone_is_an_error():
+    """The one that the kernel gives."""
+    ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with kernels:
+        requests = Mount(Kernel(kernels), ours).requests
+        ours.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            requests.serve()
 
 
 def test_what_is_answered_is_counted(mount: Mount):
     """Each kind with its duration, bytes and errors; what is passed on counts where it is answered."""
-    read = struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0)
-    answers(mount, wire.READ, read, b"text")
+    answers(mount, wire.READ, READ_REQUEST, b"text")
     answers(mount, wire.WRITE, struct.pack("=QQIIQII", FH, 0, 2, 0, 0, 0, 0) + b"ab", 2)
     mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))
     mount.handlers.error = FileError(errno.ESTALE)
-    mount.kernel.asks(wire.READ, read)
+    mount.kernel.asks(wire.READ, READ_REQUEST)
     mount.serve()
     mount.kernel.asks(READDIR)
     mount.serve()
     counts = mount.counts
-    found = {kind: sum(durations.buckets) for kind, durations in counts.durations().items()}
-    assert {"read": 2, "write": 1, "forget": 1} == found
+    assert {"read": 2, "write": 1, "forget": 1} == mount.counted()
     assert all(durations.total_ns > 0 for durations in counts.durations().values())
     assert {("read", errno.ESTALE): 1} == counts.errors()
     assert (4, 2) == (counts.bytes_read, counts.bytes_written)

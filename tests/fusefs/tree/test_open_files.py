@@ -15,7 +15,9 @@ from tests.doubles.simulated_disk import SimulatedDisk
 from tests.fusefs.following.test_follow import Notification
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.files.topic_files import TopicFiles
+from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.fusefs.operations import Operations
+from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.fusefs.views.measure import LATEST_BYTES
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
@@ -124,20 +126,21 @@ async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient
 
 
 async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: MountClient):
-    """A lookup shows a node's own number; `tail -F` must see the one the file had before its front was removed."""
-    operations = Operations(deleting.filesystem)
+    """A listing shows a node's own number; `tail -F` must see the one the file had before its front was removed."""
+    filesystem = deleting.filesystem
+    operations = Operations(filesystem, RequestCounts(), Ownership.of_process(), lambda: None)
     directory = deleting.lookup("orders/0").node_id
     await deleting.append("orders/0/log", b"a\nb\n")
     await deleting.stat("orders/0/log")
-    before = await operations.lookup(directory, b"log", None)
+    before = operations._found(filesystem.lookup(directory, b"log"))
     await deleting.append("orders/0/start", b"1\n")
 
-    after = await operations.lookup(directory, b"log", None)
+    after = operations._found(filesystem.lookup(directory, b"log"))
 
     assert before.attr_timeout > 0
     assert after.st_ino != before.st_ino
     assert 0 == after.attr_timeout
-    assert (await operations.getattr(after.st_ino, None)).st_ino == before.st_ino
+    assert (await filesystem.getattr(after.st_ino)).ino == before.st_ino
 
 
 async def test_a_compacted_record_has_no_name(tmp_path: Path):

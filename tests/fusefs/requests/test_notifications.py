@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 import errno
+import os
+import struct
 import threading
 from collections.abc import Callable
 
-import pyfuse3
 import pytest
 
 from tests.doubles.waiting import PATIENCE_S, wait_until
-from topicfs.fusefs.operations import KernelNotifications
+from topicfs.fusefs.requests import notifications
+from topicfs.fusefs.requests.notifications import KernelNotifications
+
+INVALIDATE_INODE, INVALIDATE_ENTRY = 2, 3
+"""Of <linux/fuse.h>."""
 
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int, bytes], None]], None]:
-    """Put a function in the kernel's place."""
-    return lambda function: monkeypatch.setattr(pyfuse3, "invalidate_entry", function)
+    """Put a function in the kernel's place; it gets what is to be forgotten."""
+
+    def put(function: Callable[[int, bytes], None]) -> None:
+        def write(_device: int, message: bytes) -> None:
+            size, code, request, parent_id, name_size, flags = struct.unpack_from("=IiQQII", message)
+            assert (len(message), INVALIDATE_ENTRY, 0, 0) == (size, code, request, flags)
+            assert message[32:] == message[32 : 32 + name_size] + b"\0"
+            function(parent_id, message[32:-1])
+
+        monkeypatch.setattr(notifications.os, "write", write)
+
+    return put
+
+
+def test_attributes_are_forgotten_and_content_is_not():
+    """One message, whether the kernel knows the node or not."""
+    reading, writing = os.pipe()
+    kernel = KernelNotifications()
+    kernel.device = writing
+    kernel.forget_attributes(2**33 + 7)
+    assert struct.pack("=IiQQqq", 40, INVALIDATE_INODE, 0, 2**33 + 7, -1, 0) == os.read(reading, 100)
+    os.close(reading)
+    kernel.forget_attributes(7)  # EPIPE here, where the kernel says ENOENT.
+    os.close(writing)
 
 
 def test_names_are_forgotten_in_order_whatever_the_kernel_says(answer):

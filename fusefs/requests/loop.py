@@ -1,0 +1,176 @@
+"""The request loop: from the kernel's requests to their answers.
+
+    kernel ─► /dev/fuse ─► a common request? ── yes ─► its handler is begun ── it ends ──────────► /dev/fuse ─► kernel
+                                │ no                            │ it waits                           ▲   ▲
+                                ▼                               ▼                                    │   │
+                        a pair of sockets               another task reads on,                       │   │
+                           │        ▲                   this one goes on with it, and answers ───────┘   │
+                           ▼        │ answers                                                            │
+                     libfuse and pyfuse3                ─────────────────────────────────────────────────┘
+
+libfuse takes one end of the pair for the kernel's device: it is told the mountpoint `/dev/fd/N`, and mounts nothing. The pair
+keeps the bounds of messages as the device does. pyfuse3 negotiates with the kernel (INIT), answers what is not common, and
+has the kernel told that a polled file is ready.
+
+* A task begins each handler, and the same task goes on with one that waits: trio's locks and events know it by its task.
+* Both ends never block. `return_answers` empties the pair before pyfuse3 puts another answer or a notification in. A request
+  that finds the pair full waits until pyfuse3 has read from it.
+* A message has to fit into the pair, and a socket of an ordinary user holds 208 KiB unless the system says otherwise. Writes
+  do not pass here. A directory is listed in answers of 64 KiB at most. Extended attributes have no more.
+* An INTERRUPT is dropped: nobody would act on it. Programs that are to end are found by `fusefs.following.waiting_reads`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import mmap
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import trio
+
+from topicfs.fusefs.nodes.ownership import Ownership
+from topicfs.fusefs.requests import wire
+from topicfs.fusefs.requests.common_requests import CommonRequests, Handlers
+from topicfs.fusefs.requests.request_counts import RequestCounts
+from topicfs.fusefs.threads.turn import Turn
+
+log = logging.getLogger("topicfs")
+
+IDLE_TASKS = 64
+"""Tasks kept to read requests: of followers that read in step each would end and be begun again for every line."""
+LARGEST_LISTING = 2**16
+"""Size of a directory's entries in one answer."""
+LARGEST_MESSAGE = 2**17
+"""Size of a message for which each end of the pair has room."""
+VERSION_WITHOUT_SPLICE = 13
+"""Minor version of the protocol that libfuse is told the kernel has. From 14 on it would splice(2) from the pair, which takes
+longer than to read from it."""
+
+
+class RequestLoop:
+    """Reads the kernel's requests. Used by one thread."""
+
+    def __init__(self, device: int, handlers: Handlers, owner: Ownership, counts: RequestCounts) -> None:
+        os.set_blocking(device, False)
+        self._device = device
+        self._requests = CommonRequests(device, handlers, self._relay, owner, counts)
+        self._ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self._ours, self._theirs):
+            end.setblocking(False)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST_MESSAGE)
+        self._relaying = Turn()
+        self._idle = trio.lowlevel.ParkingLot()
+        self._ended = False
+        self._init = b""
+
+    def mountpoint_of_library(self) -> str:
+        """Return what libfuse is told to serve. It closes it."""
+        return f"/dev/fd/{self._theirs.detach()}"
+
+    async def run(self, library: Callable[[], Awaitable[None]], at_end: Callable[[], None]) -> None:
+        """Serve until the file system is unmounted, or `end` is called.
+
+        `library` is pyfuse3's main loop. `at_end` ends it, and what waits.
+        """
+        self._at_end = at_end
+        with self._ours:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._return_answers)
+                async with trio.open_nursery() as self._tasks:
+                    self._tasks.start_soon(self._run_library, library)
+                    self._tasks.start_soon(self._serve)
+                self.return_answers()
+                nursery.cancel_scope.cancel()
+
+    def end(self) -> None:
+        """Read no more requests; those that were read are answered."""
+        if not self._ended:
+            self._ended = True
+            trio.lowlevel.notify_closing(self._device)
+            self._idle.unpark_all()
+            self._at_end()
+
+    def return_answers(self) -> None:
+        """Give the kernel everything that pyfuse3 has answered."""
+        with suppress(BlockingIOError):
+            while answer := self._ours.recv(LARGEST_MESSAGE):
+                if answer[8:16] == self._init:
+                    answer = _answer_of_today(answer)
+                try:
+                    os.write(self._device, answer)
+                except FileNotFoundError:
+                    pass  # Nobody waits any more.
+                except OSError as error:
+                    log.error("an answer was refused: %s", error)  # noqa: TRY400 - the text says it all
+
+    async def _run_library(self, library: Callable[[], Awaitable[None]]) -> None:
+        await library()
+        self.end()
+
+    async def _return_answers(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self._ours)
+            self.return_answers()
+
+    async def _serve(self) -> None:
+        """Read requests until one waits, go on with that, and wait for being needed again."""
+        while not self._ended:
+            try:
+                waiting = self._requests.serve()
+                if waiting is None:
+                    await trio.lowlevel.wait_readable(self._device)
+                    continue
+            except trio.ClosedResourceError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENODEV:  # Unmounted.
+                    raise
+                self.end()
+                return
+            if self._idle:
+                self._idle.unpark()
+            else:
+                self._tasks.start_soon(self._serve)
+            await self._requests.go_on(waiting)
+            if len(self._idle) >= IDLE_TASKS:
+                return
+            if not self._ended:
+                await self._idle.park()
+
+    async def _relay(self, request: bytes) -> None:
+        """Pass a request on to pyfuse3."""
+        (opcode,) = struct.unpack_from("=I", request, 4)
+        if opcode == wire.INTERRUPT:
+            return
+        if opcode == wire.INIT:
+            self._init = request[8:16]
+            (minor,) = struct.unpack_from("=I", request, 44)
+            request = _replaced(request, 44, min(minor, VERSION_WITHOUT_SPLICE))
+        elif opcode in (wire.READDIR, wire.READDIRPLUS):
+            (size,) = struct.unpack_from("=I", request, 56)
+            request = _replaced(request, 56, min(size, LARGEST_LISTING))
+        async with self._relaying:
+            while True:
+                with suppress(BlockingIOError):
+                    self._ours.send(request)
+                    return
+                await trio.lowlevel.wait_writable(self._ours)
+
+
+def _replaced(message: bytes, at: int, number: int) -> bytes:
+    return message[:at] + struct.pack("=I", number) + message[at + 4 :]
+
+
+def _answer_of_today(answer: bytes) -> bytes:
+    """Complete libfuse's answer to an older INIT: what lies behind the largest write came later."""
+    if len(answer) != 40:
+        return answer
+    (largest_write,) = struct.unpack_from("=I", answer, 36)
+    largest_write = min(largest_write, wire.LARGEST_WRITE)
+    answer = _replaced(_replaced(answer, 36, largest_write), 0, 80)
+    return answer + struct.pack("=IH34x", 1, largest_write // mmap.PAGESIZE)

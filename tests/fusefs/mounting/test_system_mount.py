@@ -1,0 +1,114 @@
+"""Mounting by the system calls and by fusermount3, for a kernel that asks nobody here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from topicfs.fusefs.mounting import system_mount
+from topicfs.fusefs.mounting.mountpoint import MountError
+from topicfs.fusefs.mounting.system_mount import mount, unmount
+
+SOURCE = "/data,with\\comma and ümlaut".encode()
+
+pytestmark = pytest.mark.fuse
+
+Mounting = Callable[..., int]
+
+
+def row(path: Path) -> tuple[set[str], str, str, set[str]]:
+    """Options of the mount at a path, type, source, and options of the file system."""
+    shown = str(path).replace(" ", "\\040")
+    lines = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {shown} " in line]
+    before, _, behind = lines[-1].partition(" - ")
+    kind, source, options = behind.split(" ")
+    source = source.replace("\\040", " ").replace("\\134", "\\")
+    return set(before.split(" ")[5].split(",")), kind, source, set(options.split(","))
+
+
+@pytest.fixture(params=["system call", "fusermount3"])
+def mounting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mounting:
+    """Each of the two ways."""
+    if request.param == "fusermount3":
+
+        def refuse(*_: object, **__: object) -> int:
+            raise PermissionError
+
+        monkeypatch.setattr(system_mount, "_by_system_call", refuse)
+    elif os.geteuid() != 0:
+        pytest.skip("needs root, to mount by a system call")
+    return mount
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "mnt, with comma"
+    path.mkdir()
+    yield path
+    with suppress(OSError):
+        subprocess.run(["fusermount3", "-u", "-z", str(path)], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("allow_other", [True, False])
+def test_a_mount_has_its_source_and_its_options(
+    mounting: Mounting, place: Path, allow_other: bool, read_only: bool
+):
+    """Whoever mounts; no file of it is a device or gets another user's rights, and modes are checked by the kernel."""
+    if allow_other and os.geteuid() != 0:
+        pytest.skip("needs root, unless /etc/fuse.conf allows it")
+    device = mounting(place, SOURCE, allow_other=allow_other, read_only=read_only)
+    try:
+        assert not os.get_inheritable(device)
+        options, kind, source, of_file_system = row(place)
+        assert ("fuse.topicfs", SOURCE.decode()) == (kind, source)
+        assert {"ro" if read_only else "rw", "nosuid", "nodev"} <= options
+        assert {f"user_id={os.getuid()}", f"group_id={os.getgid()}", "default_permissions"} <= of_file_system
+        assert allow_other == ("allow_other" in of_file_system)
+    finally:
+        unmount(place, device)
+    assert not place.is_mount()
+
+
+def test_a_mount_that_was_unmounted_is_not_unmounted_again(mounting: Mounting, place: Path):
+    """Something else may be mounted there by then."""
+    device = mounting(place, b"first", allow_other=False, read_only=False)
+    subprocess.run(["fusermount3", "-u", "-z", str(place)], check=True)
+    other = mounting(place, b"second", allow_other=False, read_only=False)
+    unmount(place, device)
+    assert "second" == row(place)[2]
+    unmount(place, other)
+    assert not place.is_mount()
+
+
+def test_what_the_system_refuses_has_a_reason(mounting: Mounting, tmp_path: Path):
+    """The reason, and what it takes."""
+    missing = tmp_path / "missing"
+    with pytest.raises(
+        MountError, match=r"missing: cannot be mounted \(.*No such file.*\); it takes /dev/fuse"
+    ):
+        mounting(missing, b"x", allow_other=False, read_only=False)
+
+
+def test_a_missing_program_is_named(place: Path, monkeypatch: pytest.MonkeyPatch):
+    """Who may not mount by a system call needs it."""
+    monkeypatch.setattr(system_mount.shutil, "which", lambda _: None)
+    with pytest.raises(MountError, match=r"\(fusermount3 is missing\)"):
+        system_mount._by_fusermount(place, b"x", [], read_only=False)
+
+
+def test_a_daemon_that_died_leaves_no_program_with_its_device(mounting: Mounting, place: Path):
+    """A child would keep the file system alive, and every program that uses it waiting for an answer."""
+    device = mounting(place, b"x", allow_other=False, read_only=False)
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            open_there = [os.readlink(one) for one in Path(f"/proc/{child.pid}/fd").iterdir()]
+            assert "/dev/fuse" not in open_there
+        finally:
+            child.kill()
+            unmount(place, device)

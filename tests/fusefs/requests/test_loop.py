@@ -1,0 +1,265 @@
+"""The request loop, between a kernel and a library that are the other ends of sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from types import SimpleNamespace
+
+import pytest
+import trio
+import trio.testing
+
+from tests.doubles.waiting import PATIENCE_S
+from tests.fusefs.requests.test_common_requests import FH, OWNER, READ_REQUEST, Handlers, Kernel
+from topicfs.fusefs.operations import PollNotification
+from topicfs.fusefs.requests import wire
+from topicfs.fusefs.requests.loop import IDLE_TASKS, LARGEST_LISTING, RequestLoop
+from topicfs.fusefs.requests.request_counts import RequestCounts
+
+MKDIR = 9
+POLL_NOTIFICATION = struct.pack("=IiQQ", 24, 1, 0, 7)
+
+
+class Served:
+    """A request loop, the kernel before it and the library behind it."""
+
+    def __init__(self, device: socket.socket, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.handlers = Handlers()
+        self.loop = RequestLoop(device.fileno(), self.handlers, OWNER, RequestCounts())
+        self.library = socket.socket(fileno=int(self.loop.mountpoint_of_library().removeprefix("/dev/fd/")))
+        self.ended = trio.Event()
+        self.ends = 0
+
+    def at_end(self) -> None:
+        self.ends += 1
+        self.ended.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        await self.loop.run(self.ended.wait, self.at_end)
+
+    async def asked(self) -> bytes:
+        """What the library is asked next."""
+        await trio.lowlevel.wait_readable(self.library)
+        return self.library.recv(2**21)
+
+    async def answer(self) -> tuple[int, int, bytes]:
+        await trio.lowlevel.wait_readable(self.kernel.end)
+        return self.kernel.answer()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, kernels:
+        kernels.setblocking(False)
+        served = Served(ours, Kernel(kernels))
+        yield served
+        served.library.close()
+
+
+async def serving(served: Served, use: Callable[[], Awaitable[None]]) -> None:
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(served.run)
+            await use()
+            served.loop.end()
+
+
+async def test_a_request_that_is_not_common_is_the_librarys_and_so_is_its_answer(served: Served):
+    """Both pass as they are; a notification of the library, which answers nothing, reaches the kernel too."""
+
+    async def use() -> None:
+        number = served.kernel.asks(MKDIR, b"orders\0")
+        request = await served.asked()
+        assert request[8:16] == struct.pack("=Q", number)
+        assert request.endswith(b"orders\0")
+        served.library.send(struct.pack("=IiQ", 20, 0, number) + b"done")
+        assert (0, number, b"done") == await served.answer()
+        served.library.send(POLL_NOTIFICATION)
+        assert (-1, 0, struct.pack("=Q", 7)) == await served.answer()
+
+    await serving(served, use)
+
+
+async def test_a_task_reads_while_others_wait(served: Served):
+    """However many requests wait, the next one is served, and all of them are answered in the end."""
+    count = 2 * IDLE_TASKS
+    opened = trio.Event()
+
+    async def wait() -> bytes:
+        await opened.wait()
+        return b"late"
+
+    async def use() -> None:
+        served.handlers.read = lambda *_: wait()  # type: ignore[method-assign]
+        late = {served.kernel.asks(wire.READ, READ_REQUEST) for _ in range(count)}
+        await trio.testing.wait_all_tasks_blocked()
+        number = served.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))
+        assert (0, number, b"") == await served.answer()
+        opened.set()
+        assert late == {(await served.answer())[1] for _ in range(count)}
+
+    await serving(served, use)
+    assert [("flush", FH)] == served.handlers.asked
+
+
+async def test_a_full_pair_delays_requests_and_loses_none(served: Served):
+    """Common requests are served meanwhile."""
+    count = 3000
+
+    async def use() -> None:
+        asked = []
+        for _ in range(count):
+            while True:
+                with suppress(BlockingIOError):
+                    asked.append(served.kernel.asks(MKDIR, b"orders\0"))
+                    break
+                await trio.testing.wait_all_tasks_blocked()
+        number = served.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))
+        assert (0, number, b"") == await served.answer()
+        passed = [struct.unpack_from("=Q", await served.asked(), 8)[0] for _ in range(count)]
+        assert asked == passed
+
+    await serving(served, use)
+
+
+async def test_an_answer_always_finds_room(served: Served):
+    """An ordinary user's sockets hold less than ten listings; the library's answers are taken before it gives another."""
+    body = b"x" * LARGEST_LISTING
+
+    async def use() -> None:
+        for number in range(1, 50):
+            served.loop.return_answers()
+            served.library.send(struct.pack("=IiQ", 16 + len(body), 0, number) + body)
+            assert (0, number - 1 or 1, body) == (await served.answer() if number > 1 else (0, 1, body))
+
+    await serving(served, use)
+
+
+async def test_notifications_always_find_room(served: Served):
+    """One record wakes every program that polls, however many there are."""
+    told = 0
+
+    async def use() -> None:
+        nonlocal told
+        notification = PollNotification(
+            SimpleNamespace(notify=lambda: served.library.send(POLL_NOTIFICATION)),  # type: ignore[arg-type]
+            served.loop.return_answers,
+        )
+        for _ in range(2000):
+            notification.notify()
+            while served.kernel.is_answered():
+                served.kernel.answer()
+                told += 1
+        while told < 2000:
+            await served.answer()
+            told += 1
+
+    await serving(served, use)
+
+
+@pytest.mark.parametrize("opcode", [wire.READDIR, wire.READDIRPLUS])
+@pytest.mark.parametrize(("wanted", "given"), [(2**20, LARGEST_LISTING), (4096, 4096)])
+async def test_a_listing_fits_into_the_pair(served: Served, opcode: int, wanted: int, given: int):
+    """A program may ask for more entries at once than a socket holds."""
+
+    async def use() -> None:
+        served.kernel.asks(opcode, struct.pack("=QQIIQII", FH, 2**35, wanted, 7, 0, 8, 0))
+        request = await served.asked()
+        assert request[40:] == struct.pack("=QQIIQII", FH, 2**35, given, 7, 0, 8, 0)
+
+    await serving(served, use)
+
+
+async def test_an_interrupt_is_dropped(served: Served):
+    """libfuse would keep it, and answer EAGAIN with the next request, which has the kernel send it again."""
+
+    async def use() -> None:
+        served.kernel.asks(wire.INTERRUPT, struct.pack("=Q", 2**33 + 1))
+        number = served.kernel.asks(MKDIR, b"orders\0")
+        assert (await served.asked())[8:16] == struct.pack("=Q", number)
+
+    await serving(served, use)
+    assert not served.kernel.is_answered()
+
+
+INIT = struct.pack("=IIII", 7, 45, 131072, 0xF000_0000)
+INIT_ANSWER = struct.pack("=IIIIHHI", 7, 38, 131072, 0x40_0000, 12, 9, 2**24)
+
+
+async def test_the_kernels_version_is_one_without_splice_for_the_library(served: Served):
+    """libfuse would splice(2) from a device of version 7.14. Its answer is completed, for the kernel has a newer version."""
+
+    async def use() -> None:
+        number = served.kernel.asks(wire.INIT, INIT, node_id=0)
+        assert struct.pack("=IIII", 7, 13, 131072, 0xF000_0000) == (await served.asked())[40:]
+        served.library.send(struct.pack("=IiQ", 40, 0, number) + INIT_ANSWER)
+        error, answered, body = await served.answer()
+        assert (0, number, 64) == (error, answered, len(body))
+        assert INIT_ANSWER[:20] == body[:20]
+        # The largest write, as pages too; the granularity of times in nanoseconds.
+        assert (2**20, 1, 2**20 // os.sysconf("SC_PAGE_SIZE"), 0) == struct.unpack_from("=IIHH", body, 20)
+        assert not any(body[32:])
+
+    await serving(served, use)
+
+
+async def test_a_refused_negotiation_passes_as_it_is(served: Served):
+    """An errno, or the version that libfuse wants from a newer kernel."""
+
+    async def use() -> None:
+        number = served.kernel.asks(wire.INIT, INIT, node_id=0)
+        await served.asked()
+        served.library.send(struct.pack("=IiQ", 16, -71, number))
+        assert (71, number, b"") == await served.answer()
+
+    await serving(served, use)
+
+
+async def test_the_end_answers_what_was_read(served: Served):
+    """Requests that wait are finished, idle tasks end, and the library is ended once."""
+    opened = trio.Event()
+
+    async def wait() -> bytes:
+        await opened.wait()
+        return b"late"
+
+    async def use() -> None:
+        served.handlers.read = lambda *_: wait()  # type: ignore[method-assign]
+        served.kernel.asks(wire.READ, READ_REQUEST)
+        await trio.testing.wait_all_tasks_blocked()
+        served.loop.end()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not served.kernel.is_answered()
+        opened.set()
+        assert b"late" == (await served.answer())[2]
+
+    await serving(served, use)
+    assert 1 == served.ends
+
+
+async def test_a_library_that_ends_ends_the_loop(served: Served):
+    """Nobody would answer what is passed on to it."""
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(served.run)
+            await trio.testing.wait_all_tasks_blocked()
+            served.ended.set()
+    assert 1 == served.ends
+
+
+def test_the_ends_of_the_pair_are_no_programs_business():
+    """A program that is started here must not keep the device of a daemon that is gone."""
+    ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, kernels:
+        served = Served(ours, Kernel(kernels))
+        ends = (served.library, served.loop._ours)
+        assert [False, False] == [os.get_inheritable(end.fileno()) for end in ends]
+        for end in ends:
+            end.close()
