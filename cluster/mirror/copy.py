@@ -96,7 +96,7 @@ class MirroredPartition:
     def place(self, start_offset: Offset) -> None:
         """Start the copy, which is empty, at an offset."""
         if start_offset != self.log.log_end_offset:
-            self.log.truncate_fully_and_start_at(start_offset, "the mirror begins here")
+            self.log.replacer.truncate_fully_and_start_at(start_offset, "the mirror begins here")
         self.placed = True
 
     def verify(self, brokers: Brokers, leader: Leader) -> None:
@@ -112,7 +112,7 @@ class MirroredPartition:
                 return
             theirs = self._header_of(answer)
             if theirs is not None and theirs.base_offset < hole.stop:
-                log.truncate_to(hole.start, "its source has what a loss of power took here")
+                log.replacer.truncate_to(hole.start, "its source has what a loss of power took here")
                 break
         log.holes = ()
         if log.log_end_offset == log.log_start_offset:
@@ -180,7 +180,7 @@ class MirroredPartition:
     def note_epoch(self, leader: Leader, end: EpochEnd | None) -> None:
         """Note the leader's epoch if nothing was written in it, which no batch will ever tell."""
         if end == EpochEnd(leader.epoch, self.log.log_end_offset):
-            self.log.follow_epoch(end.epoch, end.end_offset)
+            self.log.appender.follow_epoch(end.epoch, end.end_offset)
 
     def has_all(self, answer: FetchedPartition | None) -> None:
         """Take note that the source has nothing more: up to its high watermark compaction may have left a gap.
@@ -227,16 +227,16 @@ class MirroredPartition:
             start = log.log_start_offset
             if batch.base_offset < log.log_end_offset:
                 # The log ends within a batch, where it begins or was cut: batches are kept whole.
-                log.truncate_to(batch.base_offset, "a batch begins here")
-            log.append_as_follower(bytearray(records[batch.position : batch.end_position]))
+                log.replacer.truncate_to(batch.base_offset, "a batch begins here")
+            log.appender.append_as_follower(bytearray(records[batch.position : batch.end_position]))
             if log.log_start_offset < start:
-                log.follow_start(start)
+                log.replacer.follow_start(start)
         self.copied_bytes += end
 
     def _follow_bounds(self, answer: FetchedPartition) -> None:
         log = self.log
         if answer.log_start_offset > log.log_start_offset:
-            log.follow_start(answer.log_start_offset)
+            log.replacer.follow_start(answer.log_start_offset)
         if self.goal is None:
             self.goal = answer.high_watermark
         self._at_end = log.log_end_offset == answer.high_watermark
@@ -264,7 +264,7 @@ class MirroredPartition:
                     f"{self.partition}: offsets {log.log_end_offset} to {earliest - 1} were deleted at the source "
                     f"before they were read; the copy begins again at {earliest}"
                 )
-            log.truncate_fully_and_start_at(earliest, "the source begins there")
+            log.replacer.truncate_fully_and_start_at(earliest, "the source begins there")
         elif log.log_end_offset > latest:
             self._truncate(latest, leader, "its source ends there")
 
@@ -276,7 +276,7 @@ class MirroredPartition:
             )
         if offset < log.log_end_offset:
             self._report(f"{self.partition}: cut back from {log.log_end_offset} to {offset}: {why}")
-        log.truncate_to(offset, why)
+        log.replacer.truncate_to(offset, why)
 
     def _written_by_others(self, what: str) -> WrittenByOthersError:
         return WrittenByOthersError(

@@ -251,7 +251,7 @@ class ReplicaController:
                     cuts[log] = min(lost, cuts.get(log, lost))
         for log, lost in cuts.items():
             with suppress(OSError, StorageError):
-                log.truncate_to(lost, "another replica has what a loss of power took here")
+                log.replacer.truncate_to(lost, "another replica has what a loss of power took here")
                 log.holes = ()
 
     def _presence(self, partition: ReplicatedPartition) -> tuple[ReplicaState, dict[ReplicaId, LogEnd]]:

@@ -20,6 +20,7 @@ from topicfs.replication.replicas.rules.follower import Step, steps
 from topicfs.replication.replicas.rules.presence import absences, mend_epochs
 from topicfs.replication.replicas.served_partition import Replica
 from topicfs.storage.errors import CorruptionError, StorageError
+from topicfs.storage.log.life import Role
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import TopicPartition
@@ -167,8 +168,8 @@ class CopyingThread(ABC):
 
     def _copy(self, partition: ReplicatedPartition, log: Log) -> bool:
         """Copy until little is missing; False where it was stopped."""
-        if log.parts.leads:
-            log.follow(log.log_end_offset)
+        if log.parts.life.role is not Role.FOLLOWER:
+            log.roles.follow(log.log_end_offset)
         leader: Replica | None = None
         copying: Iterator[Step] = iter(())
         while not self._stopping.is_set() and not self._holders and self._still_wants(partition):
@@ -258,5 +259,5 @@ def opened_again(member: ReplicatingDirectory, partition: TopicPartition) -> Log
         log = member.log(partition)
         if log is None:
             raise StorageError(f"{partition}: not there")
-        log.follow(log.log_end_offset)
+        log.roles.follow(log.log_end_offset)
     return log

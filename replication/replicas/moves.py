@@ -139,7 +139,7 @@ class ReplicaMoves:
                     partition.name, overrides=entry.overrides, topic_id=entry.topic_id
                 )
                 arrived = opened_again(member, partition.name)
-                arrived.follow(arrived.log_end_offset)
+                arrived.roles.follow(arrived.log_end_offset)
                 # Where it begins is in no file of its own yet.
                 catch_up(leader.log, arrived, max_bytes=FETCH_BYTES)
                 arrived.sync()

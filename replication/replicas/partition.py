@@ -33,6 +33,7 @@ from topicfs.storage.errors import (
     StorageError,
 )
 from topicfs.storage.log.appending.small_appends import append_in_step
+from topicfs.storage.log.life import Role
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.parts import LogParts
 from topicfs.storage.log.soundness import keep_lost_start
@@ -130,7 +131,7 @@ class ReplicatedPartition(ServedPartition):
                 if log is leader:
                     continue
                 try:
-                    log.follow(min(self._high_watermark, log.log_end_offset))
+                    log.roles.follow(min(self._high_watermark, log.log_end_offset))
                     if number in state.in_sync:
                         catch_up(leader, log, max_bytes=FETCH_BYTES)
                         match_segments(leader, log)
@@ -150,11 +151,14 @@ class ReplicatedPartition(ServedPartition):
 
     def _lead(self, leader: Log, state: ReplicaState) -> None:
         if len(state.assigned) == 1:
-            leader.lead_alone(state.leader_epoch)
+            leader.roles.lead_alone(state.leader_epoch)
         else:
-            leader.lead(
+            leader.roles.lead(
                 state.leader_epoch,
-                max(self._high_watermark, leader.high_watermark if leader.parts.leads else Offset(0)),
+                max(
+                    self._high_watermark,
+                    Offset(0) if leader.parts.life.role is Role.FOLLOWER else leader.high_watermark,
+                ),
             )
 
     def _serve(self, leader: Replica | None) -> None:
@@ -225,7 +229,7 @@ class ReplicatedPartition(ServedPartition):
         """Tell the followers the high watermark: they need it for their retention, and if they lead next."""
         with self.lock:
             for follower in self._followers:
-                follower.log.follow_high_watermark(self._high_watermark)
+                follower.log.roles.follow_high_watermark(self._high_watermark)
 
     # Appends.
 
@@ -356,7 +360,7 @@ class ReplicatedPartition(ServedPartition):
             if follower.log.log_end_offset != start_offset:
                 continue
             try:
-                if not follower.log.extend_as_follower(batches, segment_base_offset):
+                if not follower.log.roles.extend_as_follower(batches, segment_base_offset):
                     data, end = memoryview(batches), leader.log_end_offset
                     append_fetched(follower.log, Fetched(data, Position(0), segment_base_offset, end))
             except (*_FAILURES, StorageError) as error:
@@ -378,7 +382,7 @@ class ReplicatedPartition(ServedPartition):
             min_in_sync=self._config().min_insync_replicas,
             assigned=len(self.state.assigned),
         )
-        return leader.advance_high_watermark(self._high_watermark)
+        return leader.roles.advance_high_watermark(self._high_watermark)
 
     def _lose(self, replica: Replica, error: Exception) -> None:
         """Go on without a replica that failed. Raises the error where that leaves none, or its topic is deleted."""
@@ -415,8 +419,8 @@ class ReplicatedPartition(ServedPartition):
             start = leader.log.delete_records(before)
             for follower in self._followers:
                 try:
-                    follower.log.follow_high_watermark(self._high_watermark)
-                    follower.log.follow_start(start)
+                    follower.log.roles.follow_high_watermark(self._high_watermark)
+                    follower.log.replacer.follow_start(start)
                 except _FAILURES as error:
                     self._lose(follower, error)
         return start

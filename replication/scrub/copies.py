@@ -125,7 +125,7 @@ def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
     """
     parts, file = copy.log.parts, copy.segment.log
     with guard(), parts.lock:
-        parts.check_writable()
+        parts.life.check_writable()
         state = parts.state
         if copy.segment not in state.chain.segments or position + len(sound) > state.end.bytes_of(
             copy.segment

@@ -83,7 +83,7 @@ class IndexCheck:
 
 
 def _check_there(copy: Copy) -> None:
-    copy.log.parts.check_writable()
+    copy.log.parts.life.check_writable()
     if copy.segment not in copy.log.parts.state.chain.segments:
         raise CopyMovedError(f"{copy.file}: changed while it was scrubbed")
 

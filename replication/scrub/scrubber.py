@@ -301,7 +301,9 @@ def _only(topic: Topic, number: int) -> list[ScrubbedLog]:
 def _unread(topic: Topic, number: int) -> list[Finding]:
     """Return a finding for a partition that is offline: nobody knows whether its records are sound."""
     found = topic.partitions().get(number)
-    if found is None or (isinstance(found, Log) and (found.offline_reason is None or found.parts.gone)):
+    if found is None or (
+        isinstance(found, Log) and (found.offline_reason is None or found.parts.life.now.is_final)
+    ):
         return []
     assert found.directory is not None
     return [Finding(found.directory, None, found.status().state)]

@@ -128,7 +128,7 @@ class _Pass:
         transactions = PassTransactions(self._aborted)
         rewriter = Rewriter(self._newest, transactions, params, map_end_offset=map_end)
         # A record goes because a newer one is there, or its transaction's marker: these must not be lost any more.
-        self._log.flush()
+        self._log.appender.flush()
         touched = [s for s in self._segments if s.base_offset < map_end]
         groups = self._groups(touched, map_end)
         after = []
@@ -177,7 +177,7 @@ class _Pass:
     def _clean_group(
         self, members: Sequence[Segment], rewriter: Rewriter, transactions: PassTransactions
     ) -> Segment:
-        cleaned = self._log.new_cleaned_segment(members[0].base_offset)
+        cleaned = self._log.replacer.new_cleaned_segment(members[0].base_offset)
         try:
             for segment in members:
                 self._fill(cleaned, segment, rewriter)
@@ -186,16 +186,16 @@ class _Pass:
             cleaned.deactivate()
             cleaned.set_modified_time(members[-1].modified_time)
             cleaned.sync()
-            if self._log.replace_segments(members, cleaned):
+            if self._log.replacer.replace_segments(members, cleaned):
                 return cleaned
         except PartitionOfflineError:
             # Loading the log again completes what was begun, or undoes it.
             cleaned.close()
             raise
         except BaseException:
-            self._log.discard_segment(cleaned)
+            self._log.replacer.discard_segment(cleaned)
             raise
-        self._log.discard_segment(cleaned)
+        self._log.replacer.discard_segment(cleaned)
         raise CleaningStoppedError(
             f"{self._log.topic}-{self._log.number}: segments left while they were cleaned"
         )

@@ -144,7 +144,7 @@ class CheckpointWriter:
             changes = {}
             for log in loaded_logs(partitions):
                 offset = offset_of(log)
-                if written.get(log.parts.partition) != offset and not log.parts.gone:
+                if written.get(log.parts.partition) != offset and not log.parts.life.now.is_final:
                     changes[log.parts.partition] = offset
             if changes or name in self._malformed:
                 offsets = {**written, **changes}

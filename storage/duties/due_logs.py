@@ -12,7 +12,7 @@ def roll_if_due(log: Log, now: Timestamp) -> None:
     """Close the active segment if it has been open for as long as it may (OSError)."""
     reason = roll_due(log, now)
     if reason is not None:
-        log.roll(reason.value)
+        log.appender.roll(reason.value)
 
 
 def roll_due(log: Log, now: Timestamp) -> RollReason | None:
@@ -41,5 +41,5 @@ def roll_parameters(log: Log, now: Timestamp) -> RollParameters:
 def flush_if_due(log: Log, now: Timestamp) -> None:
     """Flush what flush.ms asks for. A flush that fails takes the log offline by itself."""
     # A clock that was set back makes it due.
-    if log.unflushed_records and not 0 <= now - log.last_flush_ms < log.config.flush_ms:
-        log.flush()
+    if log.parts.unflushed_records and not 0 <= now - log.parts.progress.last_flush_ms < log.config.flush_ms:
+        log.appender.flush()

@@ -16,8 +16,9 @@ from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.engine import Listeners
-from topicfs.storage.errors import NotLeaderError, PartitionGoneError, PartitionOfflineError, ReadOnlyError
+from topicfs.storage.errors import NotLeaderError
 from topicfs.storage.log.flush import Flusher, FlushProgress
+from topicfs.storage.log.life import Event, LogLife
 from topicfs.storage.log.producers import LogProducers
 from topicfs.storage.log.removal import Removal
 from topicfs.storage.log.state import LogState
@@ -120,18 +121,7 @@ class LogParts:
         self.listeners = Listeners()
         self.room = Room()
         """The room for more records on the disk; the engine sets that of the data directory."""
-        self.offline: str | None = None
-        self.gone = False
-        """True if it will never be online again."""
-        self.superseded = False
-        """True if another log serves in its place."""
-        self.closed = False
-        self.leads = True
-        """False in a follower, which takes only what its leader has."""
-        self.follows = False
-        """True in a follower that takes what its leader has; `check_writable` says why one does not."""
-        self.writable = not self.files.read_only
-        """False: `check_leads` says why not."""
+        self.life = LogLife(self.partition, read_only=self.files.read_only)
         self.first_dirty_offset: Offset | None = None
         """The first dirty offset; None before the first cleaning."""
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
@@ -185,32 +175,15 @@ class LogParts:
         directory = SegmentDirectory(self.directory, self.files, self.clock)
         return Segment.create(directory, base_offset, segment_settings(self.config, self.random))
 
-    def check_writable(self) -> None:
-        """Raise PartitionOfflineError, PartitionGoneError or ReadOnlyError where the log takes no change."""
-        if self.offline is not None or self.closed:
-            kind = PartitionGoneError if self.gone else PartitionOfflineError
-            raise kind(f"{self.partition}: {self.offline or 'closed'}")
-        if self.files.read_only:
-            raise ReadOnlyError(f"{self.partition}: opened read-only")
-
     def check_leads(self) -> None:
-        """Raise NotLeaderError in a follower, and what `check_writable` raises."""
-        self.check_writable()
-        if not self.leads:
+        """Raise NotLeaderError in a follower, and what `LogLife.check_writable` raises."""
+        self.life.check_writable()
+        if not self.life.takes_appends:
             raise NotLeaderError(
                 f"{self.partition}: {self.directory} has a follower; its leader takes appends"
             )
 
     def mark_offline(self, reason: str) -> None:
         """Take no more writes until it is loaded again; reads are served. The first reason stays."""
-        self.retire(reason)
+        self.life.note(Event.FAIL, reason)
         _LOGGER.error("%s: offline: %s", self.partition, reason)
-
-    def retire(self, reason: str, *, gone: bool = False) -> None:
-        """Take the log offline for a reason that was reported before: `mark_offline` without a line in the daemon's log.
-
-        `gone`: it will never be online again, for its topic is deleted.
-        """
-        self.gone = self.gone or gone
-        self.offline = self.offline or reason
-        self.writable = self.follows = False

@@ -34,7 +34,7 @@ class LogReplacer:
         if parts.config.compacts and not parts.config.deletes:
             raise PolicyViolationError(f"{parts.partition}: cleanup.policy=compact does not delete by offset")
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             high_watermark = parts.state.high_watermark
             target = high_watermark if before == -1 else before
             if not 0 <= target <= high_watermark:
@@ -53,7 +53,7 @@ class LogReplacer:
         """
         parts = self._parts
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             self._move_start(min(offset, parts.state.high_watermark))
             start = parts.state.start_offset
             below = sum(base_offset <= start for base_offset in parts.state.chain.base_offsets[1:])
@@ -73,7 +73,7 @@ class LogReplacer:
         """
         parts, began = self._parts, self._parts.clock()
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             if count >= len(parts.state.chain.segments):
                 if parts.state.end_position:
                     self._appender.roll_locked(f"all of it goes: {reason}")
@@ -125,7 +125,7 @@ class LogReplacer:
         """
         parts = self._parts
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             segments = parts.state.chain.segments
             if not set(old) <= set(segments[:-1]):
                 return False
@@ -138,7 +138,7 @@ class LogReplacer:
                 self._put_in_place(old, new)
             except BaseException as error:
                 parts.mark_offline(f"replacing segments failed: {error}")
-                raise PartitionOfflineError(f"{parts.partition}: {parts.offline}") from error
+                raise PartitionOfflineError(f"{parts.partition}: {parts.life.reason}") from error
             parts.state = parts.state.with_segments(chain)._replace(aborted=aborted)
             parts.rewrites += 1
         parts.listeners.notify()
@@ -204,7 +204,7 @@ class LogReplacer:
     def _truncate(self, offset: Offset, truncate: Callable[[], None], reason: str) -> None:
         parts, began = self._parts, self._parts.clock()
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             before, bytes_before = parts.state.end_offset, parts.state.log_bytes()
             try:
                 truncate()

@@ -1,10 +1,6 @@
-"""The role of a log among the replicas of its partition: leader, follower, or the only one there is.
+"""Changes of a log's role (`storage.log.life.Role`), and what its leader asks of a follower.
 
-    alone     takes appends; what is appended is visible at once
-    leader    takes appends, in its epoch; what is appended is visible once the high watermark has passed it
-    follower  takes what its leader has, and no appends of its own; its high watermark is its leader's
-
-A log that was just loaded is alone. Rules: kafka-storage.md#replication, after Kafka's Partition.makeLeader and makeFollower.
+Rules: kafka-storage.md#replication, after Kafka's Partition.makeLeader and makeFollower.
 """
 
 from __future__ import annotations
@@ -13,6 +9,7 @@ from struct import Struct
 
 from topicfs.storage.codec.binary.fields import CONTROL_MASK, LOG_OVERHEAD, TRANSACTIONAL_MASK
 from topicfs.storage.errors import PartitionOfflineError
+from topicfs.storage.log.life import Role
 from topicfs.storage.log.parts import LogParts
 from topicfs.storage.model import NO_PRODUCER_ID, Offset
 from topicfs.storage.segment.segment import Segment
@@ -35,9 +32,9 @@ class LogRoles:
         """
         parts = self._parts
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             self._begin_epoch(epoch)
-            parts.leads, parts.writable, parts.follows = True, True, False
+            parts.life.take(Role.LEADER)
             self._publish(high_watermark)
         parts.listeners.notify()
 
@@ -45,9 +42,9 @@ class LogRoles:
         """Lead without followers: see `lead`; all there is is visible."""
         parts = self._parts
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             self._begin_epoch(epoch)
-            parts.leads, parts.writable, parts.follows = True, True, False
+            parts.life.take(Role.ALONE)
             parts.state = parts.with_first_unstable(parts.state._replace(replicated=None))
         parts.listeners.notify()
 
@@ -55,8 +52,7 @@ class LogRoles:
         """Take no more appends but those of `append_as_follower`; nothing above the high watermark is visible."""
         parts = self._parts
         with parts.lock:
-            parts.leads, parts.writable = False, False
-            parts.follows = parts.offline is None and not (parts.closed or parts.files.read_only)
+            parts.life.take(Role.FOLLOWER)
             self._publish(high_watermark)
         parts.listeners.notify()
 
@@ -93,7 +89,7 @@ class LogRoles:
             _PLAIN.unpack_from(batch)
         )
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             state = parts.state
             active = state.chain.segments[-1]
             if (

@@ -65,7 +65,7 @@ class FutureLogs:
             ),
         )
         log.parts.room = self._directory.reserve.room
-        log.follow(Offset(0))
+        log.roles.follow(Offset(0))
         self._opened[partition] = log
         return log
 

@@ -28,6 +28,7 @@ from topicfs.storage.errors import (
     StorageError,
     UnknownTopicError,
 )
+from topicfs.storage.log.life import Event
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import WarningBook, reason_of
 from topicfs.storage.model import DirectoryStatus, Timestamp
@@ -349,11 +350,12 @@ class LogManager:
                 self._services.unopened.open_due(now)
             elif duty is Duty.REMOVAL:
                 self._for_each_log(
-                    duty.value, lambda log: log.parts.removal.pending and log.remove_deleted_files(now)
+                    duty.value,
+                    lambda log: log.parts.removal.pending and log.replacer.remove_deleted_files(now),
                 )
                 self._look_after_directories(now)
             elif duty is Duty.PRODUCERS:
-                self._for_each_log(duty.value, lambda log: log.remove_expired_producers(now))
+                self._for_each_log(duty.value, lambda log: log.appender.remove_expired_producers(now))
             elif duty is Duty.RECOVERY_POINTS:
                 self._checkpoint(CheckpointWriter.write_recovery_points)
             elif duty is Duty.LOG_START_OFFSETS:
@@ -414,7 +416,7 @@ class LogManager:
     def _directory_failed(self, directory: OpenDirectory) -> None:
         self._registry.leave(directory.data.path)
         for log in loaded_logs(self._partitions_in(directory)):
-            log.retire(str(directory.failure))
+            log.parts.life.note(Event.FAIL, str(directory.failure))
 
     def _partitions_in(self, directory: OpenDirectory) -> list[Partition]:
         by_partition = self._directories.by_partition
@@ -451,4 +453,4 @@ def by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
 def _wake(partitions: Iterable[Partition]) -> None:
     """Wake the readers that wait for partitions that were removed or replaced."""
     for log in loaded_logs(partitions):
-        log.wake()
+        log.parts.listeners.notify()

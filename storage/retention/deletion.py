@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topicfs.storage.log.life import Role
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset, Timestamp
 from topicfs.storage.retention.decision import Decision, LogFacts, decide_retention, limit_text
@@ -14,11 +15,11 @@ def apply_retention(log: Log, now: Timestamp) -> Decision:
     """
     decision = _decide(log, now)
     if decision.roll_first:
-        if not log.leads:
+        if log.parts.life.role is Role.FOLLOWER:
             return Decision((), roll_first=False)
-        log.roll("all of it goes")
+        log.appender.roll("all of it goes")
     for removal in decision.removals:
-        log.delete_oldest_segments(removal.segments, limit_text(removal.reason, log.config))
+        log.replacer.delete_oldest_segments(removal.segments, limit_text(removal.reason, log.config))
     return decision
 
 

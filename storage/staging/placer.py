@@ -191,14 +191,14 @@ def _start_over(log: Log, place: LogPlacement) -> None:
     # A log that ends elsewhere has begun there already, or had records that were removed since.
     is_untouched = offsets.log_start_offset == offsets.log_end_offset == place.end
     if place.start not in (None, place.end) and is_untouched:
-        log.truncate_fully_and_start_at(place.first, "begins where its records do")
+        log.replacer.truncate_fully_and_start_at(place.first, "begins where its records do")
 
 
 def _put(log: Log, frame: Frame, base_offset: Offset) -> None:
     # As if the log's present leader had written it: epochs of a log never go back.
     assign_offsets(frame.batch, 0, base_offset=base_offset, leader_epoch=log.offsets().leader_epoch)
     try:
-        log.append_as_follower(frame.batch)
+        log.appender.append_as_follower(frame.batch)
     except InvalidRecordError as error:
         raise PlaceTakenError(
             f"{frame.partition}: {error}: somebody else appended there meanwhile; what is in place stays"

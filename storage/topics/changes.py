@@ -20,6 +20,7 @@ from topicfs.storage.directories.directories import Directories, OpenDirectory
 from topicfs.storage.directories.offline_partition import loaded_logs
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import InvalidConfigError, StorageError
+from topicfs.storage.log.life import Event
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import Say
 from topicfs.storage.model import Timestamp, TopicPartition
@@ -253,7 +254,7 @@ class TopicChanges:
         self.directories.forget(partitions)
         with suppress(OSError):
             for log in made.values():
-                log.retire("its creation failed", gone=True)
+                log.parts.life.note(Event.DELETE, "its creation failed")
                 log.close()
             for partition, directory in placed.items():
                 directory.data.remove_partition(partition)
@@ -303,7 +304,7 @@ class TopicChanges:
 def _close(partition: Partition) -> None:
     """End a deleted partition whose directory cannot be renamed now."""
     if isinstance(partition, Log):
-        partition.retire("the topic was deleted", gone=True)
+        partition.parts.life.note(Event.DELETE, "the topic was deleted")
         with suppress(OSError):
             partition.close()
 
@@ -313,7 +314,7 @@ def _rename_deleted(partition: Partition, directory: OpenDirectory) -> str:
     name = directory.data.deleted_name(name_of(partition))
     if isinstance(partition, Log):
         # Offline first: a caller that finds the files renamed can learn the reason.
-        partition.retire("the topic was deleted", gone=True)
+        partition.parts.life.note(Event.DELETE, "the topic was deleted")
         partition.rename(directory.data.path / name)
         partition.close()
     else:

@@ -14,6 +14,7 @@ from topicfs.storage.directories.offline_partition import loaded_logs
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
+from topicfs.storage.log.life import Event
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import Say
 from topicfs.storage.model import TopicPartition
@@ -122,7 +123,7 @@ class Restart(NamedTuple):
 
 def _supersede(replaced: Iterable[Partition | None]) -> None:
     for log in loaded_logs(replaced):
-        log.supersede()
+        log.parts.life.note(Event.SUPERSEDE)
 
 
 def _retire(old: Log, directory: OpenDirectory) -> Checkpointed:
@@ -130,7 +131,7 @@ def _retire(old: Log, directory: OpenDirectory) -> Checkpointed:
     known = directory.writer.checkpointed(name_of(old))
     start, end = old.log_start_offset, old.log_end_offset
     known = known._replace(recovery_point=old.recovery_point, log_start_offset=start, reached=end)
-    old.retire("opened again")
+    old.parts.life.note(Event.FAIL, "opened again")
     with suppress(OSError):
         old.close()
     return known

@@ -38,8 +38,8 @@ class CompactedLog(LogOnDisk):
                 self.put((b"k%d" % key, b"%d" % written))
                 written += 1
                 if written % per_segment == 0:
-                    self.log.roll()
-        self.log.roll()
+                    self.log.appender.roll()
+        self.log.appender.roll()
 
     def end_transaction(self, *, commit, pid=7, epoch=0):
         """Write the marker that ends a producer's transaction."""

@@ -91,7 +91,7 @@ def half_appended() -> MortalDisk:
 def compact(partition: Partition, clock: ManualClock) -> None:
     """Compact all that is in a partition."""
     assert isinstance(partition, Log)
-    partition.roll()
+    partition.appender.roll()
     now = clock()
     clean(partition, plan(cleaning_params(partition, None, now)), now=now)
 
@@ -102,4 +102,4 @@ def expire_producers(engine: EmbeddedEngine, clock: ManualClock) -> None:
     for topic in engine.topics().values():
         for partition in topic.partitions().values():
             assert isinstance(partition, Log)
-            partition.remove_expired_producers(clock())
+            partition.appender.remove_expired_producers(clock())

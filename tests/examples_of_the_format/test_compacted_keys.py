@@ -25,7 +25,7 @@ class Example:
         self.on_disk.clock.advance(1_700_000_000_000)
         for number, (key, value) in enumerate(WRITTEN):
             if number % 2 == 0 and number:
-                self.on_disk.log.roll()
+                self.on_disk.log.appender.roll()
             record = Record(Offset(0), Timestamp(self.on_disk.clock.now), key, value)
             self.on_disk.log.append(encode([record]))
 
@@ -87,7 +87,7 @@ def test_an_empty_value_deletes_nothing():
     """Articles say "empty"; on disk null and empty are two things."""
     example = Example()
     example.on_disk.log.append(encode([Record(Offset(0), Timestamp(0), b"K1", b"")]))
-    example.on_disk.log.roll()
+    example.on_disk.log.appender.roll()
     example.clean()
     example.clean(days_later=2)
     assert (b"K1", b"") == example.records()[11]

@@ -197,7 +197,7 @@ def test_the_same_batches_make_the_same_files(states: States, tmp_path: Path, na
     for file in sorted(theirs.glob("*.log")):
         for batch in ours.batches_in(file.read_bytes()):
             # Markers come from a coordinator: what has any is appended as a follower does.
-            (log.append_as_follower if "transactions" in name else log.append)(batch)
+            (log.appender.append_as_follower if "transactions" in name else log.append)(batch)
     log.close()
     assert segment_files(theirs, ".snapshot") == segment_files(tmp_path / name, ".snapshot")
 

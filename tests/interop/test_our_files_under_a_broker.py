@@ -112,7 +112,7 @@ def write_transactions(partition: Log) -> None:
             base_sequence=sequence,
             transactional=True,
         )
-        partition.append_as_follower(ours.batch_of(records, stamp, base_offset=end))
+        partition.appender.append_as_follower(ours.batch_of(records, stamp, base_offset=end))
         sequence += len(records)
         if number % 3 == 2:
             kind = ControlType.ABORT if number % 2 else ControlType.COMMIT
@@ -124,7 +124,7 @@ def write_transactions(partition: Log) -> None:
                 base_offset=Offset(end + len(records)),
                 leader_epoch=0,
             )
-            partition.append_as_follower(marker)
+            partition.appender.append_as_follower(marker)
 
 
 def write_compacted(partition: Log) -> None:
@@ -144,13 +144,13 @@ def write_compacted(partition: Log) -> None:
             transactional=transactional,
             codec=Codec(number % 5),
         )
-        partition.append_as_follower(ours.batch_of(records, stamp, base_offset=end))
+        partition.appender.append_as_follower(ours.batch_of(records, stamp, base_offset=end))
         if transactional or producer:
             sequences[producer] += len(records)
         if transactional and number % 4 == 2:
             end_transaction(partition, ControlType.ABORT if number % 3 else ControlType.COMMIT)
         if number in (60, 100):
-            partition.roll()
+            partition.appender.roll()
             clean_up(partition, now=START_TIME + number * 1000)
 
 
@@ -175,7 +175,7 @@ def end_transaction(partition: Log, kind: ControlType) -> None:
         base_offset=partition.offsets().log_end_offset,
         leader_epoch=0,
     )
-    partition.append_as_follower(marker)
+    partition.appender.append_as_follower(marker)
 
 
 def clean_up(partition: Log, *, now: int) -> None:

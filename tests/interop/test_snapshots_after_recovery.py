@@ -56,7 +56,7 @@ class Writer:
         )
         records = [Outgoing(b"value %d" % number, b"key", timestamp=timestamp) for number in range(2)]
         end_offset = self.log.offsets().log_end_offset
-        self.log.append_as_follower(ours.batch_of(records, stamp, base_offset=end_offset))
+        self.log.appender.append_as_follower(ours.batch_of(records, stamp, base_offset=end_offset))
 
     def end(self, producer_id: ProducerId, timestamp: int, kind: ControlType) -> None:
         marker = encode_marker(
@@ -67,7 +67,7 @@ class Writer:
             base_offset=self.log.offsets().log_end_offset,
             leader_epoch=0,
         )
-        self.log.append_as_follower(marker)
+        self.log.appender.append_as_follower(marker)
 
 
 def write_nothing(_: Writer) -> None:

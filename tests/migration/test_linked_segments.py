@@ -111,18 +111,18 @@ def test_recovery_cuts_and_repairs_our_copy_alone(broker: Path, data: Path, dama
 
 def truncate(data: Path) -> None:
     with served(data) as log:
-        log.truncate_to(Offset(4), "another leader")
+        log.replacer.truncate_to(Offset(4), "another leader")
 
 
 def start_over(data: Path) -> None:
     with served(data) as log:
-        log.truncate_fully_and_start_at(Offset(100), "another leader")
+        log.replacer.truncate_fully_and_start_at(Offset(100), "another leader")
 
 
 def append_to_the_first(data: Path) -> None:
     """A segment that is the last one after a truncation takes appends again."""
     with served(data) as log:
-        log.truncate_to(Offset(8), "another leader")
+        log.replacer.truncate_to(Offset(8), "another leader")
         log.append(numbered(8, 4))
 
 
@@ -147,7 +147,7 @@ def recover(data: Path) -> None:
     """Much later a kill, and a batch that the disk has damaged meanwhile: the broker's file is another one by then."""
     kill(data)
     with served(data) as log:
-        log.truncate_to(Offset(7), "half of a batch")
+        log.replacer.truncate_to(Offset(7), "half of a batch")
 
 
 def compact(data: Path) -> None:

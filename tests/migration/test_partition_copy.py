@@ -79,7 +79,7 @@ def test_leader_epochs_are_lowered_to_the_brokers() -> None:
     for epoch, first in ((3, 0), (3, 2), (7, 4)):
         follower = numbered(first, 2)
         follower[0:8], follower[12:16] = first.to_bytes(8), epoch.to_bytes(4)
-        log.append_as_follower(follower)
+        log.appender.append_as_follower(follower)
     records = read_records(log)
     log.close()
     copy = PartitionCopy(

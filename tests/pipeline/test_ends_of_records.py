@@ -22,7 +22,7 @@ SHOWN = [min(max(time, -MOST_MS), MOST_MS) for time in TIMES]
 def fill(path, times):
     with contextlib.closing(open_engine(path)) as engine:
         partition = engine.create_topic("orders", partitions=1).partitions()[0]
-        partition.append_as_follower(
+        partition.appender.append_as_follower(
             encode([record(offset, timestamp=time) for offset, time in enumerate(times)])
         )
     return path

@@ -456,7 +456,7 @@ def test_a_range_without_a_record_opens_no_file(tmp_path):
     engine = open_engine(tmp_path)
     partition = engine.create_topic("orders", partitions=1).partitions()[0]
     for offset in (0, 8):
-        partition.append_as_follower(encode([Record(Offset(offset), Timestamp(1000), None, b"v")]))
+        partition.appender.append_as_follower(encode([Record(Offset(offset), Timestamp(1000), None, b"v")]))
     engine.close()
     task = planned(tmp_path, startingOffsets='{"orders":{"0":3}}', endingOffsets='{"orders":{"0":7}}')
     assert () == task.slices

@@ -40,13 +40,13 @@ def put_everything(engine):
             ]
         )
     )
-    first.append_as_follower(encode([record(7), record(9), record(100)]))
+    first.appender.append_as_follower(encode([record(7), record(9), record(100)]))
     stamped = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME, codec=Codec.GZIP)
-    first.append_as_follower(
+    first.appender.append_as_follower(
         encode([record(200, timestamp=NEW_YEAR + 7), record(201, timestamp=NEW_YEAR + 7)], stamped)
     )
-    first.append_as_follower(encode([record(202, value=bytes(1_500_000))]))
-    first.append_as_follower(encode([record(2**31 + 500)]))
+    first.appender.append_as_follower(encode([record(202, value=bytes(1_500_000))]))
+    first.appender.append_as_follower(encode([record(2**31 + 500)]))
     append_lines(last, "\n".join("abcdef") + "\n", timestamp=NEW_YEAR)
     last.delete_records(Offset(4))
 
@@ -180,7 +180,7 @@ def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monke
         log, now = engine.partition("orders", 0), system_clock()
         there = log.log_end_offset
         assert 4 < there < 40
-        log.roll()
+        log.appender.roll()
         clean(log, plan(cleaning_params(log, None, now)), now=now)
     assert 4 == len(rows_of(spark, target))
     restored(spark, tmp_path / "archive", target)
@@ -258,8 +258,8 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
 
     def end_with(*offsets):
         log = engine.partition("orders", 0)
-        log.truncate_to(Offset(7))
-        log.append_as_follower(encode([record(offset) for offset in offsets]))
+        log.replacer.truncate_to(Offset(7))
+        log.appender.append_as_follower(encode([record(offset) for offset in offsets]))
 
     with contextlib.closing(open_engine(target)) as engine:
         put_everything(engine)

@@ -199,7 +199,7 @@ class PartitionModel(RuleBasedStateMachine):
     @precondition(lambda self: self.online)
     @rule()
     def roll(self) -> None:
-        assert self.end_offset == self.on_disk.log.roll()
+        assert self.end_offset == self.on_disk.log.appender.roll()
 
     @precondition(lambda self: self.online)
     @rule(later=st.sampled_from([0, 2 * DELETE_RETENTION_MS]), map_slots=st.sampled_from([4, 6, 100]))
@@ -233,7 +233,7 @@ class PartitionModel(RuleBasedStateMachine):
     @rule()
     def remove_deleted(self) -> None:
         self.on_disk.clock.advance(400)
-        self.on_disk.log.remove_deleted_files(self.now)
+        self.on_disk.log.replacer.remove_deleted_files(self.now)
 
     @rule()
     def write_checkpoint(self) -> None:

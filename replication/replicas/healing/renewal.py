@@ -176,7 +176,7 @@ class Renewals:
         self._controller.leave(partition, member.number)
         member.engine.put_replacement(name, overrides=entry.overrides, topic_id=entry.topic_id)
         arrived = opened_again(member, name)
-        arrived.follow(Offset(arrived.log_end_offset))
+        arrived.roles.follow(Offset(arrived.log_end_offset))
         self._controller.join(partition, member.number, arrived)
 
     def _check_going_on(self) -> None:

@@ -333,12 +333,14 @@ def _cut(
             if offset is None or not isinstance(log, Log):
                 engine.drop_partitions(partition.topic, [partition.partition])
                 continue
-            log.follow(min(offset, log.high_watermark))
+            log.roles.follow(min(offset, log.high_watermark))
             try:
                 if offset > log.log_start_offset:
-                    log.truncate_to(offset, "the history of another directory is kept")
+                    log.replacer.truncate_to(offset, "the history of another directory is kept")
                 else:
-                    log.truncate_fully_and_start_at(offset, "the history of another directory is kept")
+                    log.replacer.truncate_fully_and_start_at(
+                        offset, "the history of another directory is kept"
+                    )
             except CorruptionError:  # It is damaged where it would be cut.
                 engine.drop_partitions(partition.topic, [partition.partition])
     finally:

@@ -45,22 +45,22 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
         lost = first_lost(leader, follower.holes)
         follower.holes = ()
         if lost is not None:
-            follower.truncate_to(lost, "its leader has what a loss of power took here")
+            follower.replacer.truncate_to(lost, "its leader has what a loss of power took here")
             return Step(truncated=True)
     end = log_end(follower)
     start = leader.log_start_offset
     if end.end_offset < start and (
         end.end_offset < true_start(leader) or end.end_offset == follower.log_start_offset
     ):
-        follower.truncate_fully_and_start_at(start, "its leader begins there")
+        follower.replacer.truncate_fully_and_start_at(start, "its leader begins there")
         return Step(truncated=True)
     answer = diverging(leader.epochs.entries, leader.log_end_offset, *end)
     if answer is not None:
         point = truncation_point(answer, follower.epochs.entries, end.end_offset)
-        follower.truncate_to(point, f"its leader's epoch {answer.epoch} ended there")
+        follower.replacer.truncate_to(point, f"its leader's epoch {answer.epoch} ended there")
         return Step(truncated=True)
     if end.end_offset > leader.log_end_offset:  # Without epochs, as in logs of message sets.
-        follower.truncate_to(leader.log_end_offset, "its leader ends there")
+        follower.replacer.truncate_to(leader.log_end_offset, "its leader ends there")
         return Step(truncated=True)
     # It keeps what its leader lost in front of its log.
     fetched = leader.read_as_follower(max(end.end_offset, start), max_bytes=max_bytes)
@@ -68,7 +68,7 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
         if _rolls(follower, fetched):
             # It may have begun to index the segment in another way: a recovery makes entries that no append made.
             base_offset = follower.chain.base_offsets[-1]
-            follower.match_indexes(leader.chain.segments[leader.chain.floor(base_offset)])
+            follower.roles.match_indexes(leader.chain.segments[leader.chain.floor(base_offset)])
         append_fetched(follower, fetched)
     _follow_bounds(leader, follower)
     return Step(len(fetched.data))
@@ -92,14 +92,14 @@ def _rolls(follower: Log, fetched: Fetched) -> bool:
 
 def _roll(follower: Log, base_offset: Offset) -> None:
     end = follower.log_end_offset
-    follower.roll("its leader rolled", base_offset=base_offset)
+    follower.appender.roll("its leader rolled", base_offset=base_offset)
     if end < base_offset and not is_compacted(follower):
         # Recovery drops what is behind a gap above the recovery point on disk.
         follower.sync()
         try:
             follower.checkpoint([follower])
         except OSError:
-            follower.truncate_to(end, "its recovery point cannot be written")
+            follower.replacer.truncate_to(end, "its recovery point cannot be written")
             raise
 
 
@@ -107,7 +107,7 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
     """Append what was fetched from a leader; see `fetch_once` for what is raised."""
     data = fetched.data
     if fetched.segment_base_offset < follower.chain.base_offsets[-1]:
-        follower.drop_empty_segment("its leader has not rolled there")
+        follower.replacer.drop_empty_segment("its leader has not rolled there")
     if _rolls(follower, fetched):
         _roll(follower, fetched.segment_base_offset)
     transactional = False
@@ -117,7 +117,7 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
             continue
         if batch.base_offset < follower.log_end_offset:
             # The log ends within a batch, where it was cut: batches are kept whole.
-            follower.truncate_to(Offset(batch.base_offset), "a batch begins here")
+            follower.replacer.truncate_to(Offset(batch.base_offset), "a batch begins here")
         transactional = transactional or batch.is_transactional
         pieces += [batch.position]
     if not pieces:
@@ -126,9 +126,9 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
     if transactional:
         # As the leader got them, one after the other: what an abort's entry says depends on it.
         for start, stop in zip(pieces, [*pieces[1:], end], strict=True):
-            follower.append_as_follower(data[start:stop])
+            follower.appender.append_as_follower(data[start:stop])
     else:
-        follower.append_as_follower(data[pieces[0] : end])
+        follower.appender.append_as_follower(data[pieces[0] : end])
 
 
 def match_segments(leader: Log, follower: Log) -> None:
@@ -138,19 +138,19 @@ def match_segments(leader: Log, follower: Log) -> None:
     """
     base_offset = leader.chain.base_offsets[-1]
     if base_offset < follower.chain.base_offsets[-1]:
-        follower.drop_empty_segment("its leader has not rolled there")
+        follower.replacer.drop_empty_segment("its leader has not rolled there")
     elif follower.chain.base_offsets[-1] < base_offset == leader.log_end_offset:
         # Also behind a hole, which a loss of power leaves where a segment ended exactly behind a batch.
         _roll(follower, base_offset)
-    follower.match_indexes(leader.chain.active)
+    follower.roles.match_indexes(leader.chain.active)
 
 
 def _follow_bounds(leader: Log, follower: Log) -> None:
     """Follow the leader's high watermark and log start; what the leader lost in front of its log is not deleted here."""
-    follower.follow_high_watermark(leader.high_watermark)
+    follower.roles.follow_high_watermark(leader.high_watermark)
     start = true_start(leader)
     if start > follower.log_start_offset:
-        follower.follow_start(start)
+        follower.replacer.follow_start(start)
     keep_lost_start(follower, leader)
 
 

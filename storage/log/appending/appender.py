@@ -16,6 +16,7 @@ from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.errors import InvalidRecordError, PartitionOfflineError
 from topicfs.storage.log.appending.small_appends import write_small
 from topicfs.storage.log.flush import FlushTarget
+from topicfs.storage.log.life import Life, Role
 from topicfs.storage.log.parts import LogParts
 from topicfs.storage.log.producers import NOTHING_PENDING, Pending
 from topicfs.storage.log.state import LogState
@@ -133,7 +134,7 @@ class LogAppender:
         """Append plain batches of this process's codec, to which few rules apply; return None for others."""
         parts = self._parts
         with parts.lock:
-            if not parts.writable:
+            if not parts.life.takes_appends:
                 parts.check_leads()
             before = parts.state
             base_offset, active = before.end_offset, before.chain.segments[-1]
@@ -188,7 +189,7 @@ class LogAppender:
         """
         parts = self._parts
         with parts.lock:
-            parts.check_writable()
+            parts.life.check_writable()
             incoming = check_as_follower(batches, parts.state.end_offset)
             pending = parts.producers.check_as_follower(batches, incoming)
             placed = [PlacedBatch(b.size_bytes, b.last_offset, b.max_timestamp) for b in incoming]
@@ -213,7 +214,7 @@ class LogAppender:
     def follow_epoch(self, epoch: int, start_offset: Offset) -> None:
         """Note a leader's epoch, on disk too, in which nothing was written yet (OSError)."""
         with self._parts.lock:
-            self._parts.check_writable()
+            self._parts.life.check_writable()
             self._note_epoch(epoch, start_offset)
 
     def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
@@ -247,7 +248,7 @@ class LogAppender:
         if len(placed) > 1:
             max_timestamp = max([timestamp for _size, _offset, timestamp in placed])
         reason = self._roll_reason(active, len(batches), last_offset, max_timestamp, now)
-        if reason is not None and (parts.leads or reason not in OF_THE_LEADER):
+        if reason is not None and (parts.life.role is not Role.FOLLOWER or reason not in OF_THE_LEADER):
             active = self._roll(max(parts.state.end_offset, base_offset), reason.value)
         try:
             active.append(batches, placed)
@@ -367,7 +368,7 @@ class LogAppender:
         An empty active segment starts over in place. `reason` is for the log.
         """
         with self._parts.lock:
-            self._parts.check_writable()
+            self._parts.life.check_writable()
             end_offset = self._parts.state.end_offset
             return self._roll(max(end_offset, base_offset or end_offset), reason).base_offset
 
@@ -444,7 +445,7 @@ class LogAppender:
 
     def flush_sealed(self) -> None:
         """Put on disk what rolls closed (blocking), in the background: a failure takes the log offline, and is logged."""
-        if self._parts.offline is None and not self._parts.closed:
+        if self._parts.life.now is Life.SERVING:
             chain = self._parts.state.chain
             end_offset = chain.active.base_offset
             with suppress(OSError, PartitionOfflineError):
@@ -457,7 +458,7 @@ class LogAppender:
 
     def _flush(self, needed: Offset, target: FlushTarget) -> None:
         parts = self._parts
-        parts.check_writable()
+        parts.life.check_writable()
 
         def with_snapshots() -> tuple[Chain, Offset]:
             reached = target()
@@ -467,7 +468,9 @@ class LogAppender:
         try:
             parts.progress.flush(parts.directory, with_snapshots, needed, parts.clock())
         except OSError as error:
-            if parts.offline is None:  # A topic may be deleted in the middle of it: that has its own report.
+            if (
+                parts.life.reason is None
+            ):  # A topic may be deleted in the middle of it: that has its own report.
                 parts.mark_offline(f"flushing failed: {error}")
             raise
 

@@ -60,7 +60,7 @@ def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytea
     now = leader.clock()
     with leader.lock:
         state = leader.state
-        if not leader.writable or state.first_unstable is not None:
+        if not leader.life.takes_appends or state.first_unstable is not None:
             return None
         try:
             placed = write_small(leader, batch, now, rules)
@@ -78,7 +78,7 @@ def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytea
                     behind = follower.state
                     active = behind.chain.segments[-1]
                     if (
-                        not follower.follows
+                        not follower.life.takes_copies
                         or size > active.bytes_until_due
                         or behind.end_offset != base_offset
                         or active.base_offset != segment.base_offset

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.disk.names import SegmentFileKind
 from topicfs.storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
+from topicfs.storage.log.life import Life
 from topicfs.storage.log.parts import LogParts
 from topicfs.storage.log.reading import description
 from topicfs.storage.log.reading.fetch import empty_fetch, fetch, remember
@@ -32,6 +33,8 @@ from topicfs.storage.segment.trace import SegmentsSearched, Trace
 
 _Value = TypeVar("_Value")
 
+_SUPERSEDED = Life.SUPERSEDED
+
 
 class Location(NamedTuple):
     """The location of an offset."""
@@ -45,41 +48,42 @@ class LogReader:
     """Reads a log as its published state shows it: what comes meanwhile is for the next call."""
 
     def __init__(self, parts: LogParts, hidden: str | None) -> None:
-        """Read a log by its `parts`; `hidden` says why it ends before its files do."""
-        self._parts = parts
-        self._hidden = hidden
+        self.parts = parts
+        """What it shares with those who change the log."""
+        self.hidden = hidden
+        """The reason why a read-only log ends before its files do; None: it does not."""
         self._times = TimeSearch()
 
     def offsets(self) -> PartitionOffsets:
-        state = self._parts.state
+        state = self.parts.state
         return PartitionOffsets(
             log_start_offset=state.start_offset,
             last_stable_offset=state.last_stable_offset,
             high_watermark=state.high_watermark,
             log_end_offset=state.end_offset,
-            recovery_point=min(self._parts.progress.recovery_point, state.end_offset),
-            leader_epoch=self._parts.leader_epoch,
+            recovery_point=min(self.parts.progress.recovery_point, state.end_offset),
+            leader_epoch=self.parts.leader_epoch,
         )
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        return self._parts.state.visible_end(isolation)
+        return self.parts.state.visible_end(isolation)
 
     def glance(self) -> PartitionGlance:
-        state = self._parts.state
+        state = self.parts.state
         return PartitionGlance(
             start_offset=state.start_offset,
             stable_end=state.last_stable_offset,
             end_offset=state.end_offset,
             log_bytes=state.log_bytes(),
-            offline=self._parts.offline is not None,
+            offline=self.parts.life.reason is not None,
         )
 
     def status(self) -> PartitionStatus:
-        parts, state = self._parts, self._parts.state
+        parts, state = self.parts, self.parts.state
         cleaning = parts.describe_cleaning()
         return PartitionStatus(
             offsets=self.offsets(),
-            offline=parts.offline,
+            offline=parts.life.reason,
             segments=len(state.chain.segments),
             log_bytes=state.log_bytes(),
             index_bytes=self._or_default(
@@ -88,15 +92,16 @@ class LogReader:
             first_timestamp=self._or_default(
                 lambda state: description.first_timestamp(state.chain), NO_TIMESTAMP
             ),
-            last_timestamp=self.newest_timestamp(),
+            last_timestamp=self.newest_timestamp,
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,
             last_flush=parts.progress.last_flush_ms,
-            hidden=self._hidden,
+            hidden=self.hidden,
         )
 
+    @property
     def newest_timestamp(self) -> Timestamp:
-        """Return the largest time of all records; -1 where none has one, or where the disk does not answer."""
+        """The largest time of all records; -1 where none has one, or where the disk does not answer."""
         return self._or_default(lambda state: description.largest_timestamp(state.chain), NO_TIMESTAMP)
 
     def segments(self) -> Sequence[SegmentInfo]:
@@ -115,11 +120,11 @@ class LogReader:
         return self._with_segments(lambda state: self._map_segment_file(state, name))
 
     def _map_segment_file(self, state: LogState, name: str) -> memoryview:
-        path = self._parts.directory / name
+        path = self.parts.directory / name
         segment = description.segment_of(name, state.chain)
         if segment is None:
             raise SegmentDeletedError(f"{path}: no file of a segment, or no longer")
-        file = self._parts.files.open(path, read_only=True)
+        file = self.parts.files.open(path, read_only=True)
         try:
             is_log = name.endswith(SegmentFileKind.LOG.value)
             return file.map(state.end.bytes_of(segment) if is_log else file.size())
@@ -133,9 +138,9 @@ class LogReader:
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> Fetched:
-        parts = self._parts
+        parts = self.parts
         while True:
-            if parts.superseded:
+            if parts.life.now is _SUPERSEDED:
                 self._check_serves()
             state = parts.state
             try:
@@ -168,12 +173,12 @@ class LogReader:
 
     def _is_whole(self, state: LogState) -> bool:
         """Return whether no segment was removed, replaced or cut since: what was read behind a cut may be anything."""
-        return self._parts.state.places is state.places
+        return self.parts.state.places is state.places
 
     def _check_serves(self) -> None:
         """Raise SegmentDeletedError once another log serves its files, which may be renamed, cut or rewritten."""
-        if self._parts.superseded:
-            raise SegmentDeletedError(f"{self._parts.partition}: it was opened again; open the file again")
+        if self.parts.life.now is _SUPERSEDED:
+            raise SegmentDeletedError(f"{self.parts.partition}: it was opened again; open the file again")
 
     def _read(self, state: LogState, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         if not state.start_offset <= offset <= state.end_offset:
@@ -187,7 +192,7 @@ class LogReader:
         return fetched
 
     def _out_of_range(self, state: LogState, offset: Offset) -> OffsetOutOfRangeError:
-        return OffsetOutOfRangeError(offset, state.start_offset, state.end_offset, str(self._parts.partition))
+        return OffsetOutOfRangeError(offset, state.start_offset, state.end_offset, str(self.parts.partition))
 
     def offset_for_timestamp(
         self,
@@ -219,13 +224,13 @@ class LogReader:
 
     def earliest(self) -> TimestampOffset:
         """Return the log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
-        start = self._parts.state.start_offset
-        epoch = self._parts.epochs.epoch_for_offset(start)
+        start = self.parts.state.start_offset
+        epoch = self.parts.epochs.epoch_for_offset(start)
         return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
 
     def latest(self) -> TimestampOffset:
         """Return the log end, with the latest epoch (ListOffsets -1 of the log itself)."""
-        return TimestampOffset(NO_TIMESTAMP, self._parts.state.end_offset, self._parts.latest_epoch())
+        return TimestampOffset(NO_TIMESTAMP, self.parts.state.end_offset, self.parts.latest_epoch())
 
     def largest_timestamp(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
@@ -234,8 +239,8 @@ class LogReader:
             return self._times.find_largest(state.chain, state.bound(Isolation.READ_UNCOMMITTED))
 
         def look_between_appends(_: LogState) -> TimestampOffset | None:
-            with self._parts.lock:
-                return look(self._parts.state)
+            with self.parts.lock:
+                return look(self.parts.state)
 
         # The active segment may know a larger one already, of a batch behind what the state shows.
         return self._with_segments(look) or self._with_segments(look_between_appends)
@@ -266,7 +271,7 @@ class LogReader:
         """
         while True:
             self._check_serves()
-            state = self._parts.state
+            state = self.parts.state
             try:
                 found = look(state)
             except FileNotFoundError as error:
@@ -280,11 +285,11 @@ class LogReader:
 
     def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
         """Wait until the thread that renames files has published the new ones; SegmentDeletedError if there is none."""
-        with self._parts.lock:
-            changed = self._parts.state.chain is not chain
+        with self.parts.lock:
+            changed = self.parts.state.chain is not chain
         if not changed:
             raise SegmentDeletedError(
-                f"{error.filename or self._parts.directory}: removed while it was read"
+                f"{error.filename or self.parts.directory}: removed while it was read"
             ) from error
 
     def _or_default(self, ask: Callable[[LogState], _Value], otherwise: _Value) -> _Value:

@@ -37,7 +37,7 @@ class Copy:
         self.on_disk, self.said = LogOnDisk(), []
         self.log = self.on_disk.log
         for offset, epoch in enumerate(epochs):
-            self.log.append_as_follower(sized_batch(150, offset=offset, epoch=epoch))
+            self.log.appender.append_as_follower(sized_batch(150, offset=offset, epoch=epoch))
         self.copy = MirroredPartition(self.log, "id", placed=True, verified=True, report=self.said.append)
 
     def take(self, answer, epoch=9):

@@ -124,7 +124,7 @@ def test_what_was_done_beyond_the_end_of_a_log_that_was_cut_is_forgotten_for_goo
         session.acknowledge({leased.place: ACCEPT})
     engine.close()
     engine = engine_on(disk, clock=clock)
-    engine.partition("orders", 0).truncate_to(Offset(LINES))
+    engine.partition("orders", 0).replacer.truncate_to(Offset(LINES))
     assert engine.share_groups.group("g").open(["orders"], holder="").take() is not None
     engine.close()
     for _ in range(2):

@@ -238,7 +238,7 @@ async def test_a_deleted_segment_is_stale_under_an_open_file(orders: MountClient
     first = orders.list("orders/0/segments")[0]
     fh = await orders.open(f"orders/0/segments/{first}")
     log = orders.engine.partition("orders", 0)
-    log.delete_oldest_segments(1, "test")  # type: ignore[attr-defined]
+    log.replacer.delete_oldest_segments(1, "test")  # type: ignore[attr-defined]
 
     with refused("ESTALE"):
         await orders.filesystem.read(fh, 0, 10)

@@ -29,7 +29,7 @@ class Compacted:
         for number in range(RECORDS):
             self.put(number)
             if number % 10 == 9:
-                self.log.roll()
+                self.log.appender.roll()
 
     def put(self, number: int) -> None:
         self.log.append(

@@ -46,7 +46,7 @@ class Both:
         self.double.append(batch(*values, key=b"k", timestamp=1000 * number))
 
     def remove_segments(self, count: int) -> None:
-        self.on_disk.log.delete_oldest_segments(count, "test")
+        self.on_disk.log.replacer.delete_oldest_segments(count, "test")
         self.double.log_start_offset = self.on_disk.log.offsets().log_start_offset
 
     def store(self) -> ViewStore:

@@ -71,7 +71,7 @@ def test_a_follower_that_was_killed_behind_a_gap_keeps_what_is_behind_it(batches
     made = older_copy()
     made.open()
     leader, follower = (made.engine.controller.logs(ORDERS)[number] for number in (1, 2))
-    follower.follow(follower.log_end_offset)
+    follower.roles.follow(follower.log_end_offset)
     for _ in range(batches):
         fetch_once(leader, follower, max_bytes=1)
     made.kill()
@@ -261,7 +261,7 @@ def test_an_aborted_record_in_a_gap_of_the_leader_is_not_shown_as_committed():
         made.append(line + "\n")
     made.partition().append(produced(b"aborted", txn=True))
     for log in made.engine.controller.logs(ORDERS).values():
-        log.append_as_follower(marker(11, commit=False))
+        log.appender.append_as_follower(marker(11, commit=False))
     for line in LINES[10:]:
         made.append(line + "\n")
     made.engine.close()
@@ -284,7 +284,7 @@ def test_a_leader_that_lost_an_abort_marker_shows_no_aborted_record_as_committed
     for line in LINES[10:20]:
         made.append(line + "\n")
     for log in made.engine.controller.logs(ORDERS).values():
-        log.append_as_follower(marker(21, commit=False))
+        log.appender.append_as_follower(marker(21, commit=False))
     for line in LINES[20:]:
         made.append(line + "\n")
     made.engine.close()

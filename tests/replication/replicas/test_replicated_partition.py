@@ -66,7 +66,7 @@ def test_what_comes_while_listeners_hear_of_a_refused_append_is_told_too():
         nonlocal heard
         heard += 1
         if heard == 1:
-            log.wake()
+            log.parts.listeners.notify()
 
     partition.listen(hear)
     with pytest.raises(InvalidRecordError):

@@ -130,7 +130,7 @@ def test_a_follower_that_is_in_another_segment_rolls_first():
     two = replicated()
     leader = two.partition().leader
     assert leader is not None
-    leader.log.roll()
+    leader.log.appender.roll()
     two.append("b\n")
     two.append("c\n")
     assert ["a", "b", "c"] == two.lines()

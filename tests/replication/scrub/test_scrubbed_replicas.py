@@ -231,7 +231,7 @@ def test_a_copy_that_compaction_made_different_gets_nothing_of_the_other():
         key = b"%d" % number if number < 5 else b"%d" % (number % 7 + 100)
         both.partition().append(batch(b"value %02d" % number, key=key, timestamp=1 + number))
     leader, follower = (both.engine.controller.logs(both.partition().name)[number] for number in (1, 2))
-    follower.follow_high_watermark(follower.log_end_offset)
+    follower.roles.follow_high_watermark(follower.log_end_offset)
     clean(follower, plan_cleaning(follower, both.clock()), now=both.clock(), map_bytes=1 << 16)
     mine, theirs = follower.chain.segments[0], leader.chain.segments[0]
     assert 0 < mine.size < theirs.size
@@ -254,7 +254,7 @@ def test_a_partition_that_is_offline_is_a_finding(cause):
     names = [ORDERS._replace(partition=number) for number in (0, 1)]
     (name,) = [one for one in names if made.leader(one) == 2]
     if cause == "flushing failed":
-        made.engine.controller.logs(name)[2].mark_offline(cause)
+        made.engine.controller.logs(name)[2].parts.mark_offline(cause)
     else:
         made.reopen(DISKS[0], left_out=(DISKS[1],))
     (found,) = scrub(made)

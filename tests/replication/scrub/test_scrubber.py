@@ -19,6 +19,7 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import LEADER_EPOCHS, SCRUB
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.duties.schedule import SCRUB_DELAY_MS, SCRUB_PERIOD_MS
+from topicfs.storage.log.life import Event
 from topicfs.storage.manager import Machine
 
 FILES = NativeFileSystem()
@@ -301,7 +302,7 @@ def test_a_partition_that_went_offline_is_left(engine):
     """Before the scrub, or while it reads the partition."""
     log = engine.topic("alpha").partitions()[0]
     found: list[ScrubFinding] = []
-    for advance in (lambda _: log.parts.retire("the disk is gone"), lambda _: None):
+    for advance in (lambda _: log.parts.life.note(Event.FAIL, "the disk is gone"), lambda _: None):
         found.clear()
         assert engine.scrubber.run(advance=advance, tell=found.append)
         assert ([log.directory], 1) == ([one.finding.file for one in found], engine.scrubber.damaged)

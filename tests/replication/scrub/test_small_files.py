@@ -35,7 +35,7 @@ def _append_aborted(log: Log, number: int) -> None:
     """Append a transaction of one record and its abort, as a follower gets them."""
     end, epoch = log.log_end_offset, log.parts.leader_epoch
     stamp = BatchStamp(producer_id=PRODUCER, producer_epoch=0, base_sequence=number, transactional=True)
-    log.append_as_follower(
+    log.appender.append_as_follower(
         batch(b"value %d" % number, stamp=stamp, offset=end, epoch=epoch, timestamp=1 + number)
     )
     marker = encode_marker(
@@ -46,7 +46,7 @@ def _append_aborted(log: Log, number: int) -> None:
         base_offset=Offset(end + 1),
         leader_epoch=epoch,
     )
-    log.append_as_follower(marker)
+    log.appender.append_as_follower(marker)
 
 
 def scrub(two: Replicated) -> list[tuple[str, str | None]]:

@@ -213,7 +213,7 @@ def flush(crossing: Crossing, chance: Random) -> str:
     if kind == "sync":
         partition.sync()
     else:
-        partition.roll()
+        partition.appender.roll()
     return f"{kind} of {model.name}"
 
 

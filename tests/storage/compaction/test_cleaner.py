@@ -61,11 +61,11 @@ def test_tombstones_go_after_their_horizon():
     """Row 110: kept for delete.retention.ms from the pass that first saw them, then gone with their key."""
     log = CompactedLog(delete_retention_ms=1000)
     log.put((b"a", b"1"), (b"b", b"2"))
-    log.log.roll()
+    log.log.appender.roll()
     log.put((b"a", None))
-    log.log.roll()
+    log.log.appender.roll()
     log.put((b"c", b"3"))
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     assert [(b"b", b"2"), (b"a", None), (b"c", b"3")] == [(r.key, r.value) for r in log.records()]
     log.clock.advance(999)
@@ -115,9 +115,9 @@ def test_duplicates_are_known_after_cleaning_and_a_restart():
     stamp = {"producer_id": ProducerId(7), "producer_epoch": 0}
     log.put((b"a", b"1"), (b"a", b"2"), base_sequence=0, **stamp)
     log.put((b"a", b"3"), base_sequence=2, **stamp)
-    log.log.roll()
+    log.log.appender.roll()
     log.put((b"a", b"4"))
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     log.kill(recovery_point=0)
     again = log.put((b"a", b"3"), base_sequence=2, **stamp)
@@ -134,7 +134,7 @@ def test_aborted_records_go_and_their_transaction_stays_known():
     log.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     log.put((b"c", b"4"), base_sequence=2, **stamp)
     log.log.append(marker(commit=True), origin=Origin.COORDINATOR)
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     assert {b"a": b"1", b"c": b"4"} == log.table()
     assert [(1, 3)] == [tuple(span)[1:3] for span in log.log.aborted]
@@ -148,7 +148,7 @@ def test_undecided_transactions_are_not_cleaned():
     log = CompactedLog()
     log.fill(keys=1, rounds=2, per_segment=2)
     log.put((b"x", b"1"), producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
-    log.log.roll()
+    log.log.appender.roll()
     assert 2 == log.plan().end_offset
 
 
@@ -168,7 +168,7 @@ def test_a_running_reader_keeps_what_it_began_with():
     log.clean()
     assert len(chain.segments[0].log.pread(9999, 0)) == chain.segments[0].size
     log.clock.advance(1000)
-    log.log.remove_deleted_files(Timestamp(log.clock.now))
+    log.log.replacer.remove_deleted_files(Timestamp(log.clock.now))
     assert not [name for name in log.names() if name.endswith(".deleted")]
 
 
@@ -177,11 +177,11 @@ def test_segments_that_left_meanwhile_abandon_the_pass():
     log = CompactedLog(cleanup_policy=("compact", "delete"))
     log.fill(keys=2, rounds=4)
     old = log.log.chain.segments[:2]
-    cleaned = log.log.new_cleaned_segment(Offset(0))
+    cleaned = log.log.replacer.new_cleaned_segment(Offset(0))
     cleaned.deactivate()
-    log.log.delete_oldest_segments(1, "test")
-    assert not log.log.replace_segments(old, cleaned)
-    log.log.discard_segment(cleaned)
+    log.log.replacer.delete_oldest_segments(1, "test")
+    assert not log.log.replacer.replace_segments(old, cleaned)
+    log.log.replacer.discard_segment(cleaned)
     assert not [name for name in log.names() if name.endswith(".cleaned")]
 
 
@@ -190,13 +190,13 @@ def test_indexes_that_cannot_be_read_leave_the_old_segments_in_place():
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     old = log.log.chain.segments[:2]
-    cleaned = log.log.new_cleaned_segment(Offset(0))
+    cleaned = log.log.replacer.new_cleaned_segment(Offset(0))
     cleaned.deactivate()
     log.disk.write_bytes(DIRECTORY / "00000000000000000000.txnindex.cleaned", b"damaged")
     with pytest.raises(CorruptionError, match=r"\.txnindex\.cleaned"):
-        log.log.replace_segments(old, cleaned)
+        log.log.replacer.replace_segments(old, cleaned)
     assert old == log.log.chain.segments[:2]
-    log.log.discard_segment(cleaned)
+    log.log.replacer.discard_segment(cleaned)
     assert not [name for name in log.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
 
 
@@ -300,11 +300,11 @@ def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
 def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, left):
     """They have no horizon of their own: their segment must be older by delete.retention.ms than the last clean one."""
     log = CompactedLog(delete_retention_ms=retention_ms)
-    log.log.append_as_follower(bytearray(old_entry(0, None, key=b"gone", timestamp=NOW)))
-    log.log.roll()
+    log.log.appender.append_as_follower(bytearray(old_entry(0, None, key=b"gone", timestamp=NOW)))
+    log.log.appender.roll()
     for number in (1, 2, 3):
         log.put((b"k", b"%d" % number))
-        log.log.roll()
+        log.log.appender.roll()
     for segment, modified in zip(log.log.chain.segments, (100, 1000, 1000, 1000), strict=False):
         segment.set_modified_time(Timestamp(modified))
     log.checkpoint = Offset(2)
@@ -319,7 +319,7 @@ def test_where_readers_stood_is_forgotten_with_the_old_files():
     log.put((b"a", b"2"))
     log.put((b"b", b"3"))
     log.put((b"c", b"4"))
-    log.log.roll()
+    log.log.appender.roll()
     for offset in range(3):
         assert log.log.read(Offset(offset), max_bytes=1).next_offset == offset + 1
     log.clean()
@@ -331,7 +331,7 @@ def test_a_read_that_began_before_leaves_no_place_in_a_file_that_goes():
     log = CompactedLog()
     for key, value in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
         log.put((key, value))
-    log.log.roll()
+    log.log.appender.roll()
     state = log.log.parts.state
     log.clean()
     fetch(state, state.end, Offset(2), 1)

@@ -29,7 +29,7 @@ def filled(seed: int) -> CompactedLog:
     log.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     for number in range(8):
         log.put((b"long%d" % number, bytes(300)))
-        log.log.roll()
+        log.log.appender.roll()
     log.put((b"k1", b"last"))
     log.log.sync()
     log.disk.sync_directory(DIRECTORY)
@@ -42,7 +42,7 @@ def run(log: CompactedLog) -> None:
     """The pass, and the unlinks once file.delete.delay.ms has passed."""
     log.clean()
     log.clock.advance(log.config.file_delete_delay_ms)
-    log.log.remove_deleted_files(Timestamp(log.clock.now))
+    log.log.replacer.remove_deleted_files(Timestamp(log.clock.now))
 
 
 def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
@@ -125,7 +125,7 @@ def test_the_indexes_of_what_a_pass_made_are_whole_after_a_power_loss(seed: int)
     )
     for number in range(300):
         log.put_record(Record(Offset(number), Timestamp(NOW + number), b"k%d" % number, b"old"))
-    log.log.roll()
+    log.log.appender.roll()
     log.put((b"k0", b"new"))
     log.log.sync()
     log.disk.sync_directory(DIRECTORY)

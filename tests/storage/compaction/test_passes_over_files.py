@@ -18,7 +18,7 @@ def put_at(log: CompactedLog, offset: int, key: bytes, value: bytes | None = b"v
     """Append as a follower does: at an offset of its own, perhaps with a gap before it."""
     batch = keyed_batch((key, value))
     assign_offsets(batch, 0, base_offset=offset, leader_epoch=0)
-    log.log.append_as_follower(batch)
+    log.log.appender.append_as_follower(batch)
 
 
 def test_deleted_keys_go_with_their_older_records():
@@ -28,7 +28,7 @@ def test_deleted_keys_go_with_their_older_records():
         log.put((b"%d" % number, b"v"))
     for number in range(0, 10, 2):
         log.put((b"%d" % number, None))
-    log.log.roll()
+    log.log.appender.roll()
     expected = {b"%d" % number: b"v" for number in range(1, 10, 2)}
     log.clean()
     assert log.table() == expected
@@ -42,7 +42,7 @@ def test_the_batch_that_ends_at_the_high_watermark_is_kept_empty():
     log = CompactedLog()
     log.put((b"a", b"1"))
     log.put((b"b", None))
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     log.clock.advance(2 * log.config.delete_retention_ms)
     log.checkpoint = None
@@ -55,7 +55,7 @@ def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
     log = CompactedLog()
     log.put((b"a", b"1"))
     log.put((b"b", None))
-    log.log.roll()
+    log.log.appender.roll()
     log.put((b"c", b"1"))
     log.clean()
     log.clock.advance(2 * log.config.delete_retention_ms)
@@ -71,11 +71,11 @@ def test_what_is_too_young_is_left_as_it_is():
     for times in range(2):
         for number in range(6):
             log.log.append(keyed_batch((b"%d" % number, b"%d" % times)))
-        log.log.roll()
+        log.log.appender.roll()
     for number in range(6):
         record = Record(Offset(0), Timestamp(NOW + 5000), b"%d" % number, b"young")
         log.put_record(record)
-    log.log.roll()
+    log.log.appender.roll()
     log.clock.advance(2000)
     log.clean()
     assert [record.offset for record in log.records()] == list(range(6, 18))
@@ -86,12 +86,12 @@ def test_missing_offsets_do_not_stop_a_pass():
     log = CompactedLog()
     for offset in (0, 7, 100):
         put_at(log, offset, b"a")
-    log.log.roll()
+    log.log.appender.roll()
     for offset in (1000, 1003, 5000):
         put_at(log, offset, b"b")
-    log.log.roll()
+    log.log.appender.roll()
     put_at(log, 9000, b"c")
-    log.log.roll()
+    log.log.appender.roll()
     done = log.clean()
     assert 9001 == done.end_offset
     assert [100, 5000, 9000] == [record.offset for record in log.records()]
@@ -103,7 +103,7 @@ def segments_far_apart(log: CompactedLog) -> list[int]:
     offsets = [0, 1, INT_MAX - 1, INT_MAX, INT_MAX + 1, 2 * INT_MAX]
     for offset in offsets:
         put_at(log, offset, b"key %d" % offset)
-        log.log.roll()
+        log.log.appender.roll()
     return offsets
 
 
@@ -229,7 +229,7 @@ def test_a_batch_larger_than_any_window_is_cleaned():
     log.put((b"a", large), (b"b", b"1"))
     log.put((b"b", b"2"))
     log.put((b"a", b"3"), (b"c", large))
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     found = log.records()
     assert [(2, 1), (3, 1), (4, 700_000)] == [(record.offset, len(record.value)) for record in found]
@@ -242,7 +242,7 @@ def test_live_producers_survive_in_the_files_alone():
     log.put((b"2", b"a"), (b"1", b"b"), (b"3", b"c"), base_sequence=0, **stamp)
     log.put((b"3", b"d"), (b"1", b"e"), (b"4", b"f"), base_sequence=3, **stamp)
     log.put((b"1", b"g"), (b"2", b"h"), base_sequence=6, **stamp)
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     assert [3, 5, 6, 7] == [record.offset for record in log.records()]
     log.reopen()

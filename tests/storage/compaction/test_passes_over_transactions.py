@@ -14,7 +14,7 @@ STAMP = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
 def pass_over(log: CompactedLog, *, after_ms: int = 0) -> None:
     """Clean from the log start on, `after_ms` later, everything that was written."""
     if log.log.chain.active.size:
-        log.log.roll()
+        log.log.appender.roll()
     log.clock.advance(after_ms)
     log.checkpoint = None
     log.clean()
@@ -86,12 +86,12 @@ def test_aborts_are_known_over_passes_and_segments():
     log = CompactedLog(internal_segment_bytes=10_000, delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"))
     log.put((b"b", b"aborted"), base_sequence=0, **STAMP)
-    log.log.roll()
+    log.log.appender.roll()
     log.put((b"c", b"aborted"), base_sequence=1, **STAMP)
-    log.log.roll()
+    log.log.appender.roll()
     log.end_transaction(commit=False)
     log.put((b"d", b"2"))
-    log.log.roll()
+    log.log.appender.roll()
     for _ in range(3):
         log.clean(map_bytes=24 * 3)
         assert [b"a", b"d"] == [r.key for r in log.records()]
@@ -99,7 +99,7 @@ def test_aborts_are_known_over_passes_and_segments():
         assert [b"a", b"d"] == [r.key for r in log.records()]
     assert [(1, 3)] == [tuple(span)[1:3] for span in log.log.aborted]
     assert [(0, 1), (2, 0), (3, 1), (4, 1)] == log.batches()
-    log.log.remove_expired_producers(Timestamp(log.clock.now + 2**40))
+    log.log.appender.remove_expired_producers(Timestamp(log.clock.now + 2**40))
     for _ in range(3):
         pass_over(log, after_ms=RETENTION_MS)
         assert [b"a", b"d"] == [r.key for r in log.records()]
@@ -112,7 +112,7 @@ def _committed_after_an_abort():
     for sequence, key in enumerate((b"a", b"b", b"c")):
         log.put((key, b"1"), base_sequence=sequence, **STAMP)
         log.end_transaction(commit=key != b"a")
-        log.log.roll()
+        log.log.appender.roll()
     log.log.delete_records(2)
     log.reopen(log_start_offset=2)
     log.put((b"d", b"2"))
@@ -123,7 +123,7 @@ def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
     """A transaction whose marker went with its segment ended there: what its producer committed later stays."""
     log = _committed_after_an_abort()
     assert () == log.log.aborted
-    log.log.delete_oldest_segments(1, "test")
+    log.log.replacer.delete_oldest_segments(1, "test")
     pass_over(log)
     assert [b"b", b"c", b"d"] == [record.key for record in log.records()]
 
@@ -143,10 +143,10 @@ def test_an_abort_that_ended_before_the_dirty_section_leaves_later_keys_to_the_m
     log.put((b"k", b"old"))
     log.put((b"a", b"aborted"), base_sequence=0, **STAMP)
     log.end_transaction(commit=False)
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     log.put((b"k", b"new"), base_sequence=1, **STAMP)
     log.end_transaction(commit=True)
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     assert [b"new"] == [record.value for record in log.records()]

@@ -15,7 +15,7 @@ RETENTION_MS = 1000
 
 def cleaned_again(on_disk: LogOnDisk) -> None:
     """One pass over everything below the active segment, after the horizons set so far."""
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.clock.advance(2 * RETENTION_MS)
     params = cleaning_params(on_disk.log, Offset(0), Timestamp(on_disk.clock.now))
     clean(on_disk.log, plan(params), now=Timestamp(on_disk.clock.now))

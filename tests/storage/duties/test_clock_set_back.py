@@ -14,13 +14,13 @@ TEN_DAYS_MS = 10 * 24 * 3600 * 1000
 def test_deleted_segments_go_after_their_delay():
     """The delay counts from the first look after the change; readers keep it in full."""
     on_disk = filled(6, file_delete_delay_ms=1000)
-    on_disk.log.delete_oldest_segments(1, "test")
+    on_disk.log.replacer.delete_oldest_segments(1, "test")
     on_disk.clock.advance(-TEN_DAYS_MS)
-    assert [] == on_disk.log.remove_deleted_files(on_disk.clock())
+    assert [] == on_disk.log.replacer.remove_deleted_files(on_disk.clock())
     on_disk.clock.advance(999)
-    assert [] == on_disk.log.remove_deleted_files(on_disk.clock())
+    assert [] == on_disk.log.replacer.remove_deleted_files(on_disk.clock())
     on_disk.clock.advance(1)
-    assert on_disk.log.remove_deleted_files(on_disk.clock())
+    assert on_disk.log.replacer.remove_deleted_files(on_disk.clock())
     assert [] == on_disk.temporary_files()
 
 

@@ -110,7 +110,7 @@ def test_truncation_lowers_the_checkpoint(disk, clock):
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     clean(engine, clock)
-    log.truncate_to(Offset(4))
+    log.replacer.truncate_to(Offset(4))
     assert 4 == log.parts.first_dirty_offset
     clean(engine, clock)
     assert b"0\n1\nt 0 4\n" == disk.read_bytes(CHECKPOINT)
@@ -121,7 +121,7 @@ def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, cl
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 4)
     assert 2 == len(log.chain.segments)
-    cancel = log.listen(lambda: (cancel(), log.truncate_to(Offset(1))))
+    cancel = log.listen(lambda: (cancel(), log.replacer.truncate_to(Offset(1))))
     clean(engine, clock)
     assert (1, 1) == (log.log_end_offset, log.parts.first_dirty_offset)
     assert b"0\n1\nt 0 1\n" == disk.read_bytes(CHECKPOINT)
@@ -195,7 +195,7 @@ def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog
             put(log, b"k", b"%060d" % number)
         clock.advance(400_000)
         engine.maintenance(clock())
-        log.truncate_to(Offset(3), "for the test")
+        log.replacer.truncate_to(Offset(3), "for the test")
     assert caplog.messages == [
         f"t-0: rolled {0:020}: segment.bytes; 260 bytes, next is {2:020} (0 ms)",
         f"t-0: deleted {0:020}: retention.bytes=1; 520 -> 260 bytes (0 ms)",
@@ -243,7 +243,7 @@ def test_an_offline_log_is_left_alone(disk, clock):
     """Neither cleaned nor warned of."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
-    log.mark_offline("for the test")
+    log.parts.mark_offline("for the test")
     clean(engine, clock)
     assert (0, ()) == (log.rewrites, engine.warnings)
 
@@ -295,7 +295,7 @@ def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
     engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_dedupe_buffer_bytes=24 * 3))
     log = topic(engine, "t", 1, min_cleanable_dirty_ratio="0.01")
     log.append(encode([Record(Offset(n), Timestamp(0), b"%d" % n, b"v") for n in range(9)]))
-    log.roll()
+    log.appender.roll()
     clean(engine, clock)
     assert "more keys than log.cleaner.dedupe.buffer.size=72 holds" in engine.warnings[0]
     assert 1 == log.parts.first_dirty_offset

@@ -291,7 +291,7 @@ def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock
     """A log that takes no writes gets no retention either, and no warning each round."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
     assert isinstance(partition, Log)
-    partition.mark_offline("for the test")
+    partition.parts.mark_offline("for the test")
     before = bases(partition)
     run_everything(engine, clock)
     assert before == bases(partition)

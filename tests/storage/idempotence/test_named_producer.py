@@ -229,7 +229,7 @@ def test_records_deleted_of_a_producer_that_has_expired_are_told():
         setup.run(TEXT, appends=4)
     setup.on_disk.log.delete_records(setup.on_disk.log.log_end_offset)
     setup.on_disk.clock.advance(2 * DAY_MS)
-    setup.on_disk.log.remove_expired_producers(setup.on_disk.clock())
+    setup.on_disk.log.appender.remove_expired_producers(setup.on_disk.clock())
     with pytest.raises(ProgressLostError, match="has expired.*under another --producer name"):
         setup.run(TEXT)
     assert [] == setup.values()
@@ -241,7 +241,7 @@ def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
     setup.on_disk.clock.advance(2 * DAY_MS)
-    setup.on_disk.log.remove_expired_producers(setup.on_disk.clock())
+    setup.on_disk.log.appender.remove_expired_producers(setup.on_disk.clock())
     setup.run(TEXT)
     assert VALUES == setup.values()
 
@@ -258,10 +258,10 @@ def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired,
     if others:
         log.put((b"k0", b"newer"), (b"k9", b"x"))
     before = log.table()
-    log.log.roll()
+    log.log.appender.roll()
     if expired:
         clock.advance(2 * DAY_MS)
-        log.log.remove_expired_producers(clock())
+        log.log.appender.remove_expired_producers(clock())
     log.clean()
     assert before == log.table()
     appended = log.log.log_end_offset
@@ -306,7 +306,7 @@ def test_a_log_that_lost_what_was_on_disk_is_told():
     """A log that ends before what an earlier run noted has lost records, as after an unclean election."""
     setup = Setup()
     setup.run(TEXT)
-    setup.on_disk.log.truncate_to(Offset(30))
+    setup.on_disk.log.replacer.truncate_to(Offset(30))
     there = setup.values()
     with pytest.raises(ProgressLostError, match="ended at offset 40 after an earlier run and ends at 30 now"):
         setup.run(TEXT + b"more\n")

@@ -28,9 +28,9 @@ def test_reads_tell_the_aborts_among_what_they_return():
     """Row 83: also when the marker stands in a later segment; none to those who read everything."""
     log = Transactions()
     log.fill(2, pid=1)
-    log.log.roll()
+    log.log.appender.roll()
     log.fill(1, pid=2, txn=False)
-    log.log.roll()
+    log.log.appender.roll()
     log.end(pid=1, commit=False)
     fetched = log.log.read(Offset(0), max_bytes=4096)
     assert [(1, 0)] == [tuple(each) for each in map(_pair, fetched.aborted)]
@@ -62,10 +62,10 @@ def _with_aborts():
     log = Transactions()
     log.fill(8, pid=1)
     log.fill(2, pid=2)
-    log.log.roll()
+    log.log.appender.roll()
     log.fill(5, pid=1)
     log.end(pid=1, commit=False)
-    log.log.roll()
+    log.log.appender.roll()
     log.fill(3, pid=2)
     log.fill(2, pid=3, txn=False)
     log.end(pid=2, commit=False)
@@ -115,7 +115,7 @@ def test_truncation_takes_aborts_back():
     log = Transactions()
     log.fill(2, pid=1)
     log.end(pid=1, commit=False)
-    log.log.truncate_to(2)
+    log.log.replacer.truncate_to(2)
     assert [] == log.aborted()
     assert 0 == log.log.offsets().last_stable_offset
     assert [] == offsets_of(log.log)
@@ -130,8 +130,8 @@ def test_the_transaction_index_is_one_of_the_segments_files():
     log.fill(1, pid=1)
     log.end(pid=1, commit=False)
     assert "00000000000000000000.txnindex" in log.log.segments()[0].files
-    log.log.roll()
-    log.log.delete_oldest_segments(1, "test")
+    log.log.appender.roll()
+    log.log.replacer.delete_oldest_segments(1, "test")
     assert "00000000000000000000.txnindex.deleted" in log.on_disk.names()
 
 

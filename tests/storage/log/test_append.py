@@ -84,9 +84,9 @@ def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
             if change == 0:
                 each.log.update_config(each.log.config._replace(**setting))
             elif change == 1:
-                each.log.truncate_to(Offset(each.log.log_end_offset - 2))
+                each.log.replacer.truncate_to(Offset(each.log.log_end_offset - 2))
             elif change == 2:
-                each.log.roll()
+                each.log.appender.roll()
     assert short > 100
     assert len(believed.log.chain.segments) > 3
     assert [(name, checked.content(name)) for name in checked.names()] == [
@@ -98,7 +98,7 @@ def test_the_shortest_way_ends_with_the_offsets_of_a_segment():
     """Two gigaoffsets behind its base a segment takes no more, however few bytes it has."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
-    on_disk.log.append_as_follower(batch(b"b", offset=2**31 - 3))
+    on_disk.log.appender.append_as_follower(batch(b"b", offset=2**31 - 3))
     for _ in range(4):
         on_disk.log.append(batch(b"c"), encoded_here=True)
     assert [0, 2**31] == on_disk.base_offsets()
@@ -171,7 +171,7 @@ def test_max_message_bytes_binds_leaders_only():
     on_disk.log.append(sized_batch(200))
     with pytest.raises(RecordTooLargeError, match=r"201 bytes, max.message.bytes is 200"):
         on_disk.log.append(sized_batch(201))
-    on_disk.log.append_as_follower(sized_batch(500, offset=1))
+    on_disk.log.appender.append_as_follower(sized_batch(500, offset=1))
     assert [0, 1] == offsets_of(on_disk.log)
 
 
@@ -277,7 +277,7 @@ def test_a_failed_sync_takes_the_log_offline():
     on_disk.disk.fail("sync", suffix=".log")
     with pytest.raises(OSError, match="Input/output"):
         on_disk.log.append(batch(b"b"), durable=True)
-    for attempt in (lambda: on_disk.log.append(batch(b"c")), on_disk.log.sync, on_disk.log.roll):
+    for attempt in (lambda: on_disk.log.append(batch(b"c")), on_disk.log.sync, on_disk.log.appender.roll):
         with pytest.raises(PartitionOfflineError):
             attempt()
     assert 1 == on_disk.log.offsets().recovery_point
@@ -290,9 +290,9 @@ def test_flush_messages():
     """When so many records are not flushed, an append flushes."""
     on_disk = LogOnDisk(flush_messages=3)
     on_disk.log.append(batch(b"a", b"b"))
-    assert 2 == on_disk.log.unflushed_records
+    assert 2 == on_disk.log.parts.unflushed_records
     on_disk.log.append(batch(b"c"))
-    assert 0 == on_disk.log.unflushed_records
+    assert 0 == on_disk.log.parts.unflushed_records
     assert [0, 1, 2] == offsets_of(on_disk.crash(keep=0.0))
 
 
@@ -310,9 +310,9 @@ def test_flushing_up_to_an_offset():
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(200))
-    on_disk.log.flush(on_disk.base_offsets()[-1])
+    on_disk.log.appender.flush(on_disk.base_offsets()[-1])
     assert 2 == on_disk.log.recovery_point
-    on_disk.log.flush(1)
+    on_disk.log.appender.flush(1)
     assert 2 == on_disk.log.recovery_point
     assert [0, 1] == offsets_of(on_disk.crash(keep=0.0, recovery_point=2))
 
@@ -322,7 +322,7 @@ def test_followers_keep_offsets():
     on_disk = LogOnDisk(internal_segment_bytes=300)
     offsets = [0, 50, 51, 52, 70, 1000]
     for offset in offsets:
-        on_disk.log.append_as_follower(sized_batch(150, offset=offset, epoch=3))
+        on_disk.log.appender.append_as_follower(sized_batch(150, offset=offset, epoch=3))
     assert offsets == offsets_of(on_disk.log)
     assert len(on_disk.base_offsets()) > 2
     for start, expected in ((1, 50), (53, 70), (71, 1000), (999, 1000)):
@@ -333,19 +333,19 @@ def test_followers_keep_offsets():
 def test_followers_offsets_ascend():
     """A batch below the log end, or two that do not ascend, are refused whole."""
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(batch(b"a", offset=5))
+    on_disk.log.appender.append_as_follower(batch(b"a", offset=5))
     with pytest.raises(InvalidRecordError, match="log ends at 6"):
-        on_disk.log.append_as_follower(batch(b"b", offset=5))
+        on_disk.log.appender.append_as_follower(batch(b"b", offset=5))
     with pytest.raises(InvalidRecordError, match="log ends at 10"):
-        on_disk.log.append_as_follower(batch(b"b", offset=9) + batch(b"c", offset=8))
+        on_disk.log.appender.append_as_follower(batch(b"b", offset=9) + batch(b"c", offset=8))
     assert [5] == offsets_of(on_disk.log)
 
 
 def test_a_followers_segment_is_based_at_its_first_offset():
     """Row 39: batches at 0 and 2^31+1 need two segments, the second based at its batch, with a snapshot there."""
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(batch(b"a", offset=0))
-    on_disk.log.append_as_follower(batch(b"b", offset=2**31 + 1))
+    on_disk.log.appender.append_as_follower(batch(b"a", offset=0))
+    on_disk.log.appender.append_as_follower(batch(b"b", offset=2**31 + 1))
     assert [0, 2**31 + 1] == on_disk.base_offsets()
     assert f"{2**31 + 1:020d}.snapshot" in on_disk.names()
     assert [0, 2**31 + 1] == offsets_of(on_disk.log)
@@ -355,9 +355,9 @@ def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
     """Row 39: of a compressed old batch only the last offset is known: the base is last - (2^31 - 1)."""
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(old)
+    on_disk.log.appender.append_as_follower(old)
     old[:8] = (2**31 + 2).to_bytes(8, "big")
-    on_disk.log.append_as_follower(old)
+    on_disk.log.appender.append_as_follower(old)
     assert [0, 3] == on_disk.base_offsets()
     assert 2**31 + 3 == on_disk.log.log_end_offset
 
@@ -366,10 +366,10 @@ def test_a_segment_for_old_batches_has_room_for_the_last_of_them():
     """The base follows from the last offset of the whole append: all of it stands in the new segment's indexes."""
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk(index_interval_bytes=0)
-    on_disk.log.append_as_follower(old)
+    on_disk.log.appender.append_as_follower(old)
     first, last = bytearray(old), bytearray(old)
     first[:8], last[:8] = (9).to_bytes(8, "big"), (2**31 + 5).to_bytes(8, "big")
-    on_disk.log.append_as_follower(first + last)
+    on_disk.log.appender.append_as_follower(first + last)
     assert [0, 6] == on_disk.base_offsets()
     assert [0, 9, 2**31 + 5] == offsets_of(on_disk.log)
 
@@ -378,7 +378,7 @@ def test_epochs_of_a_leader_are_noted():
     """Each new epoch among a follower's batches is noted where it begins."""
     on_disk = LogOnDisk()
     for offset, epoch in ((0, 1), (1, 1), (2, 2), (5, 4)):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
     assert ((1, 0), (2, 2), (4, 5)) == on_disk.log.epochs.entries
 
 
@@ -388,7 +388,7 @@ def test_listeners_hear_of_appends_until_they_cancel():
     heard = []
     cancel = on_disk.log.listen(lambda: heard.append(on_disk.log.log_end_offset))
     on_disk.log.append(batch(b"a"))
-    on_disk.log.append_as_follower(batch(b"b", offset=1))
+    on_disk.log.appender.append_as_follower(batch(b"b", offset=1))
     on_disk.log.delete_records(1)
     cancel()
     cancel()
@@ -408,8 +408,8 @@ def test_a_closed_or_read_only_log_takes_nothing():
     for attempt in (
         lambda: shown.append(batch(b"b")),
         lambda: shown.delete_records(1),
-        lambda: shown.truncate_to(0),
-        shown.roll,
+        lambda: shown.replacer.truncate_to(0),
+        shown.appender.roll,
     ):
         with pytest.raises(ReadOnlyError):
             attempt()
@@ -466,4 +466,4 @@ def test_appends_that_wait_for_the_disk_share_its_next_flush():
     for thread in threads:
         thread.join(30)
     assert [1, 6] == flushes
-    assert 0 == on_disk.log.unflushed_records
+    assert 0 == on_disk.log.parts.unflushed_records

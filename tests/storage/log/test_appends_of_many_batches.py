@@ -48,7 +48,9 @@ def test_an_empty_control_batch_opens_no_transaction():
     stamp = BatchStamp(
         producer_id=ProducerId(7), producer_epoch=3, transactional=True, control=True, leader_epoch=0
     )
-    on_disk.log.append_as_follower(encode([], stamp, base_offset=0, last_offset=0, max_timestamp=NOW))
+    on_disk.log.appender.append_as_follower(
+        encode([], stamp, base_offset=0, last_offset=0, max_timestamp=NOW)
+    )
     for log in (on_disk.log, on_disk.kill()):
         assert 1 == log.offsets().last_stable_offset
         assert b"" != bytes(log.read(Offset(0), max_bytes=1000, isolation=Isolation.READ_COMMITTED).data)

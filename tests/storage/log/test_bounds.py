@@ -63,7 +63,7 @@ def test_a_truncation_below_the_log_start_takes_it_down(segment_bytes):
     for _ in range(8):
         on_disk.log.append(sized_batch(140))
     on_disk.log.delete_records(Offset(7))
-    on_disk.log.truncate_to(Offset(5))
+    on_disk.log.replacer.truncate_to(Offset(5))
     assert (5, 5) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
     assert 5 == on_disk.log.append(sized_batch(140)).base_offset
     assert [5] == offsets_of(on_disk.log)
@@ -79,7 +79,7 @@ def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
     log.append(marker(commit=False), origin=Origin.COORDINATOR)
     assert (1, 3) == (len(log.aborted), log.offsets().last_stable_offset)
     assert [3, 3] == [log.visible_end(isolation) for isolation in Isolation]
-    log.truncate_to(Offset(2))
+    log.replacer.truncate_to(Offset(2))
     assert ((), 0) == (log.aborted, log.offsets().last_stable_offset)
     log.append(produced(b"c", sequence=2, txn=True))
     for each in (log, on_disk.kill()):
@@ -99,7 +99,7 @@ def test_a_truncation_takes_the_first_dirty_offset_down():
     log.append(batch(b"d"))
     for first_dirty, left in ((Offset(4), 3), (Offset(1), 1)):
         log.parts.first_dirty_offset = first_dirty
-        log.truncate_to(Offset(3))
+        log.replacer.truncate_to(Offset(3))
         assert left == log.parts.first_dirty_offset
 
 
@@ -142,7 +142,7 @@ def test_a_segment_whose_roll_was_undone_does_not_come_back(seed):
     on_disk.log.append(batch(b"a"), durable=True)
     on_disk.disk.fail("write_bytes", suffix=".snapshot")
     with pytest.raises(OSError, match="Input/output"):
-        on_disk.log.roll()
+        on_disk.log.appender.roll()
     on_disk.log.append(batch(b"b"), durable=True)
     on_disk.crash(keep=0.5, recovery_point=2)
     assert [(0, b"a"), (1, b"b")] == records_of(on_disk.log)
@@ -153,7 +153,7 @@ def test_a_segment_whose_records_are_of_1970_is_that_old():
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"v", timestamp=0))
     assert 0 == on_disk.log.segments()[0].largest_timestamp
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.append(batch(b"v", timestamp=-1))
     assert on_disk.disk.time == on_disk.log.segments()[1].largest_timestamp
 
@@ -176,7 +176,7 @@ def test_no_step_of_a_roll_leaves_an_index_untrimmed_behind_which_a_segment_begi
         on_disk = LogOnDisk(disk=disk, index_interval_bytes=0)
         for number in range(3):
             on_disk.log.append(sized_batch(100, timestamp=number + 1))
-        died = dies(disk, on_disk.log.roll, steps)
+        died = dies(disk, on_disk.log.appender.roll, steps)
         if f"{3:020}.log" in on_disk.names():
             for kind in ("index", "timeindex"):
                 assert not on_disk.content(f"{0:020}.{kind}").endswith(bytes(8)), f"after {steps} steps"
@@ -245,7 +245,7 @@ def _append_as_follower(log, data):
         struct.pack_into(">Q", data, header.position, offset & 2**64 - 1)
         position, offset = header.end_position, offset + header.record_count
     assert position == len(data)
-    log.append_as_follower(data)
+    log.appender.append_as_follower(data)
 
 
 @pytest.mark.parametrize("append", [_append_own, _append_of_others, _append_as_follower])
@@ -253,7 +253,7 @@ def _append_as_follower(log, data):
 def test_no_record_gets_an_offset_at_which_it_cannot_be_read(append, too_many):
     """What would get an offset above the largest one is refused, whole; all below can be read, also after a kill."""
     on_disk = LogOnDisk()
-    on_disk.log.truncate_fully_and_start_at(Offset(MAX_OFFSET - 2))
+    on_disk.log.replacer.truncate_fully_and_start_at(Offset(MAX_OFFSET - 2))
     append(on_disk.log, bytearray(batch(b"a")))
     append(on_disk.log, bytearray(batch(b"b")))
     with pytest.raises(InvalidRecordError):

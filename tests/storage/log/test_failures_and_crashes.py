@@ -41,9 +41,9 @@ def test_a_record_never_goes_for_one_that_a_crash_can_take():
     """Cleaning flushes what it goes by: else the synced older value would be gone, and the newer one with the crash."""
     on_disk = compacted()
     on_disk.log.append(batch(b"old", key=b"key", timestamp=NOW), durable=True)
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.append(batch(b"new", key=b"key", timestamp=NOW))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     cleaned(on_disk)
     on_disk.crash(keep=0)
     assert [b"new"] == committed(on_disk)
@@ -53,7 +53,7 @@ def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
     """The marker may stand in the active segment, above all that is cleaned."""
     on_disk = compacted()
     on_disk.log.append(produced(b"aborted", key=b"key", txn=True), durable=True)
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     cleaned(on_disk)
     on_disk.crash(keep=0)
@@ -114,7 +114,7 @@ def test_truncated_segments_never_come_back():
     on_disk = LogOnDisk(internal_segment_bytes=150)
     for number in range(4):
         on_disk.log.append(batch(b"old %d" % number), durable=True)
-    on_disk.log.truncate_to(1)
+    on_disk.log.replacer.truncate_to(1)
     on_disk.log.append(batch(b"new 1"), durable=True)
     on_disk.crash(keep=0)
     assert [(0, b"old 0"), (1, b"new 1")] == records_of(on_disk.log)
@@ -125,7 +125,7 @@ def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
     """Also where that fails again as the append is undone, as without descriptors: the next one gets its place and its offset."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.append(batch(b"second"))
     on_disk.disk.fail("open", number=errno.EMFILE, times=3, suffix=suffix)
     for _ in range(3):
@@ -160,7 +160,7 @@ def test_an_index_that_was_made_without_room_gets_it(suffix):
     """Making a new segment's index failed half-way; the log goes on, and rolls in order later."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"a", timestamp=5))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.disk.fail("truncate", suffix=f"1{suffix}")
     on_disk.log.append(batch(b"b", timestamp=6))
     with pytest.raises(OSError, match="Input/output"):
@@ -168,17 +168,17 @@ def test_an_index_that_was_made_without_room_gets_it(suffix):
     on_disk.disk.heal()
     for number in range(4):
         on_disk.log.append(batch(b"d", timestamp=8 + number))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     assert [0, 1, 2, 3, 4, 5] == offsets_of(on_disk.log)
     sealed = on_disk.log.chain.segments[1]
     assert (5, 11) == (sealed.offset_index.last_offset, sealed.time_index.last.timestamp)
 
 
 CUTS = [
-    pytest.param(lambda log: log.truncate_to(Offset(3)), id="in a segment"),
-    pytest.param(lambda log: log.truncate_to(Offset(7)), id="in the active segment"),
-    pytest.param(lambda log: log.truncate_to(Offset(6)), id="to an empty segment"),
-    pytest.param(lambda log: log.truncate_fully_and_start_at(Offset(3)), id="all of it"),
+    pytest.param(lambda log: log.replacer.truncate_to(Offset(3)), id="in a segment"),
+    pytest.param(lambda log: log.replacer.truncate_to(Offset(7)), id="in the active segment"),
+    pytest.param(lambda log: log.replacer.truncate_to(Offset(6)), id="to an empty segment"),
+    pytest.param(lambda log: log.replacer.truncate_fully_and_start_at(Offset(3)), id="all of it"),
 ]
 
 
@@ -220,7 +220,7 @@ def test_a_truncation_that_a_crash_ends_leaves_no_gap(cut, end, flushed):
         disk = MortalDisk(seed=seed)
         on_disk = of_four_segments(disk)
         if flushed:
-            on_disk.log.flush()
+            on_disk.log.appender.flush()
         checkpoint = on_disk.log.recovery_point
         died = dies(disk, partial(cut, on_disk.log), steps)
         end.of(disk)
@@ -257,7 +257,7 @@ def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
     on_disk.log.append(marker(commit=False), origin=Origin.COORDINATOR)
     on_disk.log.append(batch(b"behind", key=b"key", timestamp=NOW))
     disk.look = lambda: seen.append(committed(on_disk))
-    on_disk.log.truncate_to(Offset(1))
+    on_disk.log.replacer.truncate_to(Offset(1))
     disk.look = None
     assert (0, []) == (on_disk.log.offsets().last_stable_offset, committed(on_disk))
     assert [b"behind"] == seen[0]
@@ -272,28 +272,30 @@ def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffi
         on_disk.log.append(batch(b"first"))
         on_disk.disk.fail(operation, number=errno.ENOSPC, suffix=suffix)
         with pytest.raises(OSError, match="No space left"):
-            on_disk.log.append_as_follower(batch(b"behind", offset=50))
+            on_disk.log.appender.append_as_follower(batch(b"behind", offset=50))
         go_on(on_disk.log)
         shown = offsets_of(on_disk.log)
         on_disk.kill()
         assert shown == offsets_of(on_disk.log)
-        on_disk.log.append_as_follower(batch(b"behind", offset=on_disk.log.log_end_offset))
+        on_disk.log.appender.append_as_follower(batch(b"behind", offset=on_disk.log.log_end_offset))
         assert len(shown) + 1 == len(offsets_of(on_disk.log))
 
 
 def test_epochs_of_batches_that_found_no_room_are_not_noted():
     """Noted, the next attempt would begin the first one's epoch where it appends, and leave what is before to an older one."""
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(batch(b"first", epoch=4))
-    on_disk.log.append_as_follower(batch(b"second", offset=1, epoch=5))
+    on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
+    on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=5))
     for _ in range(2):
         on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
         with pytest.raises(OSError, match="No space left"):
-            on_disk.log.append_as_follower(
+            on_disk.log.appender.append_as_follower(
                 batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6)
             )
         assert [(4, 0), (5, 1)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
-    on_disk.log.append_as_follower(batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6))
+    on_disk.log.appender.append_as_follower(
+        batch(b"third", offset=2, epoch=5) + batch(b"4th", offset=3, epoch=6)
+    )
     assert [(4, 0), (5, 1), (6, 3)] == [tuple(entry) for entry in on_disk.log.epochs.entries]
     on_disk.kill()
     assert [(4, 0), (5, 1), (6, 3)] == [tuple(entry) for entry in on_disk.log.epochs.entries]

@@ -14,6 +14,7 @@ from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.records import batch, sized_batch
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import wait_until
+from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.codec.records import BatchStamp
 from topicfs.storage.config.broker import EngineConfig
@@ -21,7 +22,7 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk import names
 from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.log.flush import BackgroundFlusher
-from topicfs.storage.manager import open_engine
+from topicfs.storage.log.life import Event
 from topicfs.storage.model import Offset, ProducerId, TopicPartition
 
 FIRST = "00000000000000000000"
@@ -55,7 +56,7 @@ def test_a_roll_waits_for_no_disk():
     synced(on_disk)
     fill(on_disk, 3)
     assert [] == synced(on_disk)
-    assert [on_disk.log.flush_sealed] == list(flusher.waiting)
+    assert [on_disk.log.appender.flush_sealed] == list(flusher.waiting)
 
 
 def test_the_recovery_point_follows_a_roll():
@@ -88,7 +89,7 @@ def test_what_was_flushed_already_is_trimmed_on_disk_too():
     """An append with fsync leaves nothing of the segment to flush but what the roll itself changed."""
     on_disk, flusher = flushing()
     fill(on_disk, 3)
-    on_disk.log.flush()
+    on_disk.log.appender.flush()
     fill(on_disk, 1)
     synced(on_disk)
     flusher.run()
@@ -104,8 +105,8 @@ def test_a_preallocated_log_is_cut_before_the_roll_is_over(seed):
     """Zeros behind its batches, where the recovery point is past it, would be looked for by nobody."""
     on_disk, flusher = flushing(disk=SimulatedDisk(seed=seed), preallocate=True)
     fill(on_disk, 2)
-    on_disk.log.flush()
-    on_disk.log.roll()
+    on_disk.log.appender.flush()
+    on_disk.log.appender.roll()
     on_disk.disk.sync_directory(DIRECTORY)
     assert 1 == len(flusher.waiting)
     on_disk.crash(keep=0.5, recovery_point=2)
@@ -125,10 +126,10 @@ def test_the_recovery_point_stays_inside_a_segment_that_is_closed_while_it_is_fl
     def sync_and_roll() -> None:
         sync()
         if not rolled:
-            rolled.append(log.roll())
+            rolled.append(log.appender.roll())
 
     log.chain.active.log.sync = sync_and_roll
-    log.flush()
+    log.appender.flush()
     assert (1, 2) == (log.recovery_point, log.log_end_offset)
     flusher.run()
     assert 2 == log.recovery_point
@@ -153,7 +154,7 @@ def test_a_log_that_went_meanwhile_is_not_flushed(end):
     if end == "closed":
         on_disk.log.close()
     else:
-        on_disk.log.retire("the topic was deleted")
+        on_disk.log.parts.life.note(Event.DELETE, "the topic was deleted")
     synced(on_disk)
     assert 1 == flusher.run()
     assert [] == synced(on_disk)
@@ -173,13 +174,13 @@ def test_a_truncation_forgets_what_was_closed_above_it():
     """Its offsets are given again, to another segment, which the recovery point must not be held by."""
     on_disk, flusher = flushing()
     fill(on_disk, 8)
-    on_disk.log.truncate_to(Offset(4))
+    on_disk.log.replacer.truncate_to(Offset(4))
     flusher.run()
     assert 3 == on_disk.log.recovery_point
-    on_disk.log.flush()
+    on_disk.log.appender.flush()
     assert 4 == on_disk.log.recovery_point
     fill(on_disk, 3)
-    on_disk.log.truncate_fully_and_start_at(Offset(100))
+    on_disk.log.replacer.truncate_fully_and_start_at(Offset(100))
     assert 100 == on_disk.log.recovery_point
 
 
@@ -188,7 +189,7 @@ def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it():
     on_disk, flusher = flushing()
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
     on_disk.log.append(batch(b"once", timestamp=NOW, stamp=stamp))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     flusher.run()
     for keep in (0.0, 1.0):
         on_disk.crash(keep=keep, recovery_point=1)

@@ -98,7 +98,7 @@ def test_rolling_an_empty_segment_starts_it_over():
     """Row 55: a roll at the base of an empty active segment makes no second one, also when its index is full."""
     on_disk = LogOnDisk()
     on_disk.clock.advance(5000)
-    assert 0 == on_disk.log.roll()
+    assert 0 == on_disk.log.appender.roll()
     active = on_disk.log.chain.active
     assert on_disk.clock.now == active.created_ms
     active.offset_index.slots.trim()
@@ -115,12 +115,12 @@ def test_a_roll_trims_the_segment_it_closes():
     for number in range(10):
         on_disk.log.append(sized_batch(100, timestamp=number))
     assert 1200 == on_disk.disk.size(Path("/data/orders-0/00000000000000000000.index"))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     assert 9 * 8 == len(on_disk.content("00000000000000000000.index"))
     assert 10 * 12 - 12 == len(on_disk.content("00000000000000000000.timeindex"))
     on_disk.log.append(batch(b"a"))
-    on_disk.log.truncate_to(10)
-    on_disk.log.truncate_to(9)
+    on_disk.log.replacer.truncate_to(10)
+    on_disk.log.replacer.truncate_to(9)
     assert [0] == on_disk.base_offsets()
     assert 1200 == len(on_disk.content("00000000000000000000.index"))
     assert 1200 == len(on_disk.content("00000000000000000000.timeindex"))
@@ -131,7 +131,7 @@ def test_a_file_that_a_failed_roll_left_is_replaced():
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.write("00000000000000000001.index", b"garbage!")
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.append(batch(b"b"))
     assert [0, 1] == offsets_of(on_disk.log)
     on_disk.log.close()
@@ -143,9 +143,9 @@ def test_truncation(target):
     """The log ends there, whatever segment that is in; start, recovery point and epochs come down with it."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(6):
-        on_disk.log.append_as_follower(sized_batch(140, offset=number, epoch=number // 2))
+        on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 2))
     on_disk.log.sync()
-    on_disk.log.truncate_to(target)
+    on_disk.log.replacer.truncate_to(target)
     assert list(range(target)) == offsets_of(on_disk.log)
     offsets = on_disk.log.offsets()
     assert (0, target, target) == (
@@ -164,20 +164,20 @@ def test_truncation(target):
 def test_truncation_at_the_end_still_drops_an_epoch_that_starts_there():
     """Row 68: an epoch noted at the log end, without a record, goes."""
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(batch(b"a", offset=0, epoch=1))
+    on_disk.log.appender.append_as_follower(batch(b"a", offset=0, epoch=1))
     on_disk.log.epochs.assign(2, on_disk.log.log_end_offset)
-    on_disk.log.truncate_to(1)
+    on_disk.log.replacer.truncate_to(1)
     assert ((1, 0),) == on_disk.log.epochs.entries
-    on_disk.log.append_as_follower(batch(b"b", offset=1, epoch=2))
+    on_disk.log.appender.append_as_follower(batch(b"b", offset=1, epoch=2))
     assert ((1, 0), (2, 1)) == on_disk.log.epochs.entries
 
 
 def test_truncation_below_the_first_segment_starts_over():
     """An offset before everything empties the log, which begins there."""
     on_disk = LogOnDisk()
-    on_disk.log.truncate_fully_and_start_at(100)
+    on_disk.log.replacer.truncate_fully_and_start_at(100)
     on_disk.log.append(batch(b"a"))
-    on_disk.log.truncate_to(50)
+    on_disk.log.replacer.truncate_to(50)
     assert (50, 50) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
     on_disk.log.append(batch(b"b"))
     assert [50] == offsets_of(on_disk.reopen(log_start_offset=50))
@@ -187,8 +187,8 @@ def test_deleting_the_oldest_segments():
     """The start moves to the first survivor, files are renamed first, epochs before it collapse."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(8):
-        on_disk.log.append_as_follower(sized_batch(140, offset=number, epoch=number // 3))
-    names = on_disk.log.delete_oldest_segments(2, "test")
+        on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 3))
+    names = on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert "00000000000000000002.log" in names
     assert "00000000000000000002.log.deleted" in on_disk.names()
     assert 4 == on_disk.log.log_start_offset
@@ -207,11 +207,11 @@ def test_a_deletion_that_fails_half_way_is_gone_on_with(file, left):
         on_disk.log.append(sized_batch(140))
     on_disk.disk.fail("rename", suffix=file)
     with pytest.raises(OSError, match="EIO|Input/output"):
-        on_disk.log.delete_oldest_segments(2, "test")
+        on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert left == [segment.base_offset for segment in on_disk.log.chain.segments]
     assert (4, [4, 5, 6, 7]) == (on_disk.log.log_start_offset, offsets_of(on_disk.log))
-    on_disk.log.delete_oldest_segments(len(left) - 2, "test")
-    on_disk.log.remove_deleted_files(Timestamp(on_disk.clock.now + HOUR))
+    on_disk.log.replacer.delete_oldest_segments(len(left) - 2, "test")
+    on_disk.log.replacer.remove_deleted_files(Timestamp(on_disk.clock.now + HOUR))
     assert [4, 5, 6, 7] == offsets_of(on_disk.reopen())
     assert [4, 6] == on_disk.base_offsets()
     assert not [name for name in on_disk.names() if name.startswith("00000000000000000002.")]
@@ -222,13 +222,13 @@ def test_files_go_after_their_delay():
     on_disk = LogOnDisk(internal_segment_bytes=300, file_delete_delay_ms=1000)
     for _ in range(6):
         on_disk.log.append(sized_batch(140))
-    on_disk.log.delete_oldest_segments(2, "test")
+    on_disk.log.replacer.delete_oldest_segments(2, "test")
     waiting = [name for name in on_disk.names() if name.endswith(".deleted")]
     assert {"00000000000000000000.index.deleted", "00000000000000000002.snapshot.deleted"} < set(waiting)
-    assert [] == on_disk.log.remove_deleted_files(on_disk.clock.now + 999)
-    assert waiting == sorted(on_disk.log.remove_deleted_files(on_disk.clock.now + 1000))
+    assert [] == on_disk.log.replacer.remove_deleted_files(on_disk.clock.now + 999)
+    assert waiting == sorted(on_disk.log.replacer.remove_deleted_files(on_disk.clock.now + 1000))
     assert [] == [name for name in on_disk.names() if name.endswith(".deleted")]
-    assert [] == on_disk.log.remove_deleted_files(on_disk.clock.now + 1000)
+    assert [] == on_disk.log.replacer.remove_deleted_files(on_disk.clock.now + 1000)
 
 
 def test_deleting_every_segment_rolls_first():
@@ -236,9 +236,9 @@ def test_deleting_every_segment_rolls_first():
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(140))
-    on_disk.log.delete_oldest_segments(99, "test")
+    on_disk.log.replacer.delete_oldest_segments(99, "test")
     assert [3] == on_disk.base_offsets()
-    assert [] == on_disk.log.delete_oldest_segments(99, "test")
+    assert [] == on_disk.log.replacer.delete_oldest_segments(99, "test")
     on_disk.reopen()
     assert (3, 3) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
     assert 3 == on_disk.log.append(batch(b"a")).base_offset
@@ -250,7 +250,7 @@ def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
     for _ in range(4):
         on_disk.log.append(sized_batch(140))
     state = on_disk.log.parts.state
-    on_disk.log.delete_oldest_segments(1, "test")
+    on_disk.log.replacer.delete_oldest_segments(1, "test")
     assert 2 == fetch(state, state.end, 0, 1000).next_offset
     on_disk.disk.fail("pread", number=2)
     with pytest.raises(FileNotFoundError):
@@ -289,12 +289,12 @@ def test_renaming_the_directory():
     """After a rename everything goes on in the new place: appends, rolls, epochs, lazily made files, closing."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     on_disk.log.append(sized_batch(140))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     target = Path("/data/orders-0.0123456789abcdef0123456789abcdef-delete")
     on_disk.log.rename(target)
     assert target == on_disk.log.directory
     for offset in (1, 2, 3):
-        on_disk.log.append_as_follower(sized_batch(140, offset=offset, epoch=offset))
+        on_disk.log.appender.append_as_follower(sized_batch(140, offset=offset, epoch=offset))
     assert [0, 1, 2, 3] == offsets_of(on_disk.log)
     on_disk.log.close()
     assert not on_disk.disk.exists(Path("/data/orders-0"))
@@ -305,7 +305,7 @@ def test_a_close_leaves_what_a_clean_start_needs():
     """Row 52: files trimmed, index files of an empty segment made, a snapshot at the end, all on disk."""
     on_disk = LogOnDisk(internal_segment_bytes=300, preallocate=True)
     on_disk.log.append(sized_batch(140, timestamp=5))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.close()
     on_disk.disk.crash(keep=0.0)
     assert {
@@ -359,12 +359,12 @@ def test_whatever_came_after_a_clean_start_is_on_disk_after_the_close(end: str):
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(sized_batch(100, timestamp=1))
     if end == "roll":
-        on_disk.log.roll()
+        on_disk.log.appender.roll()
     on_disk.log = on_disk.reopen()
     if end == "append":
         on_disk.log.append(sized_batch(100, timestamp=2))
     elif end == "roll":
-        on_disk.log.roll()  # The active segment is empty, and begins again in place.
+        on_disk.log.appender.roll()  # The active segment is empty, and begins again in place.
     else:
         on_disk.log.delete_records(Offset(1))
     on_disk.log.close()
@@ -415,14 +415,14 @@ def test_files_whose_new_name_finds_no_room_go_at_once(number):
     on_disk = LogOnDisk()
     for value in (b"a", b"b", b"c"):
         on_disk.log.append(batch(value))
-        on_disk.log.roll()
+        on_disk.log.appender.roll()
     on_disk.disk.fail("rename", number=number, times=100, suffix="log")
-    on_disk.log.delete_oldest_segments(2, "test")
+    on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert [2, 3] == on_disk.base_offsets()
     left = [entry.name for entry in on_disk.disk.list_directory(on_disk.log.directory)]
     assert [] == [name for name in left if name.startswith(("0" * 20, "0" * 19 + "1")) and ".log" in name]
     on_disk.clock.advance(60_000)
-    on_disk.log.remove_deleted_files(on_disk.clock())
+    on_disk.log.replacer.remove_deleted_files(on_disk.clock())
     left = [entry.name for entry in on_disk.disk.list_directory(on_disk.log.directory)]
     assert [] == [name for name in left if name.startswith("0" * 20)]
 
@@ -431,21 +431,21 @@ def test_a_followers_start_moves_as_its_leaders():
     """Whatever the policy: segments below go, the active one stays, and it never goes beyond the log's end."""
     on_disk = LogOnDisk(internal_segment_bytes=300, cleanup_policy=("compact",))
     for offset in range(6):
-        on_disk.log.append_as_follower(sized_batch(150, offset=offset, epoch=2))
+        on_disk.log.appender.append_as_follower(sized_batch(150, offset=offset, epoch=2))
     assert [0, 2, 4] == on_disk.base_offsets()
-    on_disk.log.follow_start(Offset(3))
+    on_disk.log.replacer.follow_start(Offset(3))
     assert (3, [2, 4]) == (on_disk.log.log_start_offset, on_disk.base_offsets())
-    on_disk.log.follow_start(Offset(1))
+    on_disk.log.replacer.follow_start(Offset(1))
     assert 3 == on_disk.log.log_start_offset
-    on_disk.log.follow_start(Offset(100))
+    on_disk.log.replacer.follow_start(Offset(100))
     assert (6, [4]) == (on_disk.log.log_start_offset, on_disk.base_offsets())
 
 
 def test_a_follower_notes_an_epoch_in_which_nothing_was_written():
     """It is on disk, and the batches of the next one take its place."""
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(sized_batch(150, offset=0, epoch=2))
-    on_disk.log.follow_epoch(4, Offset(1))
+    on_disk.log.appender.append_as_follower(sized_batch(150, offset=0, epoch=2))
+    on_disk.log.appender.follow_epoch(4, Offset(1))
     assert b"0\n2\n2 0\n4 1\n" == on_disk.disk.read_bytes(DIRECTORY / "leader-epoch-checkpoint")
-    on_disk.log.append_as_follower(sized_batch(150, offset=1, epoch=5))
+    on_disk.log.appender.append_as_follower(sized_batch(150, offset=1, epoch=5))
     assert ((2, 0), (5, 1)) == on_disk.log.epochs.entries

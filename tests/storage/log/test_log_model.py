@@ -106,19 +106,19 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: self.online)
     @rule()
     def roll(self) -> None:
-        assert len(self.values) == self.on_disk.log.roll()
+        assert len(self.values) == self.on_disk.log.appender.roll()
 
     @precondition(lambda self: self.online)
     @rule(count=st.integers(1, 3))
     def delete_oldest(self, count: int) -> None:
         log = self.on_disk.log
-        log.delete_oldest_segments(count, "test")
+        log.replacer.delete_oldest_segments(count, "test")
         assert log.log_start_offset == log.chain.base_offsets[0]
 
     @rule()
     def remove_deleted(self) -> None:
         self.on_disk.clock.advance(400)
-        self.on_disk.log.remove_deleted_files(self.on_disk.clock.now)
+        self.on_disk.log.replacer.remove_deleted_files(self.on_disk.clock.now)
 
     @rule()
     def write_checkpoint(self) -> None:

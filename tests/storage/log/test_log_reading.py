@@ -31,7 +31,7 @@ from topicfs.storage.segment.trace import (
 def test_reads_outside_the_log():
     """Row 59: a log at 1024-1025: 0 and 1026 raise, 1025 is empty, 1024 is there."""
     on_disk = LogOnDisk()
-    on_disk.log.truncate_fully_and_start_at(1024)
+    on_disk.log.replacer.truncate_fully_and_start_at(1024)
     on_disk.log.append(batch(b"a"))
     assert [1024] == offsets_of(on_disk.log)
     assert b"" == bytes(on_disk.log.read(1025, max_bytes=1000).data)
@@ -100,9 +100,9 @@ def test_the_high_watermark_keeps_its_bounds():
     on_disk.log.append(batch(b"d", b"e", b"f"))
     assert 3 == on_disk.log.high_watermark
     assert 6 == on_disk.reopen(high_watermark=6).high_watermark
-    on_disk.log.truncate_to(3)
+    on_disk.log.replacer.truncate_to(3)
     assert 3 == on_disk.log.high_watermark
-    on_disk.log.truncate_fully_and_start_at(100)
+    on_disk.log.replacer.truncate_fully_and_start_at(100)
     assert 100 == on_disk.log.high_watermark
     assert 100 == on_disk.reopen(high_watermark=3, log_start_offset=100).high_watermark
 
@@ -171,7 +171,7 @@ def test_what_was_remembered_ends_with_truncation():
     for _ in range(4):
         on_disk.log.append(sized_batch(100))
     assert list(range(4)) == offsets_of(on_disk.log)
-    on_disk.log.truncate_to(1)
+    on_disk.log.replacer.truncate_to(1)
     for _ in range(4):
         on_disk.log.append(sized_batch(130))
     for start in range(5):
@@ -201,8 +201,8 @@ def test_records_by_time():
     assert on_disk.log.offset_for_timestamp(0) is None
     assert on_disk.log.largest_timestamp() is None
     first, second = on_disk.clock.now, on_disk.clock.now + 10
-    on_disk.log.append_as_follower(batch(b"a", timestamp=first, offset=0, epoch=0))
-    on_disk.log.append_as_follower(batch(b"b", timestamp=second, offset=1, epoch=2))
+    on_disk.log.appender.append_as_follower(batch(b"a", timestamp=first, offset=0, epoch=0))
+    on_disk.log.appender.append_as_follower(batch(b"b", timestamp=second, offset=1, epoch=2))
     assert TimestampOffset(first, 0, 0) == on_disk.log.offset_for_timestamp(first)
     assert TimestampOffset(second, 1, 2) == on_disk.log.offset_for_timestamp(second)
     assert TimestampOffset(second, 1, 2) == on_disk.log.offset_for_timestamp(first + 1)
@@ -334,7 +334,7 @@ def test_the_files_of_a_segment_are_shown_byte_for_byte():
         assert on_disk.content(name) == bytes(on_disk.log.open_segment_file(name))
     active = on_disk.log.segments()[1].files[0]
     assert on_disk.content(active)[:140] == bytes(on_disk.log.open_segment_file(active))
-    on_disk.log.delete_oldest_segments(1, "test")
+    on_disk.log.replacer.delete_oldest_segments(1, "test")
     for name in ("00000000000000000000.log", "leader-epoch-checkpoint", "../orders-0/x", ""):
         with pytest.raises(SegmentDeletedError):
             on_disk.log.open_segment_file(name)
@@ -393,7 +393,7 @@ def test_readers_in_other_threads_see_one_state_at_a_time():
     for number in range(1000):
         log.append(sized_batch(100))
         if number % 50 == 49:
-            log.delete_oldest_segments(5, "test")
+            log.replacer.delete_oldest_segments(5, "test")
     stop.set()
     for thread in threads:
         thread.join()
@@ -456,7 +456,7 @@ def test_the_largest_timestamp_is_found_while_a_larger_one_is_appended():
         disk = AppendingDisk(threads)
         log = LogOnDisk(disk=disk, index_interval_bytes=0).log
         log.append(batch(b"a", timestamp=5))
-        log.roll()
+        log.appender.roll()
         log.append(batch(b"b", timestamp=6))
         disk.look = log.largest_timestamp
         log.append(batch(b"c", timestamp=7))
@@ -486,7 +486,7 @@ def test_a_read_during_a_truncation_shows_what_is_left(new):
         log.append(batch(value))
 
     def cut() -> None:
-        log.truncate_to(1)
+        log.replacer.truncate_to(1)
         for value in new:
             log.append(batch(value))
 

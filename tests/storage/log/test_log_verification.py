@@ -22,7 +22,7 @@ def log():
 
 
 def ask(log, sequence, *, epoch=0):
-    return log.begin_verification(PID, epoch=epoch, sequence=sequence, bumps_epoch=True)
+    return log.appender.begin_verification(PID, epoch=epoch, sequence=sequence, bumps_epoch=True)
 
 
 def test_a_transaction_begins_with_its_guard(log):
@@ -67,5 +67,5 @@ def test_replicas_and_plain_logs_ask_nobody():
     on_disk.log.close()
     follower = on_disk.load(clean=True, verify_transactions=True)
     stamp = BatchStamp(producer_id=ProducerId(8), producer_epoch=0, base_sequence=0, transactional=True)
-    follower.append_as_follower(batch(b"v", timestamp=NOW, stamp=stamp, offset=1))
+    follower.appender.append_as_follower(batch(b"v", timestamp=NOW, stamp=stamp, offset=1))
     assert 2 == follower.log_end_offset

@@ -123,10 +123,10 @@ def test_looking_while_segments_are_renamed(look, change, tmp_path):
     if change == "compaction":
         clean(log, plan(cleaning_params(log, Offset(0), clock())), now=clock())
     elif change == "retention":
-        log.delete_oldest_segments(2, "test")
+        log.replacer.delete_oldest_segments(2, "test")
     else:
-        log.truncate_fully_and_start_at(Offset(4))
-    log.remove_deleted_files(clock())
+        log.replacer.truncate_fully_and_start_at(Offset(4))
+    log.replacer.remove_deleted_files(clock())
     disk.at_each_step = None
     found = disk.found()
     assert found

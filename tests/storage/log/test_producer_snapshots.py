@@ -30,8 +30,8 @@ def test_a_snapshot_is_taken_at_every_roll_even_without_producers():
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
-        on_disk.log.roll()
-    on_disk.log.flush()
+        on_disk.log.appender.roll()
+    on_disk.log.appender.flush()
     assert [1, 2, 3] == on_disk.snapshots()
 
 
@@ -39,9 +39,9 @@ def test_a_snapshot_is_not_written_again_where_one_is():
     """Row 97: rolls and closes at an offset whose snapshot stands leave it as it is."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced())
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.disk.calls.clear()
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.reopen()
     assert [] == [path for call, path in on_disk.disk.calls if call == "write_bytes" and "snapshot" in path]
 
@@ -51,7 +51,7 @@ def test_a_clean_log_without_snapshots_never_had_producers():
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))
-        on_disk.log.roll()
+        on_disk.log.appender.roll()
     on_disk.log.close()
     for offset in on_disk.snapshots():
         on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
@@ -68,7 +68,7 @@ def test_recovery_takes_a_snapshot_at_every_recovered_base_and_at_the_end():
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))
-        on_disk.log.roll()
+        on_disk.log.appender.roll()
     on_disk.log.append(produced(sequence=4))
     for offset in on_disk.snapshots():
         on_disk.disk.unlink(on_disk.log.directory / f"{offset:020d}.snapshot")
@@ -86,7 +86,7 @@ def rolled(count=4):
     on_disk = LogOnDisk()
     for pid in range(count):
         on_disk.log.append(produced(pid=pid))
-        on_disk.log.roll()
+        on_disk.log.appender.roll()
     return on_disk
 
 
@@ -147,7 +147,7 @@ def test_a_truncation_takes_a_snapshot_at_the_new_end():
     on_disk = LogOnDisk()
     on_disk.log.append(produced(pid=1))
     on_disk.log.append(produced(pid=2))
-    on_disk.log.truncate_to(1)
+    on_disk.log.replacer.truncate_to(1)
     assert [1] == on_disk.snapshots()
     assert [1] == producers_in(on_disk, 1)
 
@@ -166,7 +166,7 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_used():
     for damage in (b"", EMPTY_SNAPSHOT[:7], b"\0\1" + bytes(60)):
         on_disk = LogOnDisk()
         on_disk.log.append(produced(sequence=0))
-        on_disk.log.roll()
+        on_disk.log.appender.roll()
         on_disk.log.append(produced(sequence=1))
         on_disk.log.close()
         on_disk.write("00000000000000000002.snapshot", damage)
@@ -181,7 +181,7 @@ def test_stray_snapshots_go_but_for_the_newest():
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
         if on_disk.log.log_end_offset < 3:
-            on_disk.log.roll()
+            on_disk.log.appender.roll()
     on_disk.log.append(batch(b"v", timestamp=NOW))
     on_disk.log.close()
     for offset in (1, 2, 3, 4):
@@ -195,8 +195,8 @@ def test_snapshots_go_with_their_segments():
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(batch(b"v", timestamp=NOW))
-        on_disk.log.roll()
-    on_disk.log.delete_oldest_segments(2, "test")
+        on_disk.log.appender.roll()
+    on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert [2, 3] == on_disk.snapshots()
     assert "00000000000000000001.snapshot.deleted" in on_disk.names()
 
@@ -216,7 +216,7 @@ def test_a_producer_whose_segment_went_is_known_until_a_restart():
     """Row 46: a log start at a segment's base."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced(pid=1))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.append(produced(pid=2))
     on_disk.log.delete_records(1)
     assert on_disk.log.append(produced(pid=1)).duplicate
@@ -232,8 +232,8 @@ def test_truncation_forgets_what_came_after():
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))
-        on_disk.log.roll()
-    on_disk.log.truncate_to(2)
+        on_disk.log.appender.roll()
+    on_disk.log.replacer.truncate_to(2)
     assert [1, 2] == on_disk.snapshots()
     assert on_disk.log.append(produced(sequence=1)).duplicate
     assert not on_disk.log.append(produced(sequence=2)).duplicate
@@ -244,7 +244,7 @@ def test_an_emptied_batch_still_tells_its_producers_sequence():
     on_disk = LogOnDisk()
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, leader_epoch=0)
     emptied = encode([], stamp, base_offset=0, last_offset=3, max_timestamp=NOW)
-    on_disk.log.append_as_follower(emptied)
+    on_disk.log.appender.append_as_follower(emptied)
     on_disk.kill()
     assert 4 == on_disk.log.append(produced(sequence=4)).base_offset
 
@@ -253,7 +253,7 @@ def test_silent_producers_are_forgotten_by_duty():
     """Row 96: a day after their newest batch."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced())
-    on_disk.log.remove_expired_producers(Timestamp(NOW + 86_400_000))
+    on_disk.log.appender.remove_expired_producers(Timestamp(NOW + 86_400_000))
     assert not on_disk.log.append(produced()).duplicate
 
 
@@ -263,7 +263,7 @@ def test_what_stands_behind_a_segment_without_an_index_stays():
     for sequence in range(0, 6, 2):
         on_disk.log.append(produced(sequence=sequence))
         on_disk.log.append(produced(sequence=sequence + 1))
-        on_disk.log.roll()
+        on_disk.log.appender.roll()
     name = "00000000000000000002.log"
     content = bytearray(on_disk.content(name))
     content[-1] ^= 1
@@ -279,7 +279,7 @@ def test_producers_whose_batches_are_read_again_stand_in_a_brokers_order():
     on_disk = LogOnDisk()
     for pid in (7, 23):
         on_disk.log.append(produced(pid=pid))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.append(produced(pid=39))
     on_disk.disk.unlink(on_disk.log.directory / "00000000000000000002.snapshot")
     on_disk.kill(recovery_point=2)

@@ -73,7 +73,7 @@ class LogOnMachine:
 
     def pass_delay(self) -> None:
         self.clock.advance(DELAY_MS)
-        self.log.remove_deleted_files(self.clock())
+        self.log.replacer.remove_deleted_files(self.clock())
 
 
 def look_at(log: Log, start: int, first_time: int) -> None:
@@ -84,7 +84,7 @@ def look_at(log: Log, start: int, first_time: int) -> None:
 
 
 def retain(on_machine: LogOnMachine) -> None:
-    on_machine.log.delete_oldest_segments(3, "test")
+    on_machine.log.replacer.delete_oldest_segments(3, "test")
 
 
 def raise_start(on_machine: LogOnMachine) -> None:
@@ -101,11 +101,11 @@ def compact(on_machine: LogOnMachine) -> None:
 
 
 def truncate(on_machine: LogOnMachine) -> None:
-    on_machine.log.truncate_to(Offset(3))
+    on_machine.log.replacer.truncate_to(Offset(3))
 
 
 def start_over(on_machine: LogOnMachine) -> None:
-    on_machine.log.truncate_fully_and_start_at(Offset(20))
+    on_machine.log.replacer.truncate_fully_and_start_at(Offset(20))
 
 
 @pytest.mark.parametrize("go", [retain, raise_start, compact, truncate, start_over])
@@ -168,7 +168,7 @@ def test_a_second_segment_of_the_same_name_has_its_own_delay(tmp_path):
     name = f"{0:020}.log.deleted"
     assert (on_machine.directory / name).exists()
     on_machine.clock.advance(DELAY_MS // 2)
-    on_machine.log.remove_deleted_files(on_machine.clock())
+    on_machine.log.replacer.remove_deleted_files(on_machine.clock())
     assert (on_machine.directory / name).exists()
     on_machine.pass_delay()
     assert not (on_machine.directory / name).exists()

@@ -144,5 +144,5 @@ def test_a_replica_takes_a_repeat_as_its_leader_did():
     on_disk = log_with(sequenced(0))
     again = sequenced(0)
     again[7] = 1  # its base offset
-    on_disk.log.append_as_follower(again)
+    on_disk.log.appender.append_as_follower(again)
     assert Offset(2) == on_disk.log.log_end_offset

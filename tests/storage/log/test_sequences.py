@@ -53,7 +53,7 @@ def test_a_refused_append_leaves_no_byte():
 def test_several_producers_in_one_append():
     """Row 77: a replica takes batches of several producers at once, and remembers each of them."""
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(
+    on_disk.log.appender.append_as_follower(
         produced(pid=1)
         + produced(pid=2, offset=1)
         + produced(pid=1, sequence=1, offset=2)
@@ -71,7 +71,7 @@ def test_an_older_epoch_is_fenced_but_by_a_replica():
     log.append(produced(epoch=1))
     with pytest.raises(ProducerFencedError, match="epoch 0 was fenced by epoch 1"):
         log.append(produced(epoch=0))
-    log.append_as_follower(produced(epoch=0, offset=1))
+    log.appender.append_as_follower(produced(epoch=0, offset=1))
     assert [0, 1] == offsets_of(log)
 
 

@@ -25,12 +25,12 @@ def _append_own(on_disk, data):
 def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
     """A follower that could not write the first batch of an epoch notes the epoch when it takes that batch later."""
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(batch(b"first", epoch=4))
+    on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
     with pytest.raises(OSError, match="No space left"):
-        on_disk.log.append_as_follower(batch(b"second", offset=1, epoch=6))
+        on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=6))
     assert [(4, 0)] == _epochs(on_disk)
-    on_disk.log.append_as_follower(batch(b"second", offset=1, epoch=6))
+    on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=6))
     assert [(4, 0), (6, 1)] == _epochs(on_disk)
     assert b"0\n2\n4 0\n6 1\n" == on_disk.content(LEADER_EPOCHS)
 
@@ -51,11 +51,11 @@ def test_a_follower_notes_an_epoch_before_it_extends_its_log():
     """A batch of another epoch than the noted one is left to the long way: nothing is written."""
     on_disk = LogOnDisk()
     for offset in range(2):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=1, timestamp=NOW))
-    on_disk.log.follow(Offset(2))
-    assert not on_disk.log.extend_as_follower(batch(b"b", offset=2, epoch=2, timestamp=NOW), Offset(0))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=1, timestamp=NOW))
+    on_disk.log.roles.follow(Offset(2))
+    assert not on_disk.log.roles.extend_as_follower(batch(b"b", offset=2, epoch=2, timestamp=NOW), Offset(0))
     assert 2 == on_disk.log.log_end_offset
-    assert on_disk.log.extend_as_follower(batch(b"b", offset=2, epoch=1, timestamp=NOW), Offset(0))
+    assert on_disk.log.roles.extend_as_follower(batch(b"b", offset=2, epoch=1, timestamp=NOW), Offset(0))
     assert ([(1, 0)], 3) == (_epochs(on_disk), on_disk.log.log_end_offset)
 
 
@@ -64,14 +64,14 @@ def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
     leader, follower = LogOnDisk(), LogOnDisk()
     for offset in range(2):
         _append_own(leader, batch(b"a", timestamp=NOW))
-        follower.log.append_as_follower(batch(b"a", offset=offset, timestamp=NOW))
-    leader.log.lead(3, Offset(2))
-    follower.log.follow(Offset(2))
+        follower.log.appender.append_as_follower(batch(b"a", offset=offset, timestamp=NOW))
+    leader.log.roles.lead(3, Offset(2))
+    follower.log.roles.follow(Offset(2))
     appended = append_in_step(leader.log.parts, [follower.log.parts], batch(b"b", timestamp=NOW))
     assert appended is not None
     assert (3, 2) == (leader.log.log_end_offset, follower.log.log_end_offset)
     assert (2, [(0, 0), (3, 2)]) == (leader.log.high_watermark, _epochs(leader))
-    follower.log.append_as_follower(batch(b"b", offset=2, epoch=3, timestamp=NOW))
+    follower.log.appender.append_as_follower(batch(b"b", offset=2, epoch=3, timestamp=NOW))
     assert _epochs(leader) == _epochs(follower)
 
 

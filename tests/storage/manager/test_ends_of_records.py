@@ -60,7 +60,7 @@ def test_any_record_of_a_broker_is_read_compacted_and_found_again(tmp_path: Path
 def test_a_log_ends_at_the_last_offset_that_is_read_again(encoded_here: bool):
     """An append beyond it is refused, and nothing of it is kept."""
     on_disk = LogOnDisk()
-    on_disk.log.append_as_follower(batch(b"v", offset=MAX_OFFSET - 2))
+    on_disk.log.appender.append_as_follower(batch(b"v", offset=MAX_OFFSET - 2))
     on_disk.log.append(batch(b"v"), encoded_here=encoded_here)
     for count in (2, 1, 1):
         records = encode([record(offset) for offset in range(count)])

@@ -71,7 +71,7 @@ def test_segments_after_a_cut_are_renamed():
     waiting = [name for name in on_disk.names() if name.endswith(".log.deleted")]
     assert [f"{offset:020d}.log.deleted" for offset in (6, 9)] == waiting
     assert 2 == sum(
-        name.endswith(".log.deleted") for name in log.remove_deleted_files(on_disk.clock.now + 1000)
+        name.endswith(".log.deleted") for name in log.replacer.remove_deleted_files(on_disk.clock.now + 1000)
     )
 
 
@@ -105,7 +105,7 @@ def test_delayed_deletion_spares_new_files_of_the_same_name():
     for number in range(4, 12):
         on_disk.log.append(sized_batch(100, timestamp=number))
     assert [0, 3, 6, 9] == on_disk.base_offsets()
-    on_disk.log.remove_deleted_files(on_disk.clock.now + 1000)
+    on_disk.log.replacer.remove_deleted_files(on_disk.clock.now + 1000)
     assert list(range(12)) == offsets_of(on_disk.log)
     assert list(range(12)) == offsets_of(on_disk.reopen())
 

@@ -143,7 +143,7 @@ def test_an_epoch_that_the_log_has_is_not_dropped(clean):
     """An epoch that starts beyond the end, though batches below carry it, keeps the log from being loaded."""
     on_disk = LogOnDisk()
     for offset in range(3):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=offset))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
     on_disk.log.close()
     on_disk.write(names.LEADER_EPOCHS, b"0\n3\n0 0\n1 1\n2 22\n")
     with pytest.raises(CorruptionError, match="epoch 2 starts at 22, behind the log's end 3"):
@@ -155,7 +155,7 @@ def test_an_epoch_whose_batches_were_lost_is_dropped():
     """It was on disk before its first batch was."""
     on_disk = LogOnDisk()
     for offset in range(3):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=0))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=0))
     on_disk.log.close()
     on_disk.write(names.LEADER_EPOCHS, b"0\n2\n0 0\n1 5\n")
     assert ((0, 0),) == on_disk.load(clean=False).epochs.entries
@@ -165,7 +165,7 @@ def test_a_base_offset_in_doubt_is_no_reason_to_keep_a_log_offline():
     """A flipped bit of the first base offset, which no checksum covers: nothing in the epochs' file is in doubt."""
     on_disk = LogOnDisk()
     for offset in range(3):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=0))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=0))
     on_disk.log.close()
     on_disk.disk.unlink(DIRECTORY / names.LEADER_EPOCHS)
     content = bytearray(on_disk.content(f"{FIRST}.log"))

@@ -141,7 +141,7 @@ def test_deletion_at_the_front_moves_the_start():
     beside = Beside()
     beside.append(40)
     assert beside.look()
-    beside.log.delete_oldest_segments(2, "as a test")
+    beside.log.replacer.delete_oldest_segments(2, "as a test")
     assert beside.look()
     assert beside.look(start=35)
     assert 35 == beside.followed.log.log_start_offset
@@ -154,7 +154,7 @@ def test_a_log_that_was_cut_is_loaded_anew():
         beside.append(10)
         assert beside.look()
         end_offset = beside.log.log_end_offset
-        beside.log.truncate_to(end_offset - 5)
+        beside.log.replacer.truncate_to(end_offset - 5)
         for _ in range(more):
             beside.log.append(sized_batch(100, timestamp=7))
         assert not beside.look()
@@ -167,9 +167,9 @@ def test_a_log_that_was_compacted_is_loaded_anew():
     beside.append(25)
     assert beside.look()
     old = beside.log.chain.segments[:2]
-    new = beside.log.new_cleaned_segment(old[0].base_offset)
+    new = beside.log.replacer.new_cleaned_segment(old[0].base_offset)
     new.close()
-    assert beside.log.replace_segments(old, new)
+    assert beside.log.replacer.replace_segments(old, new)
     assert not beside.look()
 
 
@@ -178,7 +178,7 @@ def test_a_log_that_was_made_anew_is_loaded_anew():
     beside = Beside()
     beside.append(5)
     assert beside.look()
-    beside.log.truncate_fully_and_start_at(Offset(0))
+    beside.log.replacer.truncate_fully_and_start_at(Offset(0))
     beside.log.append(sized_batch(100, timestamp=3))
     assert not beside.look()
     assert 1 == beside.followed.log.log_end_offset
@@ -220,9 +220,9 @@ def test_whatever_happens_it_shows_what_loading_anew_shows(seed):
         if happens < 0.6:
             beside.append(chance.randint(0, 8), size=chance.choice((90, 200, 900)))
         elif happens < 0.7:
-            beside.log.delete_oldest_segments(1, "as a test")
+            beside.log.replacer.delete_oldest_segments(1, "as a test")
         elif happens < 0.8 and beside.log.log_end_offset > beside.log.log_start_offset:
-            beside.log.truncate_to(
+            beside.log.replacer.truncate_to(
                 Offset(chance.randrange(beside.log.log_start_offset, beside.log.log_end_offset))
             )
         elif happens < 0.9:

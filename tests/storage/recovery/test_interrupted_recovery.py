@@ -80,9 +80,9 @@ def with_a_damaged_transaction_index() -> tuple[LogOnDisk, list[int]]:
 def compacted() -> tuple[LogOnDisk, list[int]]:
     """A compaction had put in place nothing yet of what it made of the second and third segment."""
     on_disk, other = filled_on_mortal_disk(), LogOnDisk()
-    other.log.truncate_fully_and_start_at(3)
+    other.log.replacer.truncate_fully_and_start_at(3)
     for offset in (4, 8):
-        other.log.append_as_follower(batch(b"new", offset=offset))
+        other.log.appender.append_as_follower(batch(b"new", offset=offset))
     other.log.close()
     for suffix in SUFFIXES:
         on_disk.write(f"{3:020d}{suffix}.swap", other.content(f"{3:020d}{suffix}"))
@@ -183,7 +183,7 @@ def test_an_index_that_was_rebuilt_below_the_recovery_point_is_whole_after_a_pow
     on_disk = LogOnDisk(disk=MortalDisk(seed=seed), internal_segment_bytes=30_000, index_interval_bytes=0)
     for number in range(300):
         on_disk.log.append(sized_batch(100, timestamp=number))
-    on_disk.log.roll()
+    on_disk.log.appender.roll()
     on_disk.log.append(sized_batch(100, timestamp=300))
     on_disk.log.close()
     indexes = {name: on_disk.content(name) for name in (f"{FIRST}.index", f"{FIRST}.timeindex")}

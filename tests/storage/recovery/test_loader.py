@@ -73,7 +73,7 @@ def test_a_clean_start_sets_the_recovery_point():
 def test_deleted_files_vanish():
     """Row 36: what was renamed `.deleted` and not unlinked goes at the next load."""
     on_disk = filled()
-    on_disk.log.delete_oldest_segments(2, "test")
+    on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert any(name.endswith(".deleted") for name in on_disk.names())
     on_disk.reopen()
     assert [] == [name for name in on_disk.names() if name.endswith(".deleted")]
@@ -84,7 +84,7 @@ def test_truncation_after_a_restart():
     """Row 37: truncated to 3 after a restart: one segment, end 3."""
     on_disk = filled(5, internal_segment_bytes=10_000)
     on_disk.reopen()
-    on_disk.log.truncate_to(3)
+    on_disk.log.replacer.truncate_to(3)
     assert [0] == on_disk.base_offsets()
     assert (3, [0, 1, 2]) == (on_disk.log.log_end_offset, offsets_of(on_disk.log))
 
@@ -112,13 +112,13 @@ def test_lost_epochs_come_back():
     """Rows 14 and 48: epochs are rebuilt from the batches: (1,0) (2,1) (3,3); and (0,104) (1,106) (2,110)."""
     on_disk = LogOnDisk()
     for offset, epoch in ((0, 1), (1, 2), (2, 2), (3, 3)):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
     on_disk.log.close()
     on_disk.write("leader-epoch-checkpoint", b"")
     assert ((1, 0), (2, 1), (3, 3)) == on_disk.load(clean=False).epochs.entries
     other = LogOnDisk()
     for offset, epoch in ((104, 0), (106, 1), (108, 1), (110, 2)):
-        other.log.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
+        other.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
     other.log.close()
     other.write("leader-epoch-checkpoint", b"")
     assert ((0, 104), (1, 106), (2, 110)) == other.load(clean=False).epochs.entries
@@ -128,7 +128,7 @@ def test_epochs_outside_the_log_go():
     """Entries at or after the end go; those before the checkpointed start collapse into one that begins there."""
     on_disk = LogOnDisk()
     for offset in range(6):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=offset))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
     on_disk.log.close()
     on_disk.write("leader-epoch-checkpoint", b"0\n6\n0 0\n1 1\n2 2\n4 4\n5 5\n9 9\n")
     log = on_disk.load(clean=True, log_start_offset=3)
@@ -140,7 +140,7 @@ def test_the_file_of_epochs_follows_what_loading_dropped():
     flusher = ManualFlusher()
     on_disk = LogOnDisk(flusher=flusher)
     for offset in range(3):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=offset))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
     on_disk.log.close()
     stale = b"0\n4\n0 0\n1 1\n2 2\n9 9\n"
     on_disk.write("leader-epoch-checkpoint", stale)
@@ -160,7 +160,7 @@ def test_the_file_of_epochs_follows_what_loading_dropped():
 def test_checkpointed_offsets_are_kept_within_the_log():
     """The start is at least the first base, the high watermark within [start, end]; no recovery point is beyond the end."""
     on_disk = filled(6)
-    on_disk.log.delete_oldest_segments(1, "test")
+    on_disk.log.replacer.delete_oldest_segments(1, "test")
     log = on_disk.reopen(log_start_offset=1, high_watermark=1)
     assert (3, 3) == (log.log_start_offset, log.high_watermark)
     log.close()

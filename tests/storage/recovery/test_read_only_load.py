@@ -96,7 +96,7 @@ def test_lost_epochs_are_found_in_memory():
     """The epochs of the batches, without a file."""
     on_disk = LogOnDisk()
     for offset in range(3):
-        on_disk.log.append_as_follower(batch(b"a", offset=offset, epoch=offset))
+        on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
     on_disk.disk.unlink(Path("/data/orders-0/leader-epoch-checkpoint"))
     steps = look(on_disk, clean=False)
     assert ((0, 0), (1, 1), (2, 2)) == next(steps).epochs.entries

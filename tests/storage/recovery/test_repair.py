@@ -233,7 +233,7 @@ def gapped(*offsets: int) -> LogOnDisk:
     """A segment as a compaction leaves it."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for offset in offsets:
-        on_disk.log.append_as_follower(batch(b"%d" % offset, offset=offset))
+        on_disk.log.appender.append_as_follower(batch(b"%d" % offset, offset=offset))
     on_disk.log.close()
     return on_disk
 

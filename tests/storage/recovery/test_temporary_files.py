@@ -24,7 +24,7 @@ def compacted() -> tuple[LogOnDisk, dict[str, bytes]]:
     on_disk.log.close()
     other = LogOnDisk()
     for offset in (1, 2, 5):
-        other.log.append_as_follower(batch(b"new", offset=offset))
+        other.log.appender.append_as_follower(batch(b"new", offset=offset))
     other.log.close()
     return on_disk, {f"{0:020d}{suffix}": other.content(f"{0:020d}{suffix}") for suffix in SUFFIXES}
 
@@ -95,9 +95,9 @@ def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
     """A finished compaction whose old segment had a snapshot: it goes, and the log is loaded from an older one."""
     on_disk, _ = compacted()
     other = LogOnDisk()
-    other.log.truncate_fully_and_start_at(3)
+    other.log.replacer.truncate_fully_and_start_at(3)
     for offset in (3, 5):
-        other.log.append_as_follower(batch(b"new", offset=offset))
+        other.log.appender.append_as_follower(batch(b"new", offset=offset))
     other.log.close()
     for suffix in SUFFIXES:
         on_disk.write(f"{3:020d}{suffix}.swap", other.content(f"{3:020d}{suffix}"))
@@ -115,7 +115,7 @@ def test_an_old_index_is_not_taken_for_a_new_segments():
     on_disk.log.close()
     other = LogOnDisk()
     for offset in (1, 2, 5):
-        other.log.append_as_follower(sized_batch(90, offset=offset, timestamp=1 + offset))
+        other.log.appender.append_as_follower(sized_batch(90, offset=offset, timestamp=1 + offset))
     other.log.close()
     put(on_disk, {f"{0:020d}{suffix}": other.content(f"{0:020d}{suffix}") for suffix in SUFFIXES}, ".swap")
     log = on_disk.load(clean=True, disk=on_disk.disk.read_only_view())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp
+from topicfs.storage.log.life import LogLife, Role
+from topicfs.storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp, TopicPartition
 from topicfs.storage.retention.decision import Decision, LogFacts, PlannedRemoval, Reason, decide_retention
 from topicfs.storage.retention.deletion import apply_retention
 
@@ -152,7 +154,12 @@ class RecordingLog:
     infos: list[SegmentInfo]
     config: TopicConfig
     asked: list[object] = field(default_factory=list)
-    leads: bool = True
+    role: Role = Role.ALONE
+
+    def __post_init__(self) -> None:
+        self.appender = self.replacer = self
+        self.parts = SimpleNamespace(life=LogLife(TopicPartition("orders", 0), read_only=False))
+        self.parts.life.take(self.role)
 
     def offsets(self) -> PartitionOffsets:
         end = self.infos[-1].end_offset
@@ -179,7 +186,7 @@ def test_decision_is_carried_out_in_order() -> None:
 
 def test_a_follower_begins_no_segment_of_its_own() -> None:
     """Where all of it is due it waits for its leader, so that their segments begin at the same offsets."""
-    log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), leads=False)
+    log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), role=Role.FOLLOWER)
     assert 0 == apply_retention(log, NOW).count
     assert [] == log.asked
 

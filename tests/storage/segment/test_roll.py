@@ -94,7 +94,7 @@ def test_the_smallest_indexes_that_kafka_accepts_hold_entries(index_bytes):
     log = CompactedLog(segment_index_bytes=index_bytes, index_interval_bytes=0)
     for number in range(6):
         log.put((b"k%d" % (number % 4), b"%d" % number))
-    log.log.roll()
+    log.log.appender.roll()
     log.clean()
     log.kill()
     log.put((b"k9", b"9"))

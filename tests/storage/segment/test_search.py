@@ -46,7 +46,7 @@ def test_the_batch_of_an_offset_is_the_first_that_does_not_end_before_it(target,
     for first, count in ((0, 1), (1, 2), (3, 3), (7, 4)):
         data = batch(*[b"v"] * count, offset=first)
         sizes.append(len(data))
-        on_disk.log.append_as_follower(data)
+        on_disk.log.appender.append_as_follower(data)
     segment = on_disk.log.chain.active
     found = segment.find_batch(target, segment.size)
     assert (None if number is None else sum(sizes[:number])) == (None if found is None else found.position)
@@ -64,9 +64,9 @@ def test_the_batch_of_an_offset_is_the_first_that_does_not_end_before_it(target,
 def test_the_first_record_at_or_after_a_timestamp(timestamp, expected):
     """Row 140: records at 5 (time 10) and 6 (time 11): the record, its time and its leader epoch."""
     on_disk = LogOnDisk()
-    on_disk.log.truncate_fully_and_start_at(5)
-    on_disk.log.append_as_follower(batch(b"a", offset=5, timestamp=10, epoch=0))
-    on_disk.log.append_as_follower(batch(b"b", offset=6, timestamp=11, epoch=1))
+    on_disk.log.replacer.truncate_fully_and_start_at(5)
+    on_disk.log.appender.append_as_follower(batch(b"a", offset=5, timestamp=10, epoch=0))
+    on_disk.log.appender.append_as_follower(batch(b"b", offset=6, timestamp=11, epoch=1))
     found = on_disk.log.offset_for_timestamp(timestamp)
     assert expected == found
 
@@ -83,7 +83,7 @@ def test_a_reader_begins_at_a_record_found_by_its_time_without_a_search(monkeypa
     found = on_disk.log.offset_for_timestamp(21)
     assert [4] == [header.base_offset for header in scan(on_disk.log.read(found.offset, max_bytes=1).data)]
     assert (5, []) == (found.offset, searches)
-    on_disk.log.truncate_to(5)
+    on_disk.log.replacer.truncate_to(5)
     on_disk.log.append(batch(b"c", timestamp=50))
     assert [5] == [header.base_offset for header in scan(on_disk.log.read(5, max_bytes=1).data)]
     assert searches
@@ -93,8 +93,8 @@ def test_a_reader_begins_at_a_record_found_by_its_time_without_a_search(monkeypa
 def test_a_record_before_the_start_is_not_found_by_time(start, offset):
     """Row 140: the log start offset bounds the search, also inside a batch."""
     on_disk = LogOnDisk()
-    on_disk.log.truncate_fully_and_start_at(5)
-    on_disk.log.append_as_follower(batch(b"a", b"b", offset=5, timestamp=[10, 11]))
+    on_disk.log.replacer.truncate_fully_and_start_at(5)
+    on_disk.log.appender.append_as_follower(batch(b"a", b"b", offset=5, timestamp=[10, 11]))
     on_disk.log.delete_records(start)
     found = on_disk.log.offset_for_timestamp(9)
     assert offset == (None if found is None else found.offset)

@@ -198,7 +198,7 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
         reader.commit(T0, offset, "x" * 50)
     reader.commit(T1, 7)
     reader.leave()
-    engine.partition(TOPIC, 0).roll("test")  # type: ignore[attr-defined]
+    engine.partition(TOPIC, 0).appender.roll("test")  # type: ignore[attr-defined]
     engine.maintain_now(Timestamp(clock()))
     size = sum(one.size_bytes for one in engine.partition(TOPIC, 0).segments() or ())
     assert size < 50 * 100
@@ -221,7 +221,7 @@ def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualCl
     ]
     append(engine, (other(3, "new"), b"\x00\x00before"), *(position(offset) for offset in range(50)), *kept)
     append(engine, position(50))
-    engine.partition(TOPIC, 0).roll("test")  # type: ignore[attr-defined]
+    engine.partition(TOPIC, 0).appender.roll("test")  # type: ignore[attr-defined]
     append(engine, position(51))
     engine.maintain_now(Timestamp(clock()))
     left = [(one.key, one.value) for one in read_records(engine.partition(TOPIC, 0))]
@@ -237,7 +237,7 @@ def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock
     reader = Reader(engine, "g", "orders")
     wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
     reader.commit(T0, 7)
-    engine.partition(TOPIC, 0).mark_offline("broken")  # type: ignore[attr-defined]
+    engine.partition(TOPIC, 0).parts.mark_offline("broken")  # type: ignore[attr-defined]
     failed = reader.member.commit({T0: Position(8)})
     assert failed.exception(30) is not None
     engine.reopen_partition(TOPIC, 0)

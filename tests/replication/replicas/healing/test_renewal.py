@@ -18,6 +18,7 @@ from topicfs.storage.compaction.cleaner import clean
 from topicfs.storage.disk.names import DirectoryMark, parse_partition_directory
 from topicfs.storage.duties.log_cleaner import plan_cleaning
 from topicfs.storage.errors import StorageError
+from topicfs.storage.log.life import Role
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Position
 
@@ -39,8 +40,8 @@ def filled(both: Replicated, records: int = 60) -> Replicated:
 
 def compact(both: Replicated, number: int) -> None:
     log = both.engine.controller.logs(ORDERS)[number]
-    if not log.leads:
-        log.follow_high_watermark(log.log_end_offset)
+    if log.parts.life.role is Role.FOLLOWER:
+        log.roles.follow_high_watermark(log.log_end_offset)
     clean(log, plan_cleaning(log, both.clock()), now=both.clock(), map_bytes=1 << 16)
 
 
@@ -159,7 +160,7 @@ def test_a_replica_that_is_offline_is_no_source(both):
     found = segment.find_batch(20, segment.size)
     assert found is not None
     flip(both, 1, found.position + 15, name=f"{segment.base_offset:020}.log")
-    log.mark_offline("flushing failed")
+    log.parts.mark_offline("flushing failed")
     before = logs(both, 2)
     damaged, unread = scrub(both)
     assert (None, None) == (damaged.healed_from, unread.healed_from)
@@ -265,7 +266,7 @@ def test_what_changes_meanwhile_ends_it(both, monkeypatch, change, reason):
                 both.engine.create_topic("orders")
                 both.partition().append(batch(b"new", key=b"new", timestamp=1))
         elif change == "failure":
-            source.mark_offline("flushing failed")
+            source.parts.mark_offline("flushing failed")
         else:
             renewals.stop()
             copy(source, log)

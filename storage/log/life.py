@@ -1,0 +1,142 @@
+"""The life of a log, and its role among the replicas of its partition.
+
+    SERVING     takes writes, unless it is read-only
+    OFFLINE     failed; takes no writes until its partition is loaded again, as another log
+    DELETING    its topic is deleted; its files are still open
+    CLOSED      its files are closed
+    DELETED     its topic is deleted and its files are closed
+    SUPERSEDED  closed, and another log serves its partition: reads end, too, for the files may be others by now
+
+`TRANSITIONS` is the one table of what may follow. The roles, after Kafka's Partition.makeLeader and makeFollower
+(kafka-storage.md#replication):
+
+    ALONE     takes appends; what is appended is visible at once. The role of a log that was just loaded.
+    LEADER    takes appends, in its epoch; what is appended is visible once the high watermark has passed it
+    FOLLOWER  takes only what its leader has; its high watermark is its leader's
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+
+from topicfs.storage.errors import PartitionGoneError, PartitionOfflineError, ReadOnlyError
+from topicfs.storage.model import TopicPartition
+
+
+class Life(Enum):
+    """A stage in the life of a log."""
+
+    SERVING = "serving"
+    OFFLINE = "offline"
+    DELETING = "being deleted"
+    CLOSED = "closed"
+    DELETED = "deleted"
+    SUPERSEDED = "superseded"
+
+    @property
+    def is_open(self) -> bool:
+        """True while its files are open."""
+        return self in (Life.SERVING, Life.OFFLINE, Life.DELETING)
+
+    @property
+    def is_final(self) -> bool:
+        """True if the partition will never be served from this directory again, or another log serves it."""
+        return self in (Life.DELETING, Life.DELETED, Life.SUPERSEDED)
+
+
+class Event(Enum):
+    """An event in the life of a log."""
+
+    FAIL = "fail"
+    DELETE = "delete"
+    CLOSE = "close"
+    SUPERSEDE = "supersede"
+
+
+def _row(*after: Life | None) -> Mapping[Life, Life | None]:
+    return MappingProxyType(dict(zip(Life, after, strict=True)))
+
+
+TRANSITIONS: Mapping[Event, Mapping[Life, Life | None]] = MappingProxyType(
+    {
+        # In: SERVING, OFFLINE, DELETING, CLOSED, DELETED, SUPERSEDED.
+        Event.FAIL: _row(
+            Life.OFFLINE, Life.OFFLINE, Life.DELETING, Life.CLOSED, Life.DELETED, Life.SUPERSEDED
+        ),
+        Event.DELETE: _row(
+            Life.DELETING, Life.DELETING, Life.DELETING, Life.DELETED, Life.DELETED, Life.SUPERSEDED
+        ),
+        Event.CLOSE: _row(Life.CLOSED, Life.CLOSED, Life.DELETED, Life.CLOSED, Life.DELETED, Life.SUPERSEDED),
+        Event.SUPERSEDE: _row(None, None, None, Life.SUPERSEDED, Life.SUPERSEDED, Life.SUPERSEDED),
+    }
+)
+"""The life after an event, by the event and the life before it; None: the event must not come then."""
+
+
+class Role(Enum):
+    """The role of a log among the replicas of its partition."""
+
+    ALONE = "alone"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class LogLife:
+    """The life and the role of one log. Any thread may ask, or change them."""
+
+    __slots__ = (
+        "_changing",
+        "_partition",
+        "_read_only",
+        "now",
+        "reason",
+        "role",
+        "takes_appends",
+        "takes_copies",
+    )
+
+    def __init__(self, partition: TopicPartition, *, read_only: bool) -> None:
+        self._partition = partition
+        self._read_only = read_only
+        self._changing = threading.Lock()
+        self.now, self.role = Life.SERVING, Role.ALONE
+        self.reason: str | None = None
+        """The reason why it takes no more writes, the first of several; None: nobody gave one."""
+        self.takes_appends = not read_only
+        """True if it takes appends of its own."""
+        self.takes_copies = False
+        """True if it takes what its leader has."""
+
+    def note(self, event: Event, reason: str | None = None) -> Life:
+        """Enter the life that follows an event, and return the life before it. Raises ValueError if the event cannot come now."""
+        with self._changing:
+            before = self.now
+            after = TRANSITIONS[event][before]
+            if after is None:
+                raise ValueError(f"{self._partition}: {event.value} a log that is {before.value}")
+            self.now, self.reason = after, self.reason or reason
+            self._settle()
+        return before
+
+    def take(self, role: Role) -> None:
+        """Take a role. A log that cannot write can only be a follower: raises what `check_writable` raises for the others."""
+        with self._changing:
+            if role is not Role.FOLLOWER:
+                self.check_writable()
+            self.role = role
+            self._settle()
+
+    def _settle(self) -> None:
+        writable, follows = self.now is Life.SERVING and not self._read_only, self.role is Role.FOLLOWER
+        self.takes_appends, self.takes_copies = writable and not follows, writable and follows
+
+    def check_writable(self) -> None:
+        """Raise PartitionOfflineError, PartitionGoneError or ReadOnlyError if the log takes no change."""
+        if self.now is not Life.SERVING:
+            kind = PartitionGoneError if self.now.is_final else PartitionOfflineError
+            raise kind(f"{self._partition}: {self.reason or 'closed'}")
+        if self._read_only:
+            raise ReadOnlyError(f"{self._partition}: opened read-only")

@@ -1,0 +1,204 @@
+"""The life of a log: which life follows which, what a log takes in each of them, and in which role."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tests.doubles.logs import PARTITION, LogOnDisk, records_of
+from tests.doubles.records import batch
+from topicfs.storage.errors import (
+    NotLeaderError,
+    PartitionGoneError,
+    PartitionOfflineError,
+    ReadOnlyError,
+    SegmentDeletedError,
+)
+from topicfs.storage.log.life import TRANSITIONS, Event, Life, LogLife, Role
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Offset
+
+S, O, G = Life.SERVING, Life.OFFLINE, Life.DELETING  # noqa: E741 - a column of the table
+C, D, X = Life.CLOSED, Life.DELETED, Life.SUPERSEDED
+
+TABLE = {
+    # In:             SERVING OFFLINE DELETING CLOSED DELETED SUPERSEDED
+    Event.FAIL:      (O, O, G, C, D, X),
+    Event.DELETE:    (G, G, G, D, D, X),
+    Event.CLOSE:     (C, C, D, C, D, X),
+    Event.SUPERSEDE: (None, None, None, X, X, X),
+}  # fmt: skip
+
+WAYS: dict[Life, tuple[Event, ...]] = {
+    S: (),
+    O: (Event.FAIL,),
+    G: (Event.DELETE,),
+    C: (Event.CLOSE,),
+    D: (Event.DELETE, Event.CLOSE),
+    X: (Event.CLOSE, Event.SUPERSEDE),
+}
+"""The shortest way from a log that serves to each life."""
+
+
+def happen(log: Log, event: Event) -> None:
+    """Have an event come to a log, as the engine has it come."""
+    if event is Event.CLOSE:
+        log.close()
+    elif event is Event.FAIL:
+        log.parts.mark_offline("flushing failed")
+    else:
+        log.parts.life.note(event, "the topic was deleted" if event is Event.DELETE else None)
+
+
+def log_in(life: Life) -> LogOnDisk:
+    """A log with one record, in a life."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    for event in WAYS[life]:
+        happen(on_disk.log, event)
+    return on_disk
+
+
+def test_the_table_has_every_life_and_every_event():
+    """No event is without an answer in any life, and each life is reached from SERVING."""
+    assert {event: dict(zip(Life, row, strict=True)) for event, row in TABLE.items()} == TRANSITIONS
+    assert set(Event) == set(TRANSITIONS)
+    reached = [S]
+    for life in reached:
+        reached += {row[life] for row in TRANSITIONS.values()} - {None, *reached}
+    assert set(Life) == set(reached)
+
+
+def test_nothing_is_opened_again():
+    """No event leads from a closed log to an open one, or from a final life to one that is not."""
+    for row in TRANSITIONS.values():
+        for before, after in row.items():
+            if after is not None:
+                assert (before.is_open, True) >= (after.is_open, True)
+                assert before.is_final <= after.is_final
+
+
+@pytest.mark.parametrize(("event", "life"), list(product(Event, Life)))
+def test_a_real_log_goes_the_ways_of_the_table(event, life):
+    """What happens to a log in any life brings it to the life that the table names, or is refused and changes nothing."""
+    log = log_in(life).log
+    expected = TABLE[event][list(Life).index(life)]
+    assert life is log.parts.life.now
+    if expected is None:
+        with pytest.raises(ValueError, match=f"supersede a log that is {life.value}"):
+            happen(log, event)
+    else:
+        happen(log, event)
+    assert (expected or life) is log.parts.life.now
+
+
+REFUSED: dict[Life, tuple[type[Exception], str] | None] = {
+    S: None,
+    O: (PartitionOfflineError, "flushing failed"),
+    G: (PartitionGoneError, "the topic was deleted"),
+    C: (PartitionOfflineError, "closed"),
+    D: (PartitionGoneError, "the topic was deleted"),
+    X: (PartitionGoneError, "closed"),
+}
+
+
+@pytest.mark.parametrize("life", Life)
+def test_a_log_takes_changes_while_it_serves(life):
+    """Only then; each other life refuses them with the error, and the reason, that callers tell apart."""
+    log, refused = log_in(life).log, REFUSED[life]
+    changes = (
+        lambda: log.append(batch(b"b")),
+        lambda: log.append(batch(b"b"), encoded_here=True),
+        lambda: log.appender.append_as_follower(batch(b"b", offset=9)),
+        lambda: log.delete_records(Offset(0)),
+        lambda: log.roles.lead(3, Offset(0)),
+        lambda: log.roles.lead_alone(3),
+        log.sync,
+    )
+    for change in changes:
+        if refused is None:
+            change()
+        else:
+            with pytest.raises(refused[0], match=f"orders-0: {refused[1]}") as error:
+                change()
+            assert refused[0] is error.type
+
+
+@pytest.mark.parametrize("life", Life)
+def test_a_log_is_read_until_another_serves_in_its_place(life):
+    """Whatever its life; then its files may be others by now."""
+    log = log_in(life).log
+    if life is X:
+        with pytest.raises(SegmentDeletedError, match="opened again"):
+            records_of(log)
+    else:
+        assert [(0, b"a")] == records_of(log)
+
+
+@pytest.mark.parametrize(("role", "life"), list(product(Role, Life)))
+def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
+    """A leader begins an epoch, which it writes down; a refused role changes nothing."""
+    log = log_in(life).log
+    take = {
+        Role.ALONE: lambda: log.roles.lead_alone(3),
+        Role.LEADER: lambda: log.roles.lead(3, Offset(1)),
+        Role.FOLLOWER: lambda: log.roles.follow(Offset(1)),
+    }[role]
+    if life is S or role is Role.FOLLOWER:
+        take()
+        assert role is log.parts.life.role
+    else:
+        with pytest.raises(PartitionOfflineError):
+            take()
+        assert Role.ALONE is log.parts.life.role
+    leads = life is S and role is not Role.FOLLOWER
+    follows = life is S and role is Role.FOLLOWER
+    assert (leads, follows) == (log.parts.life.takes_appends, log.parts.life.takes_copies)
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(Role, Role)))
+def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
+    """As the controller decides: each replica may lead next, and the last one that is left leads alone."""
+    log = LogOnDisk().log
+    for epoch, role in enumerate((before, after)):
+        if role is Role.FOLLOWER:
+            log.roles.follow(Offset(0))
+        elif role is Role.LEADER:
+            log.roles.lead(epoch, Offset(0))
+        else:
+            log.roles.lead_alone(epoch)
+    assert after is log.parts.life.role
+    if after is Role.FOLLOWER:
+        with pytest.raises(NotLeaderError, match="has a follower"):
+            log.append(batch(b"a"))
+    else:
+        assert 0 == log.append(batch(b"a")).base_offset
+
+
+def test_a_leader_whose_disk_failed_meanwhile_takes_no_appends():
+    """A failure between the check and the role is not forgotten: the role is refused."""
+    life = LogLife(PARTITION, read_only=False)
+    life.check_writable()
+    life.note(Event.FAIL, "flushing failed")
+    with pytest.raises(PartitionOfflineError, match="flushing failed"):
+        life.take(Role.LEADER)
+    assert (Role.ALONE, False) == (life.role, life.takes_appends)
+
+
+def test_a_read_only_log_takes_nothing_in_any_role():
+    """A log beside its owner serves, and is never written to."""
+    life = LogLife(PARTITION, read_only=True)
+    with pytest.raises(ReadOnlyError):
+        life.take(Role.LEADER)
+    life.take(Role.FOLLOWER)
+    assert (False, False) == (life.takes_appends, life.takes_copies)
+
+
+def test_the_first_reason_stays():
+    """What came first is the cause; a closing after it gives none."""
+    on_disk = LogOnDisk()
+    on_disk.log.parts.mark_offline("the disk failed")
+    happen(on_disk.log, Event.DELETE)
+    on_disk.log.close()
+    assert ("the disk failed", Life.DELETED) == (on_disk.log.offline_reason, on_disk.log.parts.life.now)
