@@ -12,7 +12,6 @@ from functools import partial
 from threading import RLock
 
 from topicfs.coordination.embedded_groups import make_groups
-from topicfs.coordination.membership import Groups
 from topicfs.coordination.shares.groups import QueueGroups
 from topicfs.replication.replicas.controller import ReplicaController
 from topicfs.replication.replicas.fetcher_thread import FetcherThread
@@ -26,10 +25,8 @@ from topicfs.replication.replicas.members.reconciliation import adopt, reconcile
 from topicfs.replication.replicas.moves import ReplicaMoves
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.topics import ReplicatedTopic, TopicTable
-from topicfs.replication.scrub.scrubber import Scrubber
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import LiveSettings, taken_over
-from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Cancel, Listeners, Partition
 from topicfs.storage.errors import (
@@ -47,6 +44,8 @@ from topicfs.storage.topics.topic import check_empty
 class ReplicatedEngine:
     """Implements coordination.engine.Engine. Made by `startup.open_replicas`."""
 
+    remote = foreign = False
+
     def __init__(
         self,
         members: ReplicatingDirectories,
@@ -58,11 +57,11 @@ class ReplicatedEngine:
         in_background: bool = True,
     ) -> None:
         """Make the engine; `in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
-        self._members = members
+        self._members, self.counts = members, members.counts
         self._agreement = agreement
         self._settings = settings
         self._warnings = warnings
-        self._read_only = agreement.read_only
+        self.read_only = agreement.read_only
         self._in_background = in_background
         self._listeners = Listeners()
         self._lock = RLock()
@@ -96,6 +95,7 @@ class ReplicatedEngine:
             warn=warnings.add,
             in_background=in_background,
         )
+        self.scrubber = self._healer.scrubber
         self._healer.renewals = Renewals(
             members,
             self.controller,
@@ -111,26 +111,14 @@ class ReplicatedEngine:
         )
         self.controller.doctor = self._healer.doctor
         self.controller.future_log = self._moves.future_log
-        self._groups = make_groups(self, settings.config, clock)
+        self.groups = make_groups(self, settings.config, clock)
         copies = MembersWithCopies(members, self.controller.directory_failed)
-        self._share_groups = QueueGroups(self, members.files, copies, clock)
+        self.share_groups = QueueGroups(self, members.files, copies, clock)
         self._commits = CommitRecord(members.files, copies.directories, copies.failed)
         self.producers = ProducerRegistry(members.files, copies.directories, copies.failed)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
     # What is there.
-
-    @property
-    def read_only(self) -> bool:
-        return self._read_only
-
-    @property
-    def remote(self) -> bool:
-        return False
-
-    @property
-    def foreign(self) -> bool:
-        return False
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -142,29 +130,13 @@ class ReplicatedEngine:
         lines = (member.engine.doing for member in self._members.serving)
         return next((line for line in lines if line is not None), None)
 
-    @property
-    def scrubber(self) -> Scrubber:
-        return self._healer.scrubber
-
     def heal(self) -> None:
         """Heal now what readers found damaged (blocking)."""
         self._healer.run_wanted()
 
     @property
     def scrub(self) -> str | None:
-        return self._healer.scrubber.line
-
-    @property
-    def counts(self) -> EngineCounts:
-        return self._members.counts
-
-    @property
-    def groups(self) -> Groups:
-        return self._groups
-
-    @property
-    def share_groups(self) -> QueueGroups:
-        return self._share_groups
+        return self.scrubber.line
 
     @property
     def replication(self) -> ReplicatedEngine:
@@ -214,16 +186,16 @@ class ReplicatedEngine:
     def begin(self) -> None:
         """Bring the directories in line with what is agreed on, and elect the leaders (blocking)."""
         with self._lock:
-            if not self._read_only:
+            if not self.read_only:
                 adopt(self._members.serving, self._agreement)
             self._table.begin()
-            if not self._read_only:
+            if not self.read_only:
                 for member in self._members.serving:
                     self._settle(member)
                 newest = max((one.copy.revision for one in self._members if one.copy), default=0)
                 stale = [one for one in self._members if one.copy and one.copy.revision < newest]
             self.controller.begin(self._partitions())
-            if not self._read_only:
+            if not self.read_only:
                 self._settle_records(stale)
                 self._moves.pause_cleaning()
         self._want_all()
@@ -373,7 +345,7 @@ class ReplicatedEngine:
             member.engine.keep_log_starts()
 
     def maintenance(self, now: Timestamp) -> None:
-        if self._read_only or self._closed:
+        if self.read_only or self._closed:
             return
         for partition in list(self._partitions()):
             partition.follow_high_watermark()
@@ -385,8 +357,8 @@ class ReplicatedEngine:
         self._look_after_members()
         if now >= self._positions_due:
             self._positions_due = now + self._settings.config.offsets_retention_check_interval_ms
-            self._keep("positions of groups", lambda: self._groups.expire(now))
-        self._keep("share groups", lambda: self._share_groups.maintain(now))
+            self._keep("positions of groups", lambda: self.groups.expire(now))
+        self._keep("share groups", lambda: self.share_groups.maintain(now))
         self._keep("scrub", lambda: self._healer.maintain(now))
 
     def _keep(self, what: str, duty: Callable[[], None]) -> None:
@@ -422,7 +394,7 @@ class ReplicatedEngine:
         try:
             self._agreement.put_topics({})
             self.controller.returned()
-            self._share_groups.places_changed()
+            self.share_groups.places_changed()
             self._moves.pause_cleaning()
         except (StorageError, OSError) as error:
             member.fail(f"failed: {reason_of(error)}")  # It is tried again, as after any other failure.
@@ -434,14 +406,14 @@ class ReplicatedEngine:
         self._moves.run_once()
 
     def _want_all(self) -> None:
-        if self._in_background and not self._read_only:
+        if self._in_background and not self.read_only:
             for member in self._members.serving:
                 self._catching_up[member.number].want()
             self._moves.want()
 
     def close(self) -> None:
-        self._groups.close()
-        self._share_groups.close()
+        self.groups.close()
+        self.share_groups.close()
         self._healer.stop()
         for one in self._catching_up.values():
             one.stop()
@@ -450,7 +422,7 @@ class ReplicatedEngine:
             if self._closed:
                 return
             self._closed = True
-            if not self._read_only:
+            if not self.read_only:
                 for partition in self._partitions():
                     partition.follow_high_watermark()
             errors: list[Exception] = []
@@ -463,7 +435,7 @@ class ReplicatedEngine:
                 raise errors[0]
 
     def _check_writable(self) -> None:
-        if self._read_only:
+        if self.read_only:
             raise ReadOnlyError("the data directories are opened read-only")
         if self._closed:
             raise StorageError("the data directories are closed")

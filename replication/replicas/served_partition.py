@@ -48,6 +48,7 @@ class ServedPartition(ABC):
 
     def __init__(self, name: TopicPartition, config: Callable[[], TopicConfig]) -> None:
         self.name = name
+        self.topic, self.number = name
         self.lock = RLock()
         """Held by appends, and while roles change."""
         self.listeners = Listeners()
@@ -153,14 +154,6 @@ class ServedPartition(ABC):
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self.listeners.add(listener)
-
-    @property
-    def topic(self) -> str:
-        return self.name.topic
-
-    @property
-    def number(self) -> int:
-        return self.name.partition
 
     @property
     def config(self) -> TopicConfig:

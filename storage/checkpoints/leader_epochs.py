@@ -116,8 +116,9 @@ class LeaderEpochs:
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:
         self._path = path
         self._files = files
-        self._entries = entries
-        self._dirty = False
+        self.entries = entries
+        self.dirty = False
+        """True if the file lags behind memory."""
         self._writing = Lock()
 
     @classmethod
@@ -134,45 +135,36 @@ class LeaderEpochs:
         return cls(path, files)
 
     @property
-    def entries(self) -> Entries:
-        return self._entries
-
-    @property
     def latest(self) -> EpochEntry | None:
-        return self._entries[-1] if self._entries else None
+        return self.entries[-1] if self.entries else None
 
     @property
     def earliest(self) -> EpochEntry | None:
-        return self._entries[0] if self._entries else None
-
-    @property
-    def dirty(self) -> bool:
-        """True if the file lags behind memory."""
-        return self._dirty
+        return self.entries[0] if self.entries else None
 
     def assign(self, epoch: int, start_offset: Offset) -> bool:
         """Add `epoch`, which writes from `start_offset` on; return whether it was new (it is on disk then)."""
-        entries = assign(self._entries, EpochEntry(epoch, start_offset))
-        if entries is self._entries:
+        entries = assign(self.entries, EpochEntry(epoch, start_offset))
+        if entries is self.entries:
             return False
-        self._entries = entries
-        self._dirty = True
+        self.entries = entries
+        self.dirty = True
         self.flush()
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
         """See the function of the same name."""
-        return end_offset_for(self._entries, epoch, log_end_offset)
+        return end_offset_for(self.entries, epoch, log_end_offset)
 
     def epoch_for_offset(self, offset: Offset) -> int | None:
         """See the function of the same name."""
-        return epoch_for_offset(self._entries, offset)
+        return epoch_for_offset(self.entries, offset)
 
     def truncate_from_end(self, end_offset: Offset) -> None:
-        self._replace(truncate_from_end(self._entries, end_offset))
+        self._replace(truncate_from_end(self.entries, end_offset))
 
     def truncate_from_start(self, start_offset: Offset) -> None:
-        self._replace(truncate_from_start(self._entries, start_offset))
+        self._replace(truncate_from_start(self.entries, start_offset))
 
     def clear(self) -> None:
         self._replace(())
@@ -186,14 +178,14 @@ class LeaderEpochs:
         if self._files.read_only:
             return
         with self._writing:
-            if not self._dirty:
+            if not self.dirty:
                 return
             # Entries that change meanwhile make it dirty again.
-            self._dirty = False
+            self.dirty = False
             try:
-                write_atomically(self._files, self._path, encode_epochs(self._entries))
+                write_atomically(self._files, self._path, encode_epochs(self.entries))
             except OSError:
-                self._dirty = True
+                self.dirty = True
                 raise
 
     def moved(self, directory: Path) -> None:
@@ -201,6 +193,6 @@ class LeaderEpochs:
         self._path = directory / FILE_NAME
 
     def _replace(self, entries: Entries) -> None:
-        if entries != self._entries:
-            self._entries = entries
-            self._dirty = True
+        if entries != self.entries:
+            self.entries = entries
+            self.dirty = True

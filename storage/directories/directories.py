@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.directories.checkpoints import CheckpointFiles, CheckpointWriter
 from topicfs.storage.directories.data_directory import DataDirectory
 from topicfs.storage.directories.deletion import DeletedDirectories
 from topicfs.storage.directories.reserve import Reserve, is_full
-from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.messages import Say
 from topicfs.storage.model import DirectoryStatus, TopicPartition
@@ -76,12 +74,20 @@ class Directories:
 
     def __init__(self, opened: Sequence[OpenDirectory], warn: Say, *, one_of_many: bool = False) -> None:
         self.all = tuple(opened)
+        data = opened[0].data
+        self.files, self.clock, self.settings, self.read_only = (
+            data.files,
+            data.clock,
+            data.settings,
+            data.files.read_only,
+        )
         self.one_of_many = one_of_many
         """True if other partitions of the topics are in directories of other engines."""
         self.on_failure: Callable[[OpenDirectory], None] = lambda _: None
         """Called with each directory that fails."""
         self._warn = warn
-        self._by_partition: dict[TopicPartition, OpenDirectory] = {}
+        self.by_partition: dict[TopicPartition, OpenDirectory] = {}
+        """The directory of each partition that was found or made. Changed by `place` and `forget`."""
         self._counts: Counter[OpenDirectory] = Counter()
 
     def __str__(self) -> str:
@@ -96,25 +102,9 @@ class Directories:
         return tuple(directory for directory in self.all if directory.failure is not None)
 
     @property
-    def files(self) -> FileSystem:
-        return self.all[0].data.files
-
-    @property
-    def clock(self) -> Clock:
-        return self.all[0].data.clock
-
-    @property
-    def settings(self) -> LiveSettings:
-        return self.all[0].data.settings
-
-    @property
     def config(self) -> EngineConfig:
         """The settings as they are now."""
         return self.settings.config
-
-    @property
-    def read_only(self) -> bool:
-        return self.files.read_only
 
     def status(self) -> tuple[DirectoryStatus, ...]:
         """Return the state of each of them."""
@@ -129,21 +119,16 @@ class Directories:
 
     # The directory of each partition.
 
-    @property
-    def by_partition(self) -> Mapping[TopicPartition, OpenDirectory]:
-        """The directory of each partition that was found or made."""
-        return self._by_partition
-
     def place(self, partition: TopicPartition, directory: OpenDirectory) -> None:
         """Record the directory of a partition."""
         self.forget([partition])
-        self._by_partition[partition] = directory
+        self.by_partition[partition] = directory
         self._counts[directory] += 1
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget the directories of partitions that were removed."""
         for partition in partitions:
-            directory = self._by_partition.pop(partition, None)
+            directory = self.by_partition.pop(partition, None)
             if directory is not None:
                 self._counts[directory] -= 1
 

@@ -41,6 +41,8 @@ class OfflinePartition:
     """Implements storage.engine.Partition."""
 
     cuts: tuple[Offset, ...] = ()
+    rewrites = 0
+    newest_timestamp = NO_TIMESTAMP
 
     def __init__(
         self,
@@ -52,45 +54,18 @@ class OfflinePartition:
         log_start_offset: Offset,
     ) -> None:
         self._partition = partition
-        self._config = config
+        self.topic, self.number = partition
+        self.config = config
         self.directory = directory
-        self._log_start_offset = log_start_offset
-        self.reason = reason
-
-    @property
-    def topic(self) -> str:
-        return self._partition.topic
-
-    @property
-    def number(self) -> int:
-        return self._partition.partition
-
-    @property
-    def config(self) -> TopicConfig:
-        return self._config
-
-    @property
-    def rewrites(self) -> int:
-        return 0
-
-    @property
-    def log_start_offset(self) -> Offset:
-        return self._log_start_offset
-
-    @property
-    def newest_timestamp(self) -> Timestamp:
-        return NO_TIMESTAMP
-
-    @property
-    def unknown(self) -> str:
-        return self.reason
+        self.log_start_offset = log_start_offset
+        self.reason = self.unknown = reason
 
     def find_bounds(self) -> None:
         self._refuse()
 
     def offsets(self) -> PartitionOffsets:
         """Return an empty range at the checkpointed log start offset."""
-        start = self._log_start_offset
+        start = self.log_start_offset
         return PartitionOffsets(
             log_start_offset=start,
             last_stable_offset=start,
@@ -102,10 +77,10 @@ class OfflinePartition:
 
     def visible_end(self, isolation: Isolation) -> Offset:
         del isolation
-        return self._log_start_offset
+        return self.log_start_offset
 
     def glance(self) -> PartitionGlance:
-        start = self._log_start_offset
+        start = self.log_start_offset
         return PartitionGlance(start, start, start, log_bytes=None, offline=True)
 
     def status(self) -> PartitionStatus:

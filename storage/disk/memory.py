@@ -11,12 +11,8 @@ class MemoryFile:
     """Implements `storage.disk.filesystem.File`; `path` only says what it stands for."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._data = bytearray()
-
-    @property
-    def path(self) -> Path:
-        return self._path
 
     def size(self) -> int:
         return len(self._data)
@@ -46,7 +42,7 @@ class MemoryFile:
         """Do nothing: the content is gone with the process."""
 
     def moved(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def close(self) -> None:
         """Do nothing."""

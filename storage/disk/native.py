@@ -120,20 +120,16 @@ class DescriptorPool:
 class NativeFile:
     """A file by its path, open while it is used."""
 
-    __slots__ = ("_descriptor", "_flags", "_mapping", "_path", "_pool", "pooled", "used")
+    __slots__ = ("_descriptor", "_flags", "_mapping", "_pool", "path", "pooled", "used")
 
     def __init__(self, path: Path, flags: int, pool: DescriptorPool) -> None:
-        self._path = path
+        self.path = path
         self._flags = flags
         self._pool = pool
         self._descriptor: _Descriptor | None = None
         self._mapping: memoryview | None = None
         self.pooled = False
         self.used = False
-
-    @property
-    def path(self) -> Path:
-        return self._path
 
     def reach(self, *, create: bool = False) -> None:
         """Open it now; with `create` it may be new. Raises OSError where that cannot be."""
@@ -185,16 +181,16 @@ class NativeFile:
         descriptor = self._open()
         if descriptor.shared:
             descriptor = self._own()
-        with naming(self._path):
+        with naming(self.path):
             os.ftruncate(descriptor.number, size)
 
     def sync(self) -> None:
         descriptor = self._open()
-        with naming(self._path):
+        with naming(self.path):
             _SYNC(descriptor.number)
 
     def moved(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def close(self) -> None:
         self._pool.take_back(self)
@@ -213,7 +209,7 @@ class NativeFile:
 
     def _named(self, error: OSError) -> OSError:
         """Return the error of a system call on a descriptor, with the file's name."""
-        error.filename = str(self._path)
+        error.filename = str(self.path)
         return error
 
     def _open(self, further_flags: int = 0) -> _Descriptor:
@@ -225,7 +221,7 @@ class NativeFile:
         return descriptor
 
     def _open_again(self, further_flags: int = 0) -> _Descriptor:
-        number, found = open_known(self._path, self._flags | further_flags)
+        number, found = open_known(self.path, self._flags | further_flags)
         return _Descriptor(number, shared=found.st_nlink > 1 and self._flags == os.O_RDWR)
 
     def _own(self) -> _Descriptor:
@@ -233,13 +229,13 @@ class NativeFile:
         descriptor = self._open_again()
         if descriptor.shared:
             # A broker and this engine remove a copy of that name which an interruption leaves in a partition.
-            copy = self._path.with_name(self._path.name + names.OWN_COPY_SUFFIX)
+            copy = self.path.with_name(self.path.name + names.OWN_COPY_SUFFIX)
             import shutil  # noqa: PLC0415 - only a file with two names needs it
 
             try:
-                shutil.copy2(self._path, copy)
+                shutil.copy2(self.path, copy)
                 _sync_path(copy)
-                copy.replace(self._path)
+                copy.replace(self.path)
             except OSError:
                 copy.unlink(missing_ok=True)
                 raise
@@ -260,7 +256,7 @@ class NativeFile:
             mapping = _copied(number, size)
             self._pool.lend(self, descriptor, mapping)
             return mapping
-        with naming(self._path):
+        with naming(self.path):
             try:
                 mapping = _mapped(number, size)
             except ValueError:
@@ -322,15 +318,11 @@ class NativeFileSystem:
     """The machine's disk; `read_only` for directories that belong to someone else."""
 
     def __init__(self, *, read_only: bool = False, max_open_files: int | None = None) -> None:
-        self._read_only = read_only
+        self.read_only = read_only
         self._pool = DescriptorPool(max_open_files or _default_capacity())
 
-    @property
-    def read_only(self) -> bool:
-        return self._read_only
-
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        if read_only or self._read_only:
+        if read_only or self.read_only:
             if create:
                 raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
             file = NativeFile(path, os.O_RDONLY, self._pool)
@@ -440,7 +432,7 @@ class NativeFileSystem:
         )
 
     def _writable(self, path: Path) -> None:
-        if self._read_only:
+        if self.read_only:
             raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
 
 

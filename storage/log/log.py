@@ -21,11 +21,11 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Cancel
 from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.log.appending.appender import LogAppender
+from topicfs.storage.log.appending.roles import LogRoles
 from topicfs.storage.log.life import Event, Life
 from topicfs.storage.log.parts import LoadedLog, LogContext, LogParts, SmallFiles
 from topicfs.storage.log.reading.reader import LogReader
 from topicfs.storage.log.replacer import LogReplacer
-from topicfs.storage.log.roles import LogRoles
 from topicfs.storage.model import Offset
 from topicfs.storage.producers.entry import ProducerEntry
 from topicfs.storage.segment.chain import Chain
@@ -48,6 +48,7 @@ class Log(LogReader):
     ) -> None:
         parts = LogParts(directory, loaded, context, config=config, small_files=small_files)
         super().__init__(parts, loaded.hidden)
+        self.topic, self.number = parts.partition
         self.appender = LogAppender(parts)
         self.replacer = LogReplacer(parts, self.appender)
         self.roles = LogRoles(parts)
@@ -57,14 +58,6 @@ class Log(LogReader):
         """Holes that a loss of power may have left, to be compared with a copy if there is one."""
         self.checkpoint: Callable[[Iterable[Log]], None] = lambda _: None
         """Puts recovery points on disk; set by the engine."""
-
-    @property
-    def topic(self) -> str:
-        return self.parts.partition.topic
-
-    @property
-    def number(self) -> int:
-        return self.parts.partition.partition
 
     @property
     def config(self) -> TopicConfig:

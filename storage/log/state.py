@@ -13,9 +13,6 @@ from topicfs.storage.model import Isolation, Offset
 from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.segment import Segment
 
-_new = tuple.__new__
-"""Makes a named tuple in half the time of its class: every append and every read makes one."""
-
 Places: TypeAlias = dict[int, tuple[Offset, int]]
 """Positions where readers will continue: by the next offset, the base offset of its segment and the position in it."""
 
@@ -52,7 +49,7 @@ class LogState(NamedTuple):
     @property
     def end(self) -> Bound:
         """The log end."""
-        return _new(Bound, (self.end_offset, self.chain.segments[-1], self.end_position))
+        return _bound(Bound, self.end_offset, self.chain.segments[-1], self.end_position)
 
     @property
     def high_watermark(self) -> Offset:
@@ -89,8 +86,17 @@ class LogState(NamedTuple):
     def extended(self, end_offset: Offset, end_position: int, replicated: Offset | None) -> LogState:
         """Return the value after an append to the active segment, with a high watermark within its bounds."""
         chain, _, _, start_offset, _, first_unstable, aborted, places = self
-        fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
-        return _new(LogState, fields)
+        return _state(
+            LogState,
+            chain,
+            end_offset,
+            end_position,
+            start_offset,
+            replicated,
+            first_unstable,
+            aborted,
+            places,
+        )
 
     def replicated_up_to(self, offset: Offset) -> LogState:
         """Return the value with a high watermark within its bounds, while no transaction is undecided."""
@@ -129,3 +135,8 @@ class LogState(NamedTuple):
     def without_aborts_from(self, offset: Offset) -> LogState:
         """Return the value without the aborted transactions whose markers are at `offset` or above."""
         return self._replace(aborted=tuple(span for span in self.aborted if span.last_offset < offset))
+
+
+# Each checks its arguments as its class does, and takes half the time of a call of the class.
+_bound = Bound.__new__
+_state = LogState.__new__

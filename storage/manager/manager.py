@@ -49,6 +49,7 @@ class LogManager:
 
     one_of_many: ClassVar[bool] = False
     """True if other partitions of the topics are in other engines' data directories: none is regarded as missing."""
+    remote = False
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class LogManager:
         warnings: WarningBook,
         topics: Mapping[str, LogTopic],
     ) -> None:
-        self._directories = directories
+        self._directories, self.read_only = directories, directories.read_only
         self.counts = directories.all[0].data.counts
         self._registry = registry
         self._warnings = warnings
@@ -73,14 +74,6 @@ class LogManager:
             self._services = self._make_services()
 
     # What is there.
-
-    @property
-    def read_only(self) -> bool:
-        return self._directories.read_only
-
-    @property
-    def remote(self) -> bool:
-        return False
 
     @property
     def foreign(self) -> bool:

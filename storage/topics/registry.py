@@ -147,8 +147,9 @@ class TopicRegistry:
         """The cluster of the broker whose directories these are; None: they are no broker's."""
         self._files = files
         merged = merge_copies(copies.values())
-        self._entries, self._revision = merged.entries, merged.revision
-        self._groups = merged.groups
+        self.entries, self._revision = merged.entries, merged.revision
+        """The entries by topic; replaced as a whole, as `groups` are, the settings of groups."""
+        self.groups = merged.groups
         self._all_directories = all_directories
         self._directories = tuple(copies)
         self._stale = {path for path, copy in copies.items() if copy != self._content}
@@ -161,18 +162,8 @@ class TopicRegistry:
         return cls({directory: copy}, files, all_directories=copy.directories)
 
     @property
-    def entries(self) -> Mapping[str, TopicEntry]:
-        """The entries by topic; a snapshot."""
-        return self._entries
-
-    @property
-    def groups(self) -> Mapping[str, Mapping[str, str]]:
-        """The settings of groups; a snapshot."""
-        return self._groups
-
-    @property
     def _content(self) -> RegistryCopy:
-        return RegistryCopy(self._entries, self._revision, self._all_directories, self._groups)
+        return RegistryCopy(self.entries, self._revision, self._all_directories, self.groups)
 
     def leave(self, directory: Path) -> None:
         """Stop writing to a directory that failed."""
@@ -188,7 +179,7 @@ class TopicRegistry:
         # Whatever its revision says: what is served now holds.
         old = RegistryCopy(copy.entries, -1, groups=copy.groups)
         merged = merge_copies([self._content, old])
-        self._entries, self._groups = merged.entries, merged.groups
+        self.entries, self.groups = merged.entries, merged.groups
         self._revision = max(self._revision, copy.revision) + 1
         self._directories = (*self._directories, directory)
         self._stale = set(self._directories)
@@ -196,36 +187,36 @@ class TopicRegistry:
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
         """Set topics' entries, None removes one: on disk when this returns, and all or nothing (OSError)."""
         self.settle()
-        entries = dict(self._entries)
+        entries = dict(self.entries)
         for name, entry in changes.items():
             if entry is None:
                 entries.pop(name, None)
             else:
                 entries[name] = entry
-        self._replace(entries, self._groups)
+        self._replace(entries, self.groups)
 
     def put_group(self, group: str, overrides: Mapping[str, str]) -> None:
         """Set the settings of a group, none removes its entry: on disk when this returns, and all or nothing (OSError)."""
         self.settle()
-        groups = {name: own for name, own in self._groups.items() if name != group}
+        groups = {name: own for name, own in self.groups.items() if name != group}
         if overrides:
             groups[group] = MappingProxyType(dict(overrides))
-        self._replace(self._entries, groups)
+        self._replace(self.entries, groups)
 
     def _replace(self, entries: Mapping[str, TopicEntry], groups: Mapping[str, Mapping[str, str]]) -> None:
-        if (entries, groups) == (self._entries, self._groups):
+        if (entries, groups) == (self.entries, self.groups):
             return
         if not self._directories:
             raise OSError(errno.EIO, "no data directory serves")
-        old = self._entries, self._groups
-        self._entries, self._groups = entries, groups
+        old = self.entries, self.groups
+        self.entries, self.groups = entries, groups
         self._revision += 1
         self._stale = set(self._directories)
         try:
             self.settle()
         except OSError:
             # Newer than what may have reached a disk.
-            self._entries, self._groups = old
+            self.entries, self.groups = old
             self._revision, self._stale = self._revision + 1, set(self._directories)
             with suppress(OSError):
                 self.settle()

@@ -48,21 +48,8 @@ class EmbeddedTopic:
     def __init__(
         self, name: str, *, topic_id: str, config: TopicConfig, overrides: Mapping[str, str]
     ) -> None:
-        self._name = name
-        self._topic_id = topic_id
+        self.name, self.topic_id, self.internal = name, topic_id, names.is_internal(name)
         self._settings = (config, MappingProxyType(dict(overrides)))
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def topic_id(self) -> str:
-        return self._topic_id
-
-    @property
-    def internal(self) -> bool:
-        return names.is_internal(self._name)
 
     @property
     def config(self) -> TopicConfig:
@@ -171,7 +158,7 @@ class LogTopic(EmbeddedTopic):
             return one.partition
 
     def _refuse(self, number: int) -> Partition:
-        raise PartitionOfflineError(f"{self._name}-{number}: closed")
+        raise PartitionOfflineError(f"{self.name}-{number}: closed")
 
 
 def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:

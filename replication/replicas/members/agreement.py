@@ -24,17 +24,13 @@ class Agreement:
     def __init__(
         self, content: ReplicaFile, members: ReplicatingDirectories, *, read_only: bool, clock: Clock
     ) -> None:
-        self._content = content
+        self.content = content
         self._clock = clock
         self._in_run: tuple[ReplicaId, ...] = ()
         """The directories that were told of the present run; none before the first change."""
         self._members = members
         self.read_only = read_only
         self._lock = Lock()
-
-    @property
-    def content(self) -> ReplicaFile:
-        return self._content
 
     def put_states(self, changes: Mapping[TopicPartition, ReplicaState]) -> None:
         """Agree on other states of partitions (OSError where no directory takes it; blocking)."""
@@ -61,34 +57,34 @@ class Agreement:
     def put_group(self, name: str, overrides: Mapping[str, str]) -> None:
         """Replace the settings of a group of readers; none removes its entry (OSError; blocking)."""
         with self._lock:
-            groups = {one: given for one, given in self._content.groups.items() if one != name}
+            groups = {one: given for one, given in self.content.groups.items() if one != name}
             if overrides:
                 groups[name] = MappingProxyType(dict(overrides))
-            self._write(replace(self._content, groups=MappingProxyType(groups)))
+            self._write(replace(self.content, groups=MappingProxyType(groups)))
 
     def remove_topic(self, name: str) -> None:
         """Remove a topic; its id is remembered as long as a directory is away (OSError; blocking)."""
         with self._lock:
-            topics = dict(self._content.topics)
+            topics = dict(self.content.topics)
             topic_id = topics.pop(name).topic_id
             away = self._is_any_away()
-            deleted = (*self._content.deleted, topic_id) if away else ()
-            self._write(replace(self._content, topics=MappingProxyType(topics), deleted=deleted))
+            deleted = (*self.content.deleted, topic_id) if away else ()
+            self._write(replace(self.content, topics=MappingProxyType(topics), deleted=deleted))
             if not away and self._is_any_away():  # It failed as it was told.
-                self._write(replace(self._content, deleted=(topic_id,)))
+                self._write(replace(self.content, deleted=(topic_id,)))
 
     def _is_any_away(self) -> bool:
         return any(not member.serves for member in self._members)
 
     def _change(self, change: Callable[[dict[str, ReplicatedTopicEntry]], None]) -> None:
         with self._lock:
-            topics = dict(self._content.topics)
+            topics = dict(self.content.topics)
             change(topics)
-            self._write(replace(self._content, topics=MappingProxyType(topics)))
+            self._write(replace(self.content, topics=MappingProxyType(topics)))
 
     def _write(self, content: ReplicaFile) -> None:
         if self.read_only:
-            self._content = replace(content, revision=self._content.revision + 1)
+            self.content = replace(content, revision=self.content.revision + 1)
             return
         error: OSError | None = None
         serving = self._members.serving
@@ -105,10 +101,10 @@ class Agreement:
                 except StorageError:
                     pass  # Somebody else has noticed meanwhile that it failed.
             if len(told) == len(serving):
-                self._content = content
+                self.content = content
                 return
             # A directory that failed may have this copy all the same: the next one goes on from it.
-            self._content = replace(self._content, revision=content.revision, runs=content.runs)
+            self.content = replace(self.content, revision=content.revision, runs=content.runs)
             serving = tuple(told)
         raise error or OSError("no data directory serves")
 
@@ -118,13 +114,13 @@ class Agreement:
             member.number: KnownDirectory(str(member.path), member.directory_id, member.mountpoint)
             for member in self._members.serving
         }
-        runs = self._content.runs
+        runs = self.content.runs
         if serving != self._in_run:
             runs = extended(runs, ReplicaRun(new_id(), self._clock(), serving))
             self._in_run = serving
         return replace(
             content,
-            revision=self._content.revision + 1,
+            revision=self.content.revision + 1,
             runs=runs,
             directories=MappingProxyType({**content.directories, **directories}),
         )

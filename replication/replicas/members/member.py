@@ -72,7 +72,7 @@ class ReplicatingDirectory:
         self.failure: str | None = NOT_OPENED
         """The reason why it does not serve; None while it does."""
         self._engine: MemberManager | None = None
-        self._opening = opening
+        self._opening, self.files, self.counts = opening, opening.files, opening.counts
         self._warn = warn
         self._failed_before = False
         self._pause_s = FIRST_PAUSE_S
@@ -85,11 +85,6 @@ class ReplicatingDirectory:
     def set_id(self) -> str:
         """Id of its set; empty where it is in none."""
         return self._mark if self.copy is None else self.copy.set_id
-
-    @property
-    def counts(self) -> EngineCounts:
-        """The counts of the engine that replicates."""
-        return self._opening.counts
 
     @property
     def engine(self) -> MemberManager:
@@ -236,10 +231,6 @@ class ReplicatingDirectory:
             write_meta_properties(self.files, self.path, meta, written_at=self._opening.clock())
             self._mark = set_id
 
-    @property
-    def files(self) -> FileSystem:
-        return self._opening.files
-
     def log(self, partition: TopicPartition) -> Log | None:
         """Return its log of a partition; None where there is none that can be used."""
         if not self.serves or self._engine is None:
@@ -261,6 +252,8 @@ class ReplicatingDirectories:
 
     def __init__(self, members: Sequence[ReplicatingDirectory]) -> None:
         self._members = tuple(members)
+        self.files, self.counts = members[0].files, members[0].counts
+        """The file system, and the counts, of all of them."""
         self._by_number = {member.number: member for member in members}
 
     def __iter__(self) -> Iterator[ReplicatingDirectory]:
@@ -275,16 +268,6 @@ class ReplicatingDirectories:
     def place_of(self, number: ReplicaId) -> str:
         """Return the path of a directory, or its number if it was left out."""
         return str(self._by_number.get(number, f"replica {number}"))
-
-    @property
-    def files(self) -> FileSystem:
-        """The file system of all of them."""
-        return self._members[0].files
-
-    @property
-    def counts(self) -> EngineCounts:
-        """The counts of all of them together."""
-        return self._members[0].counts
 
     @property
     def serving(self) -> tuple[ReplicatingDirectory, ...]:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from topicfs.storage.codec.batch import assign_one
 from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.log.parts import LogParts
-from topicfs.storage.log.state import LogState
 from topicfs.storage.model import NO_TIMESTAMP, Appended, Offset, Timestamp
 from topicfs.storage.validation.batches import AppendRules
 
@@ -70,8 +69,7 @@ def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytea
             return None
         last_offset, max_timestamp = placed
         end_offset, size = Offset(last_offset + 1), len(batch)
-        chain, base_offset, _, start_offset, replicated, _, aborted, places = state
-        segment = chain.segments[-1]
+        base_offset, segment, replicated = state.end_offset, state.chain.segments[-1], state.replicated
         try:
             for follower in followers:
                 with follower.lock:
@@ -97,6 +95,5 @@ def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytea
             follower.mark_offline(str(error))
         finally:
             leader.producers.state.end_offset = end_offset
-            fields = (chain, end_offset, segment.size, start_offset, replicated, None, aborted, places)
-            leader.state = _new(LogState, fields)
-    return _new(Appended, (base_offset, last_offset, NO_TIMESTAMP, start_offset, False))
+            leader.state = state.extended(end_offset, segment.size, replicated)
+    return _new(Appended, (base_offset, last_offset, NO_TIMESTAMP, state.start_offset, False))
