@@ -89,7 +89,9 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def _ended(self, timeout: float | None) -> bool:
-        return bool(select.select([self._end], [], [], timeout)[0])
+        ended = select.poll()  # select(2) takes no descriptor above 1,023.
+        ended.register(self._end, select.POLLIN)
+        return bool(ended.poll(None if timeout is None else timeout * 1_000))
 
 
 class Forks:

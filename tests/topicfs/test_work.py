@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,14 @@ def test_a_topic_that_is_not_there(orders: Topicfs):
 
     assert 1 == ran.status
     assert b"clicks: no such topic" in ran.errors
+
+
+def test_a_process_with_very_many_files(orders: Topicfs):
+    """Descriptors above 1,023, which select(2) does not take, are like any other."""
+    with ExitStack() as stack:
+        for _ in range(1_100):
+            stack.callback(os.close, os.dup(0))
+        assert 0 == orders("work", "g", "orders", "--drain", "--", "true").status
 
 
 def test_a_command_that_is_not_there(orders: Topicfs):

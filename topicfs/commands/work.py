@@ -157,12 +157,14 @@ class Workers:
             if handlers[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP.
                 signal.signal(number, lambda _number, _frame: None)
         self._alive = jobs
+        heard = select.poll()  # select(2) takes no descriptor above 1,023.
+        heard.register(self._heard, select.POLLIN)
         try:
             for _ in range(jobs):
                 threading.Thread(target=self._work, daemon=True).start()
             # Those that wait for a record, or for a daemon, are not waited for.
             while self._alive and not (self._stopping and not self._running):
-                select.select((self._heard,), (), ())
+                heard.poll()
                 with self._lock:
                     self._heed()
         finally:

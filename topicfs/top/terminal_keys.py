@@ -53,8 +53,9 @@ class TerminalKeys:
     def next(self, seconds: float) -> str | None:
         """Return the next key, a character or a name; None where none came in time. Raises EOFError once there is no terminal."""
         if not self._pressed:
-            ready, _, _ = select.select([self._descriptor], [], [], max(seconds, 0))
-            if not ready:
+            keyboard = select.poll()  # select(2) takes no descriptor above 1,023.
+            keyboard.register(self._descriptor, select.POLLIN)
+            if not keyboard.poll(max(seconds, 0) * 1_000):
                 return None
             self._pressed = os.read(self._descriptor, _MOST).decode("utf-8", "replace")
             if not self._pressed:

@@ -275,4 +275,5 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line_leaves_the_begun_part_w
     result = shell("bash", f'python3 -c "{script}"', topic / "0")
 
     assert result.returncode == -signal.SIGKILL
+    wait_until(lambda: values(topic), "the kernel has closed the file")
     assert ["begun"] == values(topic)
