@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from itertools import pairwise
 from typing import NamedTuple
 
 from topicfs.storage.codec.binary.fields import CODEC_MASK, LOG_OVERHEAD
@@ -156,6 +157,8 @@ def _absolute(entries: list[_Entry], wrapper: BatchHeader) -> list[_Entry]:
 def _as_columns(data: memoryview[int], entries: list[_Entry]) -> LegacyRecords:
     if any(not 0 <= entry.offset < 2**63 for entry in entries):
         raise ValueError("offsets out of range")
+    if any(after.offset <= before.offset for before, after in pairwise(entries)):
+        raise ValueError("offsets that do not ascend")
     block = array("q")
     block.extend(entry.offset for entry in entries)
     block.extend(entry.timestamp for entry in entries)

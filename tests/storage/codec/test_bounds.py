@@ -111,12 +111,13 @@ def test_a_record_has_a_bounded_number_of_headers(codec):
 def test_a_wrapper_of_an_old_format_has_a_bounded_number_of_messages():
     """They are read one by one."""
 
-    def entry(value, codec=0):
+    def entry(value, offset, codec=0):
         body = struct.pack(">bbii", 0, codec, -1, len(value)) + value
-        return struct.pack(">qiI", MAX_PARTS, len(body) + 4, zlib.crc32(body)) + body
+        return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
     for count in (MAX_PARTS, MAX_PARTS + 1):
-        wrapper = entry(deflate(Codec.GZIP, entry(b"") * count), Codec.GZIP)
+        inside = b"".join(entry(b"", offset) for offset in range(count))
+        wrapper = entry(deflate(Codec.GZIP, inside), MAX_PARTS, Codec.GZIP)
         if count == MAX_PARTS:
             assert MAX_PARTS == len(decode(wrapper)[0])
         else:

@@ -109,6 +109,8 @@ def test_formats_mix_in_one_segment():
         (entry(5, None, attributes=1), "without a value"),
         (entry(5, b"no gzip", attributes=1), "gzip"),
         (wrapper(5, entry(-1, b"v", magic=0), magic=0), "out of range"),
+        (wrapper(5, entry(4, b"v") + entry(2, b"v")), "do not ascend"),
+        (wrapper(5, entry(5, b"v", magic=0) + entry(5, b"v", magic=0), magic=0), "do not ascend"),
     ],
 )
 def test_wrappers_that_contradict_themselves(data, cause):
