@@ -1,6 +1,6 @@
 # Two commands do everything: `make run` to use it, `make test` to check it.
 .DEFAULT_GOAL := help
-.PHONY: help run stop build deb wheel site test quick bench mutants lint clean
+.PHONY: help run stop build deb wheel site test quick bench mutants sanitize lint clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -43,6 +43,10 @@ bench: ## set up, measure beside references, and draw docs/performance.md again 
 mutants: ## set up, make each small mistake of a list, and name those that no test notices (an hour)
 	@scripts/prepare.sh tests
 	@.venv/bin/python -m tests.mutants
+
+sanitize: ## set up, and read hostile batches by a codec compiled with AddressSanitizer and UBSan
+	@scripts/prepare.sh tests
+	@scripts/sanitize.sh
 
 lint: ## reformat, then everything of `make test` that runs no test
 	@scripts/prepare.sh tests

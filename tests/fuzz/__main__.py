@@ -12,6 +12,9 @@ how far it came in Python alone; the compiled build reads the same corpus, and c
 to and read from a mount, each request within a second, a quarter of one of the event loop, and 300 MB
 (`tests/fuzz/requests.py`); without a kernel, or with `--mount` through a real one. It prints what exceeds
 that, with the seed that makes it again (`--seed N --seconds 1`), and ends with status 1 then.
+
+`python -m tests.fuzz changes [COUNT]` reads the corpus and so many changes of it by the compiled codec; `make sanitize`
+runs it over a codec that is compiled with AddressSanitizer and UBSan (`scripts/sanitize.sh`).
 """
 
 from __future__ import annotations
@@ -47,6 +50,16 @@ def requests(*, seconds: float, seed: int, mount: bool) -> None:
     sys.exit(bool(tally.exceeding))
 
 
+@click.command()
+@click.argument("count", default=200_000)
+def changes(count: int) -> None:
+    """Read the corpus, and COUNT changes of it."""
+    from tests.fuzz.changes import read_changes
+
+    read_changes(count)
+    click.echo(f"the corpus and {count:,} changes of it were read")
+
+
 def main() -> None:
     """Instrument the codec and run."""
     import atheris
@@ -62,6 +75,8 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["requests"]:
         requests(sys.argv[2:])
+    if sys.argv[1:2] == ["changes"]:
+        changes(sys.argv[2:])
     if {"-h", "--help"} & {*sys.argv[1:]}:  # libFuzzer would pass over them, and begin.
         click.echo(__doc__)
         sys.exit()

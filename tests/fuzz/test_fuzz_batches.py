@@ -7,15 +7,14 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
-from random import Random
 
 import pytest
 
+from tests.fuzz.changes import CORPUS, read_changes
 from tests.fuzz.seeds import seeds
-from tests.fuzz.targets import MAX_INPUT_BYTES, read_as_batches
+from tests.fuzz.targets import read_as_batches
 
 ROOT = Path(__file__).parents[2]
-CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 CHANGED_INPUTS = 20_000
 GUIDED_RUNS = 4000
 GUIDED_TIMEOUT_SECONDS = 280
@@ -36,40 +35,21 @@ def test_the_seeds_are_in_the_corpus():
     assert {f"seed-{name}" for name, _ in seeds()} <= {path.name for path in CORPUS.iterdir()}
 
 
-def changed(random: Random, inputs: list[bytes]) -> bytes:
-    """One of the inputs with a few bytes flipped, cut, repeated, or spliced with another's."""
-    data = bytearray(random.choice(inputs))
-    for _ in range(random.randint(1, 6)):
-        at = random.randrange(len(data) + 1)
-        match random.randrange(5):
-            case 0 if at < len(data):
-                data[at] ^= 1 << random.randrange(8)
-            case 1 if at < len(data):
-                data[at] = random.choice((0, 1, 0x7F, 0x80, 0xFF))
-            case 2:
-                del data[at : at + random.randint(1, 8)]
-            case 3:
-                data[at:at] = random.randbytes(random.randint(1, 8))
-            case _:
-                other = random.choice(inputs)
-                data[at:] = other[random.randrange(len(other)) :]
-    return bytes(data[:MAX_INPUT_BYTES])
-
-
-def read_changes() -> None:
-    """The same changes each time; called in a process of its own, whose memory is bounded."""
+def read_within_bounds() -> None:
+    """Called in a process of its own, whose memory is bounded."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    random = Random(20_260_823)
-    inputs = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
-    for _ in range(CHANGED_INPUTS):
-        read_as_batches(changed(random, inputs))
+    read_changes(CHANGED_INPUTS)
 
 
 @pytest.mark.slow
 def test_changes_of_the_corpus_are_read_within_bounds():
     """No crash, no hang, no memory beyond the bound, over this build: what a fuzzer can do without seeing coverage."""
     done = subprocess.run(
-        [sys.executable, "-c", "from tests.fuzz.test_fuzz_batches import read_changes; read_changes()"],
+        [
+            sys.executable,
+            "-c",
+            "from tests.fuzz.test_fuzz_batches import read_within_bounds; read_within_bounds()",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

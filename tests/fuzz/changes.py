@@ -1,0 +1,40 @@
+"""The corpus with random changes: what a fuzzer can do without seeing coverage, in any build of the codec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from tests.fuzz.targets import MAX_INPUT_BYTES, read_as_batches
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def read_changes(count: int) -> None:
+    """Read the corpus, and then so many changes of it: the same ones each time."""
+    random = Random(20_260_823)
+    inputs = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
+    for data in inputs:
+        read_as_batches(data)
+    for _ in range(count):
+        read_as_batches(changed(random, inputs))
+
+
+def changed(random: Random, inputs: list[bytes]) -> bytes:
+    """One of the inputs with a few bytes flipped, cut, repeated, or spliced with another's."""
+    data = bytearray(random.choice(inputs))
+    for _ in range(random.randint(1, 6)):
+        at = random.randrange(len(data) + 1)
+        match random.randrange(5):
+            case 0 if at < len(data):
+                data[at] ^= 1 << random.randrange(8)
+            case 1 if at < len(data):
+                data[at] = random.choice((0, 1, 0x7F, 0x80, 0xFF))
+            case 2:
+                del data[at : at + random.randint(1, 8)]
+            case 3:
+                data[at:at] = random.randbytes(random.randint(1, 8))
+            case _:
+                other = random.choice(inputs)
+                data[at:] = other[random.randrange(len(other)) :]
+    return bytes(data[:MAX_INPUT_BYTES])
