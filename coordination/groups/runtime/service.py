@@ -283,7 +283,6 @@ class EmbeddedGroups:
     def delete(self, group: str) -> None:
         self._runner.check_writable()
         self._runner.call(lambda: self._delete(group))
-        self._overrides.put_group_overrides(group, {})
 
     def _delete(self, name: str) -> None:
         shard, group = self._find(name)
@@ -295,6 +294,7 @@ class EmbeddedGroups:
             raise _unknown(name) from None
         if code is not Code.NONE:
             raise error_of(code, name, shard.cause)
+        self._overrides.put_group_overrides(name, {})
 
     def _find(self, name: str) -> tuple[Shard, Group]:
         shard = self._runner.shard_of(name)
@@ -324,14 +324,14 @@ class EmbeddedGroups:
     @changes
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
         self._runner.check_writable()
-        merged = merge_group_overrides(self._overrides.group_overrides().get(group, {}), changes)
-        self._runner.call(lambda: self._check_alterable(group, changes))
-        self._overrides.put_group_overrides(group, merged)
+        self._runner.call(lambda: self._alter_config(group, changes))
 
-    def _check_alterable(self, name: str, changes: Mapping[str, str | None]) -> None:
+    def _alter_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+        merged = merge_group_overrides(self._overrides.group_overrides().get(name, {}), changes)
         _, group = self._find(name)
         if "assignor" in changes and group.members:
             raise _not_empty(group)
+        self._overrides.put_group_overrides(name, merged)
 
     # Members.
 

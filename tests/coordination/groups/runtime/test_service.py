@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from tests.doubles.group_reader import Reader, settle
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
-from tests.doubles.waiting import wait_until
+from tests.doubles.waiting import PATIENCE_S, wait_until
 from topicfs.coordination.membership import CommittedPosition, GroupListing, GroupState, Position
 from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.config.broker import EngineConfig
@@ -242,6 +244,56 @@ def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEng
     wait_until(lambda: reader.held.generation == 1, "it is a member")
     engine.create_topic("later", partitions=2)
     settle([reader], [TopicPartition("later", 0), TopicPartition("later", 1)])
+
+
+def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
+    """A change keeps the settings that another thread changes at the same time."""
+    groups = engine.groups
+    groups.create("g")
+    changes = {"commit": "manual", "auto.offset.reset": "latest"}
+    paused, go_on = Event(), Event()
+
+    def pause() -> None:
+        paused.set()
+        go_on.wait(PATIENCE_S)
+
+    groups._runner.post(pause)
+    assert paused.wait(PATIENCE_S)
+    with ThreadPoolExecutor() as threads:
+        altered = [threads.submit(groups.alter_config, "g", {name: changes[name]}) for name in changes]
+        wait_until(lambda: groups._runner._inbox.qsize() == len(changes), "both wait for the groups' thread")
+        go_on.set()
+    assert [None, None] == [one.result() for one in altered]
+    assert changes == engine.group_overrides()["g"]
+
+
+def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
+    """A deletion removes the settings of the group that it deletes, and not those of its successor."""
+    groups = engine.groups
+    groups.create("g")
+    paused, go_on = Event(), Event()
+
+    def pause() -> None:
+        engine._lock.acquire()  # From now on no other thread changes settings.
+        paused.set()
+        go_on.wait(PATIENCE_S)
+
+    def make_again() -> None:
+        try:
+            groups.create("g")
+            groups.alter_config("g", {"commit": "manual"})
+        finally:
+            engine._lock.release()
+
+    groups._runner.post(pause)
+    assert paused.wait(PATIENCE_S)
+    with ThreadPoolExecutor() as threads:
+        deleted = threads.submit(groups.delete, "g")
+        wait_until(lambda: groups._runner._inbox.qsize() == 1, "the deletion waits for the groups' thread")
+        groups._runner.post(make_again)
+        go_on.set()
+    assert deleted.result() is None
+    assert {"g": {"commit": "manual"}} == engine.group_overrides()
 
 
 def test_a_hung_reader_loses_what_others_wait_for(engine: EmbeddedEngine, clock: ManualClock):
