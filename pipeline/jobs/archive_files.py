@@ -1,12 +1,14 @@
 """The rows of an archive as `archive` makes it, and its notes on the topics.
 
     ARCHIVE/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
+    ARCHIVE/_topics.lock    locked by the job that changes the notes
 
 Which files count is in `pipeline.archiving.listed`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +25,7 @@ from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.disk.native import NativeFileSystem
 
 TOPICS = "_topics.json"
+LOCK = "_topics.lock"
 
 
 class TopicNote(NamedTuple):
@@ -70,9 +73,11 @@ def read_notes(archive: Path) -> dict[str, TopicNote]:
 
 
 def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
-    """Add to what is noted, atomically (OSError, PipelineError)."""
-    content = {
-        topic: {"partitions": note.partitions, "overrides": dict(note.overrides)}
-        for topic, note in sorted({**read_notes(archive), **notes}.items())
-    }
-    write_atomically(NativeFileSystem(), archive / TOPICS, json.dumps(content, indent=1).encode() + b"\n")
+    """Add to what is noted, atomically; jobs that write at once wait for each other (OSError, PipelineError)."""
+    with (archive / LOCK).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        content = {
+            topic: {"partitions": note.partitions, "overrides": dict(note.overrides)}
+            for topic, note in sorted({**read_notes(archive), **notes}.items())
+        }
+        write_atomically(NativeFileSystem(), archive / TOPICS, json.dumps(content, indent=1).encode() + b"\n")

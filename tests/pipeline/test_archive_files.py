@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+
+from tests.doubles.waiting import PATIENCE_S
 from topicfs.pipeline.archiving.files import archived_files
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes, write_notes
@@ -69,6 +73,20 @@ def test_notes_are_added_to(tmp_path):
     write_notes(tmp_path, {"orders": TopicNote(2, {}), "clicks": clicks})
     write_notes(tmp_path, {"orders": orders})
     assert {"clicks": clicks, "orders": orders} == read_notes(tmp_path)
+
+
+def test_notes_of_jobs_that_run_at_once_all_last(tmp_path):
+    """Each job adds to the notes of the others, even if all of them write at the same time."""
+    notes = {f"topic-{number}": TopicNote(number, {}) for number in range(1, 9)}
+    begin = Barrier(len(notes))
+
+    def write(topic):
+        begin.wait(PATIENCE_S)
+        write_notes(tmp_path, {topic: notes[topic]})
+
+    with ThreadPoolExecutor(len(notes)) as threads:
+        assert [None] * len(notes) == list(threads.map(write, notes))
+    assert notes == read_notes(tmp_path)
 
 
 @pytest.mark.parametrize(
