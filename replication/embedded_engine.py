@@ -15,7 +15,7 @@ from topicfs.storage.topics.registry import TopicRegistry
 from topicfs.storage.topics.topic import LogTopic
 
 if TYPE_CHECKING:
-    from topicfs.coordination.membership import Groups
+    from topicfs.coordination.groups.runtime.service import EmbeddedGroups
     from topicfs.coordination.shares.groups import QueueGroups
     from topicfs.replication.embedded_services import EmbeddedServices
     from topicfs.replication.scrub.scrubber import Scrubber
@@ -56,7 +56,7 @@ class EmbeddedEngine(LogManager):
         return self._above.scrubber.line
 
     @property
-    def groups(self) -> Groups:
+    def groups(self) -> EmbeddedGroups:
         return self._above.groups
 
     @property
@@ -66,6 +66,22 @@ class EmbeddedEngine(LogManager):
     @property
     def replication(self) -> None:
         return None
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
+    ) -> LogTopic:
+        # Outside the lock of the topics: the groups' thread takes it, too.
+        self.groups.prepare_new_topic(name)
+        return super().create_topic(name, partitions=partitions, overrides=overrides, topic_id=topic_id)
+
+    def delete_topic(self, name: str, *, with_records: bool = True) -> None:
+        self.groups.load()
+        super().delete_topic(name, with_records=with_records)
 
     def _do_above(self, due: tuple[Duty, ...], now: Timestamp) -> None:
         above = self._above

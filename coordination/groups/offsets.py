@@ -230,6 +230,16 @@ class OffsetStore:
         writes = [self.tombstones(group, places, lambda _: None) for group, places in gone.items()]
         return [write for write in writes if write is not None]
 
+    def without_topic_id(self, topic: str) -> dict[str, list[TopicPartition]]:
+        """Return the positions of groups that name this topic without its id, those of open transactions too."""
+        found: dict[str, set[TopicPartition]] = {}
+        for groups in (self._committed, *self._pending.values()):
+            for group, own in groups.items():
+                for place, stored in own.items():
+                    if place.topic == topic and stored.position.topic_id == NO_TOPIC_ID:
+                        found.setdefault(group, set()).add(place)
+        return {group: sorted(places) for group, places in found.items()}
+
     def expired(self, group: Group, now: Timestamp) -> tuple[list[TopicPartition], bool]:
         """Return the positions of a group that have expired, and whether it has none left then."""
         own = self._committed.get(group.name, {})

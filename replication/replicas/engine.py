@@ -225,6 +225,8 @@ class ReplicatedEngine:
         replicas: int | None = None,
     ) -> ReplicatedTopic:
         """See `coordination.engine.Engine`; with `replicas` each partition gets so many, else as many as the settings say."""
+        # Outside the lock: the groups' thread takes it, too.
+        self.groups.prepare_new_topic(name)
         with self._lock:
             self._check_writable()
             topic = self._table.create(
@@ -241,6 +243,7 @@ class ReplicatedEngine:
             self._listeners.notify()
 
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
+        self.groups.load()
         with self._lock:
             self._check_writable()
             topic = self.topic(name)

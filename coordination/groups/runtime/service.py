@@ -36,6 +36,7 @@ from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.disk.filesystem import Clock
+from topicfs.storage.disk.names import is_internal
 from topicfs.storage.engine import Cancel
 from topicfs.storage.errors import (
     GroupError,
@@ -361,6 +362,33 @@ class EmbeddedGroups:
         return self._runner.listeners.add(listener)
 
     # The engine's own.
+
+    def load(self) -> None:
+        """Read the positions if there are any (blocking), so that those in a deleted topic are deleted with it."""
+        if TOPIC in self._engine.topics() and not self._runner.read_only:
+            self._runner.call(lambda: None)
+
+    def prepare_new_topic(self, name: str) -> None:
+        """Delete positions that a new topic of this name would take for its own (blocking). StorageError, OSError.
+
+        Transactions and older brokers commit positions without the topic's id. Such a position is deleted after its
+        topic, for a topic whose deletion fails must keep its positions. A kill or a failing disk in between leaves it
+        behind, so it is deleted here, before there is a topic that it could be taken for. A partition of
+        `__consumer_offsets` that is not served is left as it is.
+        """
+        if not is_internal(name) and TOPIC in self._engine.topics() and not self._runner.read_only:
+            self._runner.call(lambda: self._prepare_new_topic(name))
+
+    def _prepare_new_topic(self, name: str) -> None:
+        if name in self._engine.topics():
+            return  # The engine refuses to create it.
+        for shard in self._runner.shards.values():
+            if shard.state is ShardState.ACTIVE:
+                for group, places in shard.offsets.without_topic_id(name).items():
+                    codes: list[Code] = []
+                    shard.append([shard.offsets.tombstones(group, places, codes.append)])
+                    if codes[0] is not Code.NONE:
+                        raise error_of(codes[0], group, shard.cause)
 
     def expire(self, now: Timestamp) -> None:
         """Delete what has expired by `now` (blocking); a duty of the engine."""

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.engines import engine_on
+from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.engine import Engine
+from topicfs.coordination.groups.offsets import NO_TOPIC_ID
+from topicfs.coordination.groups.runtime.shard import OWN
 from topicfs.coordination.membership import Position
+from topicfs.coordination.records.group_records import CommittedOffset, write_committed_offset
 from topicfs.replication import open_engine
 from topicfs.replication.replicas.startup import open_replicas
-from topicfs.storage.model import TopicPartition
+from topicfs.storage.codec.records import encode
+from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 
 T0 = TopicPartition("orders", 0)
 
@@ -27,6 +33,22 @@ def replicated(directory: Path) -> Engine:
 
 def committed(engine: Engine) -> dict[TopicPartition, int]:
     return {place: one.offset for place, one in engine.groups.positions("g").committed.items()}
+
+
+def commit_without_id(engine: Engine, offset: int) -> None:
+    """Append a position as a transaction or an older broker commits it."""
+    position = CommittedOffset(
+        group="g",
+        topic="orders",
+        partition=0,
+        offset=offset,
+        metadata="",
+        commit_timestamp=0,
+        expire_timestamp=-1,
+        topic_id=NO_TOPIC_ID,
+    )
+    record = Record(Offset(0), Timestamp(0), *write_committed_offset(position))
+    engine.partition("__consumer_offsets", 0).append(encode([record], OWN), durable=True, encoded_here=True)
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -54,3 +76,83 @@ def test_a_new_topic_of_the_name_begins_without_a_position(
         assert {T0: 1} == committed(engine)
         engine.groups.delete_positions("g", [T0])
         assert {} == committed(engine)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("opened", [alone, replicated])
+def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
+    tmp_path, opened: Callable[[Path], Engine], loaded: bool
+):
+    """Also if nobody used the groups before the topic was deleted."""
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+    with closing(opened(tmp_path)) as engine:
+        engine.create_topic("__consumer_offsets", partitions=1)
+        engine.create_topic("orders")
+        commit_without_id(engine, 3)
+    with closing(opened(tmp_path)) as engine:
+        if loaded:
+            assert {T0: 3} == committed(engine)
+        engine.delete_topic("orders")
+        assert {} == committed(engine)
+        engine.create_topic("orders")
+        assert {} == committed(engine)
+
+
+def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(disk: SimulatedDisk):
+    """A disk that fails after the deletion leaves the position; a topic is only made once the position is gone."""
+    engine = engine_on(disk)
+    engine.create_topic("orders")
+    engine.create_topic("__consumer_offsets", partitions=1)
+    commit_without_id(engine, 3)
+    assert {T0: 3} == committed(engine)
+    disk.fail("pwrite", times=2, suffix=".log")
+    engine.delete_topic("orders")
+    assert {T0: 3} == committed(engine)
+    with pytest.raises(OSError, match="Input/output error"):
+        engine.create_topic("orders")
+    assert "orders" not in engine.topics()
+    engine.close()
+    disk.heal()
+    with closing(engine_on(disk)) as engine:
+        engine.create_topic("orders")
+        assert {} == committed(engine)
+
+
+class RememberingDisk(SimulatedDisk):
+    """A disk that keeps a copy of its content before each change, as a kill at that moment leaves it."""
+
+    kept: list[SimulatedDisk] | None = None
+
+    def happens(self, operation: str, path: Path, *, changes: bool) -> None:
+        if changes and self.kept is not None:
+            self.kept.append(SimulatedDisk())
+            self.kept[-1].take_content(self)
+        super().happens(operation, path, changes=changes)
+
+
+def test_a_kill_leaves_the_position_to_the_topic_that_it_belongs_to():
+    """At each step of a deletion and a creation: the old topic keeps its position, and the new one has none."""
+    disk = RememberingDisk()
+    engine = engine_on(disk)
+    topic_id = engine.create_topic("orders").topic_id
+    engine.create_topic("__consumer_offsets", partitions=1)
+    commit_without_id(engine, 3)
+    disk.kept = kept = []
+
+    def make_again() -> None:
+        engine.delete_topic("orders")
+        engine.create_topic("orders")
+
+    engine.groups._runner.call(make_again)  # All changes in one thread.
+    disk.kept = None
+    engine.close()
+    found = set()
+    for one in kept:
+        with closing(engine_on(one)) as engine:
+            before = engine.topics().get("orders")
+            topic = before or engine.create_topic("orders")
+            is_old = topic.topic_id == topic_id
+            found.add("old" if is_old else "new" if before else "none")
+            assert ({T0: 3} if is_old else {}) == committed(engine)
+    assert {"old", "new", "none"} == found

@@ -131,3 +131,14 @@ def test_what_makes_no_sense_is_refused(world: World):
     with pytest.raises(InvalidPositionError):
         world.commit(T0, 1, metadata="x" * 5000)
     assert {} == world.pending()
+
+
+def test_a_transaction_that_ends_after_its_topic_moves_nobody_in_the_next_one(world: World):
+    """A position of an open transaction does not reach a new topic, even if its deletion failed at first."""
+    world.commit(T0, 5)
+    world.disk.fail("pwrite", suffix=".log")
+    world.engine.delete_topic("orders")
+    assert {T0: [5]} == world.pending()
+    world.engine.create_topic("orders")
+    world.end(COMMIT)
+    assert ({}, {}) == (world.committed(), world.pending())
