@@ -18,21 +18,23 @@ from typing import NamedTuple, TypeAlias
 from topicfs.fusefs.forms import SUFFIXES
 from topicfs.fusefs.times import TimeError, is_relative, parse_time
 from topicfs.fusefs.views.records import (
-    FoundRecord,
     contains_record,
     find_record,
     first_offset_at,
     first_record_at,
     last_records_start,
 )
+from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Partition
 from topicfs.storage.model import Isolation, Offset, PartitionOffsets, Timestamp
 
 MAX_NAME_LENGTH = 255
+"""Characters; what file systems allow in one name."""
 _OFFSET_DIGITS = 19
 """With fewer, any number is an offset."""
-"""Characters; what file systems allow in one name."""
+_BEGINNING = Timestamp(0)
+"""Time 0: a record without a timestamp (-1) has no time, so that all earlier times begin where those of records do."""
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _SINGLE = re.compile(_NUMBER)
@@ -115,7 +117,7 @@ def parse(name: str) -> Selector:
         return Single(Offset(int(name)))  # As most names are.
     if len(name) > MAX_NAME_LENGTH:
         raise _no_selector(name[:16] + "…")
-    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+    suffix = "" if "." not in name else next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
     stem = name.removesuffix(suffix)
     if stem.startswith("@"):
         return _parse_times(name, stem, suffix)
@@ -133,9 +135,9 @@ def parse(name: str) -> Selector:
 
 def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
     start, split, end = stem[1:].partition("-@")
-    now = system_clock()  # Both times of a range go by one.
     try:
         if split:
+            now = system_clock()  # Both times go by one.
             start_timestamp, end_timestamp = parse_time(start, lambda: now), parse_time(end, lambda: now)
             if end_timestamp < start_timestamp:
                 raise SelectorError(
@@ -144,8 +146,8 @@ def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
             return TimeRange(start_timestamp, end_timestamp, suffix, is_relative(start) or is_relative(end))
         if start.endswith("-"):
             since = start.removesuffix("-")
-            return TimeRange(parse_time(since, lambda: now), None, suffix, is_relative(since))
-        return AtTime(parse_time(start, lambda: now), suffix, is_relative(start))
+            return TimeRange(parse_time(since, system_clock), None, suffix, is_relative(since))
+        return AtTime(parse_time(start, system_clock), suffix, is_relative(start))
     except TimeError as error:
         raise SelectorError(error.reason) from None
 
@@ -165,7 +167,7 @@ def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> 
         case Single(offset):
             return find_record(partition, offset, isolation=isolation)
         case AtTime(timestamp):
-            return first_record_at(partition, _since_1970(timestamp), isolation)
+            return first_record_at(partition, max(timestamp, _BEGINNING), isolation)
     return None
 
 
@@ -244,12 +246,7 @@ def _resolve_times(
 
 
 def _offset_at(partition: Partition, timestamp: Timestamp, isolation: Isolation) -> Offset | None:
-    return first_offset_at(partition, _since_1970(timestamp), isolation)
-
-
-def _since_1970(timestamp: Timestamp) -> Timestamp:
-    # A record without a timestamp (-1) is at no time: the times before 1970 begin where those of records do.
-    return max(timestamp, Timestamp(0))
+    return first_offset_at(partition, max(timestamp, _BEGINNING), isolation)
 
 
 def _existing(offsets: PartitionOffsets, isolation: Isolation) -> str:

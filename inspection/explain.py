@@ -75,7 +75,7 @@ def explain_offset(log: Log, offset: Offset) -> Lookup:
 def explain_timestamp(log: Log, timestamp: Timestamp, isolation: Isolation) -> Lookup:
     """Look for the first record at or after a timestamp. Raises CorruptionError."""
     steps: list[Step] = []
-    answer = log.locate_timestamp(timestamp, isolation=isolation, trace=steps.append)
+    answer = log.offset_for_timestamp(timestamp, isolation=isolation, trace=steps.append)
     return Lookup(tuple(steps), None if answer is None else record_at(log, answer.offset))
 
 

@@ -20,12 +20,11 @@ Each wait has an end: what does not answer in time raises PartitionOfflineError,
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from topicfs.storage.codec.batch import scan
-from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.config.topic import TopicConfig
@@ -43,8 +42,6 @@ from topicfs.storage.model import (
     Timestamp,
     TimestampOffset,
 )
-
-SCAN_BYTES = 1 << 20  # Read at a time by `batches_from`.
 
 Cancel: TypeAlias = Callable[[], None]
 """Cancels what the call that returned it began. Idempotent."""
@@ -214,6 +211,16 @@ class Partition(Protocol):
         """
         ...
 
+    def record_at(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
+    ) -> FoundRecord | TimestampOffset | None:
+        """Do what `offset_for_timestamp` does; a record that the search has decoded is returned itself, if readers see it (*asked*)."""
+        ...
+
     def segments(self) -> Sequence[SegmentInfo] | None:
         """Return the segments, the oldest first and the active one last: a snapshot. None, at once, without a `directory`."""
         ...
@@ -251,16 +258,6 @@ class Partition(Protocol):
         remote engine follows what is *known*; the call itself does not wait.
         """
         ...
-
-
-def batches_from(partition: Partition, offset: Offset) -> Iterator[BatchHeader]:
-    """Yield the headers of the batches from the one that holds `offset` to the log end, those of open transactions too."""
-    while True:
-        fetched = partition.read(offset, max_bytes=SCAN_BYTES, isolation=Isolation.READ_UNCOMMITTED)
-        if not fetched.data:
-            return
-        yield from scan(fetched.data)
-        offset = fetched.next_offset
 
 
 class Topic(Protocol):

@@ -288,6 +288,8 @@ class ClusterPartition:
             return None
         return TimestampOffset(found.timestamp, found.offset, found.leader_epoch)
 
+    record_at = offset_for_timestamp
+
     def segments(self) -> Sequence[SegmentInfo] | None:
         return None
 

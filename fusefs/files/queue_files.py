@@ -24,7 +24,7 @@ from topicfs.fusefs.nodes.nodes import (
     refuse_writing,
 )
 from topicfs.fusefs.times import spelled_time
-from topicfs.fusefs.views.records import find_record
+from topicfs.fusefs.views.records import content_of, find_record
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.errors import ReadOnlyError, StorageError, UnknownGroupError
 from topicfs.storage.messages import printable
@@ -145,7 +145,7 @@ class QueuedRecord(FileNode):
             found = find_record(partition, place.offset, isolation=isolation)
         except (StorageError, FileError):
             return b""  # Its log has lost it: the name can still be removed.
-        return b"" if found is None else bytes(found.render(VALUES, partition))
+        return b"" if found is None else content_of(found, VALUES, partition)
 
     def is_current(self) -> bool:
         return self._place in self._places()

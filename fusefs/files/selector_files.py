@@ -40,14 +40,15 @@ from topicfs.fusefs.selectors import (
 )
 from topicfs.fusefs.views.records import (
     BatchCutError,
-    FoundRecord,
     PlainRecord,
+    content_of,
     find_plain,
     find_record,
     headers_json,
 )
 from topicfs.fusefs.views.view import View
 from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.errors import StorageError
 
@@ -97,7 +98,8 @@ def _found_file(
     parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
 ) -> FileNode:
     isolation = files.context.settings.isolation
-    files.partition.find_bounds()
+    if files.partition.unknown is not None or files.context.engine.remote:
+        files.partition.find_bounds()
     # Most lookups are of one record that exists: it is read once, not first asked for and then read.
     if form is VALUES and isinstance(selector, Single):
         plain = find_plain(files.partition, selector.offset, isolation)
@@ -206,7 +208,7 @@ class RecordFile(FileNode):
         self._files = files
         self._selector = selector
         self._form = form
-        content = found.render(form, files.partition)
+        content = found.value if isinstance(found, PlainRecord) else content_of(found, form, files.partition)
         self._offset = found.offset
         self._rewrites = files.partition.rewrites
         self._size = len(content)
@@ -248,7 +250,7 @@ class RecordFile(FileNode):
         content = self._content
         if content is None:
             content = await self.context.appending.blocking.patiently(
-                lambda: self._found().render(self._form, self._files.partition),
+                lambda: content_of(self._found(), self._form, self._files.partition),
                 Program(self.context.waiting, pid, f"/{self.path}"),
             )
         return BytesHandle(content)
@@ -263,8 +265,8 @@ class RecordFile(FileNode):
 def _xattrs(found: FoundRecord, *, in_file: bool) -> Mapping[str, bytes | None]:
     values: dict[str, bytes | None] = {
         "timestamp": b"%d" % found.timestamp,
-        "timestamp_type": found.timestamp_type.label.encode(),
-        "leader_epoch": b"%d" % found.leader_epoch,
+        "timestamp_type": found.batch.timestamp_type.label.encode(),
+        "leader_epoch": b"%d" % found.batch.leader_epoch,
         "batch": _batch_place(found, found.batch, in_file=in_file),
     }
     columns, index = found.columns, found.index

@@ -20,6 +20,7 @@ from topicfs.storage.codec.aborted_filter import hide_aborted
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.columns import Columns
 from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.codec.value_copy import find_value
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import (
@@ -34,10 +35,7 @@ from topicfs.storage.model import (
     Isolation,
     Offset,
     Position,
-    Record,
     Timestamp,
-    TimestampOffset,
-    TimestampType,
 )
 from topicfs.storage.remote import ThreadNeededError
 
@@ -58,60 +56,26 @@ class BatchCutError(LookupError):
     """A whole batch was asked for, of which some records are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
-    """A record, and the batch it came in."""
+def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
+    """Return the content of the record's own file; in batches, the one that the record came in.
 
-    columns: Columns
-    index: int
-    """Index of the record in `columns`."""
-    batch: BatchHeader
-    batch_position: Position
-    """Position of the batch in its segment's file."""
-    segment_base_offset: Offset
-    batch_bytes: memoryview
-    """The whole batch, as it stands there."""
-
-    @property
-    def offset(self) -> Offset:
-        return Offset(self.columns.offsets[self.index])
-
-    @property
-    def record(self) -> Record:
-        return self.columns.record(self.index)
-
-    @property
-    def timestamp(self) -> Timestamp:
-        return Timestamp(self.columns.timestamps[self.index])
-
-    @property
-    def timestamp_type(self) -> TimestampType:
-        return self.batch.timestamp_type
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.batch.leader_epoch
-
-    def render(self, form: Form, partition: Partition) -> bytes:
-        """The content of the record's own file; in batches, the one that the record came in.
-
-        Raises BatchCutError where that batch begins with records that were deleted.
-        """
-        if form is BATCH:
-            log_start_offset = partition.log_start_offset
-            if self.batch.base_offset < log_start_offset:
-                raise BatchCutError(
-                    f"{partition.topic}-{partition.number}: the batch of offset {self.offset} "
-                    f"begins at {self.batch.base_offset}, and all below {log_start_offset} was deleted"
-                )
-            return bytes(self.batch_bytes)
-        try:
-            check_line(form, self.columns, self.index)
-        except OversizeBatchError as error:
-            raise error.in_file(
-                segment_path(partition, self.segment_base_offset), self.batch_position
-            ) from None
-        return form.render_one(self.columns, self.index, topic=partition.topic, partition=partition.number)
+    Raises BatchCutError where that batch begins with records that were deleted.
+    """
+    if form is BATCH:
+        log_start_offset = partition.log_start_offset
+        if found.batch.base_offset < log_start_offset:
+            raise BatchCutError(
+                f"{partition.topic}-{partition.number}: the batch of offset {found.offset} "
+                f"begins at {found.batch.base_offset}, and all below {log_start_offset} was deleted"
+            )
+        return bytes(found.batch_bytes)
+    try:
+        check_line(form, found.columns, found.index)
+    except OversizeBatchError as error:
+        raise error.in_file(
+            segment_path(partition, found.segment_base_offset), found.batch_position
+        ) from None
+    return form.render_one(found.columns, found.index, topic=partition.topic, partition=partition.number)
 
 
 def headers_json(headers: tuple[Header, ...]) -> str:
@@ -128,11 +92,6 @@ class PlainRecord(NamedTuple):
     offset: Offset
     timestamp: Timestamp
     value: bytes
-
-    def render(self, form: Form, partition: Partition) -> bytes:
-        """Return what `FoundRecord.render` does, for the form of values alone."""
-        del form, partition
-        return self.value
 
 
 def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> PlainRecord | None:
@@ -178,7 +137,9 @@ def _found(columns: Columns, index: int, fetched: DecodedFetch) -> FoundRecord:
     batch = next(batch for batch in columns.batches if batch.record_end > index)
     position = Position(fetched.position + batch.position)
     batch_bytes = fetched.data[batch.position : batch.end_position]
-    return FoundRecord(columns, index, batch, position, fetched.segment_base_offset, batch_bytes)
+    offset, timestamp = Offset(columns.offsets[index]), Timestamp(columns.timestamps[index])
+    base_offset = fetched.segment_base_offset
+    return FoundRecord(offset, timestamp, columns, index, batch, position, base_offset, batch_bytes)
 
 
 def contains_record(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
@@ -189,13 +150,24 @@ def contains_record(partition: Partition, offset: Offset, isolation: Isolation) 
 def first_record_at(
     partition: Partition, timestamp: Timestamp, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> FoundRecord | None:
-    """The first visible record at or after a time; None where there is none.
+    """Return the first visible record at or after a time; None where there is none.
 
-    Where the log answers with a marker of a transaction, which no reader sees, the search goes on behind it.
+    The engine answers with the record itself, or with the offset from which on to look for one that readers see. It does
+    so in the event loop's thread only if the way is short, as it nearly always is: it may lead through a whole segment's
+    headers, and through a batch that inflates to much.
     """
-    found = _found_by_time(partition, timestamp, isolation)
+    request = current()
+    most = min(request.remaining, INLINE_SEARCH_BYTES) if request is not None and request.inline else None
+    try:
+        found = partition.record_at(timestamp, isolation=isolation, max_bytes=most)
+    except SearchTooLongError as error:
+        raise ThreadNeededError from error
     if found is None:
         return None
+    if isinstance(found, FoundRecord):
+        if request is not None:
+            request.remaining -= found.columns.size_bytes
+        return found
     for columns, fetched in _columns_from(partition, found.offset, isolation):
         index = columns.find_time(timestamp, found.offset)
         if index < len(columns):
@@ -208,23 +180,6 @@ def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isola
     """The offset of `first_record_at`."""
     found = first_record_at(partition, timestamp, isolation)
     return None if found is None else found.offset
-
-
-def _found_by_time(
-    partition: Partition, timestamp: Timestamp, isolation: Isolation
-) -> TimestampOffset | None:
-    """The engine's answer: in the event loop's thread only if the way is short, as it nearly always is.
-
-    It may lead through a whole segment's headers, and through a batch that inflates to much.
-    """
-    request = current()
-    if request is None or not request.inline:
-        return partition.offset_for_timestamp(timestamp, isolation=isolation)
-    most = min(request.remaining, INLINE_SEARCH_BYTES)
-    try:
-        return partition.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=most)
-    except SearchTooLongError as error:
-        raise ThreadNeededError from error
 
 
 def earliest_offset(

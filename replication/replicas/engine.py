@@ -58,10 +58,9 @@ class ReplicatedEngine:
     ) -> None:
         """Make the engine; `in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
         self._members, self.counts = members, members.counts
-        self._agreement = agreement
+        self._agreement, self.read_only = agreement, agreement.read_only
         self._settings = settings
         self._warnings = warnings
-        self.read_only = agreement.read_only
         self._in_background = in_background
         self._listeners = Listeners()
         self._lock = RLock()

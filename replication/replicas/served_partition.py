@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from topicfs.replication.replicas.rules.presence import Absence
 from topicfs.replication.replicas.rules.state import ReplicaId
 from topicfs.replication.replicas.sound_reads import Asked, Doctor, read_soundly
+from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.directories.offline_partition import OfflinePartition
 from topicfs.storage.engine import Cancel, Listeners, Partition
@@ -126,6 +127,17 @@ class ServedPartition(ABC):
                 if other is not None and other.offset >= leader.log.log_start_offset:
                     found = other if found is None else min(found, other, key=lambda one: one.offset)
         return found
+
+    def record_at(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
+    ) -> FoundRecord | TimestampOffset | None:
+        if self._followers:  # The record is read with the copies beside it.
+            return self.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
+        return self._ask(lambda log: log.record_at(timestamp, isolation=isolation, max_bytes=max_bytes))
 
     def segments(self) -> Sequence[SegmentInfo] | None:
         return self._ask(lambda log: log.segments())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from topicfs.storage.codec.batch_writer import (
     DEFAULT_MAX_BATCH_BYTES,
@@ -17,15 +18,16 @@ from topicfs.storage.codec.batch_writer import (
     varint,
 )
 from topicfs.storage.codec.columns import Columns, decode
-from topicfs.storage.codec.headers import PLAIN, Batches, BatchStamp
+from topicfs.storage.codec.headers import PLAIN, Batches, BatchHeader, BatchStamp
 from topicfs.storage.codec.record_parts import read_varint
-from topicfs.storage.model import Header, Record
+from topicfs.storage.model import Header, Offset, Position, Record, Timestamp, TimestampOffset
 
 __all__ = [
     "DEFAULT_MAX_BATCH_BYTES",
     "PLAIN",
     "BatchStamp",
     "Columns",
+    "FoundRecord",
     "columns_of",
     "decode",
     "encode",
@@ -35,6 +37,31 @@ __all__ = [
     "varint",
     "wire_headers",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record, and the batch it came in."""
+
+    offset: Offset
+    timestamp: Timestamp
+    columns: Columns
+    index: int
+    """Index of the record in `columns`."""
+    batch: BatchHeader
+    batch_position: Position
+    """Position of the batch in its segment's file."""
+    segment_base_offset: Offset
+    batch_bytes: memoryview
+    """The whole batch, as it is in the file."""
+
+    @property
+    def record(self) -> Record:
+        return self.columns.record(self.index)
+
+    @property
+    def time_and_offset(self) -> TimestampOffset:
+        return TimestampOffset(self.timestamp, self.offset, self.batch.leader_epoch)
 
 
 def encode(

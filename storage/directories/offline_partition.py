@@ -17,19 +17,14 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
-    Appended,
-    Fetched,
     Isolation,
     Offset,
     PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
     SegmentInfo,
-    Timestamp,
-    TimestampOffset,
     TopicPartition,
 )
-from topicfs.storage.producers.entry import ProducerEntry
 
 
 def loaded_logs(partitions: Iterable[object]) -> Iterator[Log]:
@@ -59,9 +54,6 @@ class OfflinePartition:
         self.directory = directory
         self.log_start_offset = log_start_offset
         self.reason = self.unknown = reason
-
-    def find_bounds(self) -> None:
-        self._refuse()
 
     def offsets(self) -> PartitionOffsets:
         """Return an empty range at the checkpointed log start offset."""
@@ -94,28 +86,8 @@ class OfflinePartition:
             last_timestamp=NO_TIMESTAMP,
         )
 
-    def check_in_sync(self) -> None:
-        self._refuse()
-
-    def append(self, batches: bytearray, **how: bool) -> Appended:
-        self._refuse()
-
-    def read(
-        self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
-    ) -> Fetched:
-        self._refuse()
-
     def end_at_hand(self, offset: Offset) -> Offset:
         return offset
-
-    def offset_for_timestamp(
-        self,
-        timestamp: Timestamp,
-        *,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-        max_bytes: int | None = None,
-    ) -> TimestampOffset | None:
-        self._refuse()
 
     def segments(self) -> Sequence[SegmentInfo]:
         return ()
@@ -123,21 +95,12 @@ class OfflinePartition:
     def segment_of(self, name: str) -> SegmentInfo | None:
         return None
 
-    def open_segment_file(self, name: str) -> memoryview:
-        self._refuse()
-
-    def delete_records(self, before: Offset) -> Offset:
-        self._refuse()
-
-    def sync(self) -> None:
-        self._refuse()
-
-    def producers(self) -> list[ProducerEntry]:
-        self._refuse()
-
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Return at once: nothing ever changes here."""
         return lambda: None
 
-    def _refuse(self) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise PartitionOfflineError(f"{self._partition}: {self.reason}")
+
+    find_bounds = check_in_sync = append = read = offset_for_timestamp = record_at = _refuse
+    open_segment_file = delete_records = sync = producers = _refuse

@@ -85,14 +85,16 @@ class OffsetIndex:
     def lookup(self, offset: Offset, probes: MutableSequence[int] | None = None) -> OffsetPosition:
         """Return the last entry not above `offset`; (base offset, 0) when there is none."""
         mapping, _ = self.slots.used()
-        slot = self._find(mapping, offset, probes)
+        relative_offset = offset - self._base_offset
+        slot = find_floor(mapping, _OFFSET, relative_offset, warm_entries=WARM_ENTRIES, probes=probes)
         return (
             self._read(slot, mapping) if slot != NO_SLOT else OffsetPosition(self._base_offset, Position(0))
         )
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop all entries with an offset of `offset` and above."""
-        slot = self._find(self.slots.used()[0], Offset(offset - 1))
+        mapping, _ = self.slots.used()
+        slot = find_floor(mapping, _OFFSET, offset - 1 - self._base_offset, warm_entries=WARM_ENTRIES)
         self.slots.truncate(slot + 1)
         self.last_offset = self._last_offset()
 
@@ -112,11 +114,6 @@ class OffsetIndex:
                 (self.entries - 1) * SLOT.size,
                 f"last offset {self.last_offset} is below the base offset {self._base_offset}",
             )
-
-    def _find(self, mapping: memoryview, offset: Offset, probes: MutableSequence[int] | None = None) -> int:
-        return find_floor(
-            mapping, _OFFSET, offset - self._base_offset, warm_entries=WARM_ENTRIES, probes=probes
-        )
 
     def _read(self, slot: int, mapping: memoryview) -> OffsetPosition:
         relative_offset, position = SLOT.unpack_from(mapping, slot * SLOT.size)

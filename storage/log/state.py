@@ -68,7 +68,7 @@ class LogState(NamedTuple):
 
     def bound(self, isolation: Isolation) -> Bound:
         """Return the bound of readers of `isolation` (kafka-storage.md#isolation)."""
-        end = self.end
+        end = _bound(Bound, self.end_offset, self.chain.segments[-1], self.end_position)
         if self.replicated is None and self.first_unstable is None:  # As nearly always.
             return end
         visible_end = self.visible_end(isolation)

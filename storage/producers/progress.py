@@ -7,12 +7,18 @@ its last one if nothing was removed behind it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol, cast
 
-from topicfs.storage.engine import Partition, batches_from
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
-from topicfs.storage.model import Appended, Offset, ProducerId
+from topicfs.storage.model import Appended, Isolation, Offset, ProducerId
 from topicfs.storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry
+
+_SCAN_BYTES = 1 << 20
+"""Read at a time."""
 
 
 class ProgressLostError(StorageError):
@@ -63,7 +69,7 @@ def last_batch(
     offsets = partition.offsets()
     found, end, complete = None, since, True
     if offsets.log_end_offset > since:
-        for batch in batches_from(partition, max(since, offsets.log_start_offset)):
+        for batch in _batches_from(partition, max(since, offsets.log_start_offset)):
             is_ours = (batch.producer_id, batch.producer_epoch) == (producer_id, epoch)
             if is_ours:
                 found = LastBatch(batch.last_sequence, Offset(batch.last_offset))
@@ -75,3 +81,13 @@ def last_batch(
         f"{partition.topic}-{partition.number}: records were removed from offset {since} on, and producer {producer_id} "
         f"has expired, so how many of its records were appended is unknown; {remedy}"
     )
+
+
+def _batches_from(partition: Partition, offset: Offset) -> Iterator[BatchHeader]:
+    """Yield the headers of the batches from the one that holds `offset` to the log end, those of open transactions too."""
+    while True:
+        fetched = partition.read(offset, max_bytes=_SCAN_BYTES, isolation=Isolation.READ_UNCOMMITTED)
+        if not fetched.data:
+            return
+        yield from scan(fetched.data)
+        offset = fetched.next_offset

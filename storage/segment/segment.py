@@ -133,7 +133,7 @@ class Segment:
     @property
     def largest_timestamp(self) -> Timestamp:
         """Largest timestamp of its records; without one, the time at which its file was last changed (kafka-storage.md#time-lookups)."""
-        timestamp = self.largest.timestamp
+        timestamp = (self._largest or self.largest).timestamp
         return timestamp if timestamp >= 0 else self.modified_time
 
     @property

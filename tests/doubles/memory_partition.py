@@ -247,6 +247,15 @@ class MemoryPartition:
                         return TimestampOffset(record.timestamp, record.offset)
         return None
 
+    def record_at(
+        self,
+        timestamp: Timestamp,
+        *,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        max_bytes: int | None = None,
+    ) -> TimestampOffset | None:
+        return self.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
+
     def segments(self) -> Sequence[SegmentInfo]:
         ends = [segment.base_offset for segment in self.memory_segments[1:]] + [self.log_end_offset]
         return [

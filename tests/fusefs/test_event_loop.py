@@ -150,7 +150,7 @@ async def test_a_time_with_a_long_way_to_it_is_looked_up_in_a_thread(
     await client.append(
         "orders/0/log.json", line % (b"x" * 600_000, 10) + line % (b"y" * 600_000, 20) + line % (b"b", 30)
     )
-    seen = in_loop(LogReader, "locate_timestamp")
+    seen = in_loop(LogReader, "record_at")
     node_id = await patient_lookup(client, "orders/0/@25")
     fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh
     assert b"b" == await client.read_on(fh)
@@ -162,7 +162,7 @@ async def test_a_time_near_by_is_looked_up_at_once(client: MountClient, in_loop)
     """Between two entries of an index lies little: no thread is needed for that."""
     await client.mkdir("orders")
     await client.append("orders/0/log.json", b'{"payload":"a","ts":10}\n{"payload":"b","ts":20}\n')
-    seen = in_loop(LogReader, "locate_timestamp")
+    seen = in_loop(LogReader, "record_at")
     for name, expected in (("@15", b"b"), ("@15-", b"b\n"), ("@0-@15", b"a\n")):
         node_id = await patient_lookup(client, f"orders/0/{name}")
         fh = (await client.filesystem.open(node_id, os.O_RDONLY, 0)).fh

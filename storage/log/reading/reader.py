@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.names import SegmentFileKind
 from topicfs.storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from topicfs.storage.log.life import Life
@@ -199,25 +200,33 @@ class LogReader:
         timestamp: Timestamp,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        return self.locate_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
+        """See `storage.engine.Partition`; `trace` is called with each step."""
+        found = self.record_at(timestamp, isolation=isolation, trace=trace, max_bytes=max_bytes)
+        return found.time_and_offset if isinstance(found, FoundRecord) else found
 
-    def locate_timestamp(
+    def record_at(
         self,
         timestamp: Timestamp,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
         trace: Trace | None = None,
         max_bytes: int | None = None,
-    ) -> TimestampOffset | None:
-        """Do what `offset_for_timestamp` does, calling `trace` with each step."""
+    ) -> FoundRecord | TimestampOffset | None:
+        """See `storage.engine.Partition`; `trace` is called with each step."""
 
-        def look(state: LogState) -> TimestampOffset | None:
+        def look(state: LogState) -> FoundRecord | TimestampOffset | None:
             search = Search(timestamp, state.start_offset, trace, max_bytes)
             found = self._times.find(state.chain, state.bound(isolation), search)
-            if found is not None and search.place is not None:  # Who asks for a time reads on there.
-                remember(state.places, found.offset, *search.place)
+            if found is None:
+                return None
+            # Who asks for a time reads on there.
+            remember(state.places, found.offset, found.segment_base_offset, found.batch_position)
+            if state.aborted and isolation is Isolation.READ_COMMITTED:
+                hidden = overlapping(state.aborted, found.offset, Offset(found.offset + 1))
+                return found.time_and_offset if hidden else found
             return found
 
         return self._with_segments(look)
@@ -235,15 +244,16 @@ class LogReader:
     def largest_timestamp(self) -> TimestampOffset | None:
         """Return the first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
 
-        def look(state: LogState) -> TimestampOffset | None:
+        def look(state: LogState) -> FoundRecord | None:
             return self._times.find_largest(state.chain, state.bound(Isolation.READ_UNCOMMITTED))
 
-        def look_between_appends(_: LogState) -> TimestampOffset | None:
+        def look_between_appends(_: LogState) -> FoundRecord | None:
             with self.parts.lock:
                 return look(self.parts.state)
 
         # The active segment may know a larger one already, of a batch behind what the state shows.
-        return self._with_segments(look) or self._with_segments(look_between_appends)
+        found = self._with_segments(look) or self._with_segments(look_between_appends)
+        return None if found is None else found.time_and_offset
 
     def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
         """Return the batch that holds `offset` or the next one after a gap; `trace` is called with each step.
@@ -270,7 +280,8 @@ class LogReader:
         Raises SegmentDeletedError where a file of the segments that are there is gone.
         """
         while True:
-            self._check_serves()
+            if self.parts.life.now is _SUPERSEDED:
+                self._check_serves()
             state = self.parts.state
             try:
                 found = look(state)
@@ -280,7 +291,7 @@ class LogReader:
                 if self._is_whole(state):
                     raise
             else:
-                if self._is_whole(state):
+                if self.parts.state.places is state.places:
                     return found
 
     def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:

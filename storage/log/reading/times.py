@@ -8,15 +8,15 @@ there record by record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from topicfs.storage.codec.headers import Batches, BatchHeader
+from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.errors import CorruptBatchError, OversizeBatchError, SearchTooLongError
 from topicfs.storage.log.state import Bound
-from topicfs.storage.model import Offset, Timestamp, TimestampOffset
+from topicfs.storage.model import Offset, Position, Timestamp
 from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.scan import LOOKUP_WINDOW_BYTES, Window, windows
 from topicfs.storage.segment.segment import Segment
@@ -29,7 +29,6 @@ from topicfs.storage.segment.trace import (
     ScanBegan,
     SegmentPassed,
     SegmentTaken,
-    Step,
     Trace,
     find_floor,
 )
@@ -44,17 +43,22 @@ class TimeSearch:
     def __init__(self) -> None:
         self._known: tuple[Chain | None, list[int]] = None, []
 
-    def find(self, chain: Chain, bound: Bound, search: Search) -> TimestampOffset | None:
+    def find(self, chain: Chain, bound: Bound, search: Search) -> FoundRecord | None:
         """Return the first record that `search` looks for, below `bound`; None without one.
 
         Raises CorruptionError; OversizeError where batches claim times that their records do not have, again and again;
         SearchTooLongError beyond the search's own bound.
         """
         timestamp, trace = search.timestamp, search.trace
+        known, maxima = self._known
+        if known is not chain:
+            maxima = self._find_maxima(chain)
+        # The first sealed segment, or else the active one, that may hold something as late.
+        first = bisect_left(maxima, timestamp)
         if trace:
-            for segment in chain.segments[: self._first_as_late(chain, timestamp)]:
+            for segment in chain.segments[:first]:
                 trace(SegmentPassed(segment.base_offset, segment.largest_timestamp))
-        for segment in chain.segments[self._first_as_late(chain, timestamp) :]:
+        for segment in chain.segments[first:]:
             if segment.base_offset > bound.segment.base_offset:
                 break
             largest_timestamp = segment.largest_timestamp
@@ -68,7 +72,7 @@ class TimeSearch:
                 return found if found.offset < bound.offset else None
         return None
 
-    def find_largest(self, chain: Chain, bound: Bound) -> TimestampOffset | None:
+    def find_largest(self, chain: Chain, bound: Bound) -> FoundRecord | None:
         """Return the first record with the largest timestamp of all, in the first segment that has it; None without."""
         candidates = [s for s in chain.segments if s.base_offset <= bound.segment.base_offset and s.size]
         if not candidates:
@@ -76,16 +80,11 @@ class TimeSearch:
         segment = max(candidates, key=lambda candidate: candidate.largest.timestamp)
         return self.find(chain, bound, Search(segment.largest.timestamp, segment.base_offset))
 
-    def _first_as_late(self, chain: Chain, timestamp: int) -> int:
-        """Return the index of the first sealed segment, or else the active one, that may hold something as late.
-
-        A binary search over running maxima, which stay what they are as long as the chain does.
-        """
-        known, maxima = self._known
-        if known is not chain:
-            maxima = list(accumulate((s.largest_timestamp for s in chain.segments[:-1]), max))
-            self._known = chain, maxima
-        return bisect_left(maxima, timestamp)
+    def _find_maxima(self, chain: Chain) -> list[int]:
+        """Return the running maxima of the sealed segments' times, which stay what they are as long as the chain does."""
+        maxima: list[int] = list(accumulate((s.largest_timestamp for s in chain.segments[:-1]), max))
+        self._known = chain, maxima
+        return maxima
 
 
 class Search:
@@ -97,43 +96,34 @@ class Search:
         """Prepare the search; `trace` is called with each step, and at most `max_bytes` of batches and records are read."""
         self.timestamp = timestamp
         self.trace = trace
-        self.place: tuple[Offset, int] | None = None
-        """The base offset of the segment in which the record was found, and the position of its batch."""
         self._start_offset = start_offset
         self._left = max_bytes
         self._in_vain_bytes = 0
         """Bytes of records decoded because their batches said that one of them was as late, and none was."""
 
-    def in_segment(self, segment: Segment, limit: int) -> TimestampOffset | None:
+    def in_segment(self, segment: Segment, limit: int) -> FoundRecord | None:
         """Return the first record there, below the position `limit`. Raises CorruptionError."""
-        start = self._start_position(segment)
+        start, trace = self._start_position(segment), self.trace
         for window in windows(segment.log, start, limit, window_bytes=LOOKUP_WINDOW_BYTES):
             if self._left is not None:
                 self._spend(self._left, len(window.data))
-            for batch in self._late(window.batches):
+            batches, count = window.batches, len(window.batches)
+            passed = trace is None and count and batches.largest("max_timestamp", count) < self.timestamp
+            for batch in () if passed else batches:
                 position = window.position + batch.position
                 if batch.max_timestamp < self.timestamp or batch.last_offset < self._start_offset:
-                    self._report(BatchPassed, position, batch.base_offset, batch.last_offset)
+                    if trace is not None:
+                        trace(BatchPassed(position, batch.base_offset, batch.last_offset))
                     continue
-                self._report(BatchFound, position, batch.size_bytes, batch.base_offset, batch.last_offset)
+                if trace is not None:
+                    trace(BatchFound(position, batch.size_bytes, batch.base_offset, batch.last_offset))
                 found = self._in_batch(segment, window, batch)
                 if found is not None:
-                    self._report(RecordFound, found.offset, found.timestamp)
-                    self.place = segment.base_offset, position
+                    if trace is not None:
+                        trace(RecordFound(found.offset, found.timestamp))
                     return found
             window.raise_problem(segment.log)
         return None
-
-    def _late(self, batches: Batches) -> Iterable[BatchHeader]:
-        """Return the batches to look at; none of a window in which all are earlier, unless each step is traced."""
-        count = len(batches)
-        if self.trace is None and count and batches.largest("max_timestamp", count) < self.timestamp:
-            return ()
-        return batches
-
-    def _report(self, step: Callable[..., Step], *numbers: int) -> None:
-        if self.trace is not None:
-            self.trace(step(*numbers))
 
     def _start_position(self, segment: Segment) -> int:
         times, offsets, trace = segment.time_index, segment.offset_index, self.trace
@@ -149,14 +139,22 @@ class Search:
         trace(ScanBegan(segment.log.path.name, position))
         return position
 
-    def _in_batch(self, segment: Segment, window: Window, batch: BatchHeader) -> TimestampOffset | None:
+    def _in_batch(self, segment: Segment, window: Window, batch: BatchHeader) -> FoundRecord | None:
         most = MAX_CONTENT_BYTES if self._left is None else min(self._left, MAX_CONTENT_BYTES)
         try:
             for columns in decode(window.data, batch.position, batch.end_position, max_content_bytes=most):
                 index = columns.find_time(self.timestamp, self._start_offset)
                 if index < len(columns):
-                    found, offset = columns.timestamps[index], columns.offsets[index]
-                    return TimestampOffset(Timestamp(found), Offset(offset), batch.leader_epoch)
+                    return FoundRecord(
+                        Offset(columns.offsets[index]),
+                        Timestamp(columns.timestamps[index]),
+                        columns,
+                        index,
+                        batch,
+                        Position(window.position + batch.position),
+                        segment.base_offset,
+                        memoryview(window.data)[batch.position : batch.end_position],
+                    )
                 self._count_wasted(columns.size_bytes, batch)
         except CorruptBatchError as error:
             if most < MAX_CONTENT_BYTES and isinstance(error, OversizeBatchError):

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from tests.doubles.logs import Transactions, filled
 from tests.doubles.memory_partition import MemoryPartition
 from topicfs.fusefs.forms import JSON, KV, VALUES
-from topicfs.fusefs.views.records import PlainRecord, earliest_offset, find_plain, find_record, latest_offset
+from topicfs.fusefs.views.records import (
+    PlainRecord,
+    content_of,
+    earliest_offset,
+    find_plain,
+    find_record,
+    first_record_at,
+    latest_offset,
+)
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import CorruptionError
@@ -27,7 +36,7 @@ def test_a_record_comes_with_its_batch_and_place() -> None:
     assert found is not None
     assert record._replace(offset=Offset(3)) == found.record
     assert 77 == found.timestamp
-    assert (TimestampType.CREATE_TIME, 0) == (found.timestamp_type, found.leader_epoch)
+    assert (TimestampType.CREATE_TIME, 0) == (found.batch.timestamp_type, found.batch.leader_epoch)
     assert (2, position, 1) == (found.batch.base_offset, found.batch_position, found.segment_base_offset)
 
 
@@ -38,9 +47,12 @@ def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
     first, second = find_record(partition, Offset(0)), find_record(partition, Offset(1))
     assert first is not None
     assert second is not None
-    assert (b"value", b"") == (first.render(VALUES, partition), second.render(VALUES, partition))
-    assert (b"k\tvalue\n", b"k\t\\N\n") == (first.render(KV, partition), second.render(KV, partition))
-    assert b'"payload":"value"' in first.render(JSON, partition)
+    assert (b"value", b"") == (content_of(first, VALUES, partition), content_of(second, VALUES, partition))
+    assert (b"k\tvalue\n", b"k\t\\N\n") == (
+        content_of(first, KV, partition),
+        content_of(second, KV, partition),
+    )
+    assert b'"payload":"value"' in content_of(first, JSON, partition)
 
 
 @pytest.mark.parametrize("size", [1, 100, 2_000_000])
@@ -52,7 +64,7 @@ def test_the_short_way_to_a_record_finds_what_the_long_one_does(size) -> None:
     for offset in (0, len(values) // 2, len(values) - 1):
         found = find_record(partition, Offset(offset))
         assert found is not None
-        expected = PlainRecord(found.offset, found.timestamp, found.render(VALUES, partition))
+        expected = PlainRecord(found.offset, found.timestamp, content_of(found, VALUES, partition))
         assert expected == find_plain(partition, Offset(offset), Isolation.READ_COMMITTED)
     assert find_plain(partition, Offset(len(values)), Isolation.READ_COMMITTED) is None
 
@@ -125,3 +137,27 @@ def test_a_damaged_batch_is_told_to_who_asks_for_its_records() -> None:
     for offset in (0, 2):
         assert find_record(partition, Offset(offset)) is not None
     assert (0, 2) == (earliest_offset(partition), latest_offset(partition))
+
+
+def test_a_record_found_by_its_time_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search hands it over: the log is not entered a second time at its offset."""
+    log = filled(12).log
+    monkeypatch.setattr(log, "read", None)
+    found = first_record_at(log, Timestamp(45))
+    assert found is not None
+    assert (5, 50) == (found.offset, found.timestamp)
+
+
+@pytest.mark.parametrize(
+    ("isolation", "expected"), [(Isolation.READ_COMMITTED, b"c"), (Isolation.READ_UNCOMMITTED, b"a")]
+)
+def test_a_time_leads_past_the_records_that_readers_do_not_see(isolation: Isolation, expected: bytes) -> None:
+    """Those of an aborted transaction: the next record that is as late is found behind them."""
+    log = Transactions()
+    log.write(b"a", b"b", pid=1)
+    log.end(pid=1, commit=False)
+    log.write(b"c", pid=2)
+    log.end(pid=2)
+    found = first_record_at(log.log, Timestamp(0), isolation)
+    assert found is not None
+    assert expected == found.record.value

@@ -14,9 +14,10 @@ from topicfs.fusefs.forms import FORMS, VALUES, Form
 from topicfs.fusefs.selectors import RangePlace, RecordPlace, SelectorError, parse, resolve
 from topicfs.fusefs.views import measure, rendering, sparse_index
 from topicfs.fusefs.views.reader import ViewReader
-from topicfs.fusefs.views.records import FoundRecord, find_record
+from topicfs.fusefs.views.records import find_record
 from topicfs.fusefs.views.view import PartitionViews
 from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.errors import CorruptionError, SegmentDeletedError
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset

@@ -277,7 +277,7 @@ def test_each_step_of_a_lookup_by_time_is_told():
     for offset in range(8):
         on_disk.log.append(sized_batch(100, timestamp=offset * 10))
     steps = []
-    found = on_disk.log.locate_timestamp(65, trace=steps.append)
+    found = on_disk.log.offset_for_timestamp(65, trace=steps.append)
     assert TimestampOffset(70, 7, 0) == found
     assert [
         SegmentPassed(0, 30),

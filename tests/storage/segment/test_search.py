@@ -133,5 +133,5 @@ def test_windows_in_which_all_is_earlier_are_passed(monkeypatch):
         on_disk.log.append(batch(b"early", timestamp=1))
     assert TimestampOffset(9, 50, 0) == on_disk.log.offset_for_timestamp(2)
     steps = []
-    assert TimestampOffset(9, 50, 0) == on_disk.log.locate_timestamp(2, trace=steps.append)
+    assert TimestampOffset(9, 50, 0) == on_disk.log.offset_for_timestamp(2, trace=steps.append)
     assert 50 == sum(isinstance(step, BatchPassed) for step in steps)
