@@ -290,9 +290,9 @@ def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
     with ThreadPoolExecutor() as threads:
         deleted = threads.submit(groups.delete, "g")
         wait_until(lambda: groups._runner._inbox.qsize() == 1, "the deletion waits for the groups' thread")
-        groups._runner.post(make_again)
+        made = threads.submit(groups._runner.call, make_again)
         go_on.set()
-    assert deleted.result() is None
+    assert (None, None) == (deleted.result(), made.result())
     assert {"g": {"commit": "manual"}} == engine.group_overrides()
 
 
