@@ -200,10 +200,6 @@ class Operations(pyfuse3.Operations):
         return self._filesystem.poll(fh, notify)
 
     @answered
-    async def opendir(self, inode: int, ctx: Any) -> int:
-        return self._filesystem.opendir(inode, _pid(ctx))
-
-    @answered
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Add one to the lookup count of each entry passed on, `.` and `..` excepted."""
         filesystem, start, pid = self._filesystem, start_id, self._filesystem.reader_of(fh)
@@ -213,10 +209,6 @@ class Operations(pyfuse3.Operations):
                     return
                 if name not in (".", ".."):
                     filesystem.remember(found.node)
-
-    @answered
-    async def releasedir(self, fh: int) -> None:
-        self._filesystem.releasedir(fh)
 
     @answered
     async def fsyncdir(self, fh: int, datasync: bool) -> None:

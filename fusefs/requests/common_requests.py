@@ -60,6 +60,8 @@ class Handlers(Protocol):
     def flush(self, fh: int) -> Coroutine[Any, Any, Any]: ...
     def release(self, fh: int) -> Coroutine[Any, Any, Any]: ...
     def follows(self, fh: int) -> bool: ...
+    def opendir(self, node_id: int, pid: int) -> int: ...
+    def releasedir(self, fh: int) -> None: ...
 
 
 @cython.final
@@ -149,6 +151,13 @@ class CommonRequests:
             if opcode in (wire.FORGET, wire.BATCH_FORGET):
                 self._handlers.forget(_forgotten(opcode, octets, size))
                 return None
+            if opcode == wire.OPENDIR:
+                pid = device.number_at(octets, 32, 4)
+                self._answer(opcode, number, self._handlers.opendir(device.number_at(octets, 16, 8), pid))
+                return None
+            if opcode == wire.RELEASEDIR:
+                self._answer(opcode, number, self._handlers.releasedir(device.number_at(octets, 40, 8)))
+                return None
             coroutine = self._handler_of_file(opcode, octets, size)
             if coroutine is None:
                 coroutine = self._handler_of_node(opcode, octets, size)
@@ -212,6 +221,10 @@ class CommonRequests:
             fh, handle = result
             device.put_number(target, at, 8, fh)
             device.put_number(target, at + 8, 8, _open_flags(handle))
+        elif opcode == wire.OPENDIR:
+            size = wire.OPENED_SIZE
+            device.put_number(target, at, 8, result)
+            device.put_number(target, at + 8, 8, 0)
         elif opcode == wire.LOOKUP:
             size = wire.ENTRY_SIZE
             node, attributes = result
@@ -297,6 +310,8 @@ def _is_common(opcode: cython.uint) -> cython.bint:
         wire.WRITE,
         wire.RELEASE,
         wire.FLUSH,
+        wire.OPENDIR,
+        wire.RELEASEDIR,
         wire.BATCH_FORGET,
     )
 

@@ -10,7 +10,9 @@ cdef enum:
     RELEASE = 18
     FLUSH = 25
     INIT = 26
+    OPENDIR = 27
     READDIR = 28
+    RELEASEDIR = 29
     INTERRUPT = 36
     BATCH_FORGET = 42
     READDIRPLUS = 44

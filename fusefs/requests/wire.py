@@ -9,10 +9,10 @@ What the common ones ask, and what they get; the sizes hold since version 7.9 of
     FORGET        40 references u64                                no answer
     BATCH_FORGET  40 count u32 │ 48 node, references u64 …         no answer
     GETATTR       40 …                                             time, attributes: 104 bytes
-    OPEN          40 flags u32                                     handle u64 │ flags u32 │ …
+    OPEN, OPENDIR 40 flags u32                                     handle u64 │ flags u32 │ …
     READ          40 handle u64 │ 48 position u64 │ 56 size u32    bytes
     WRITE         40 handle u64 │ 48 position u64 │ 56 size u32 │ 80 bytes    size u32 │ …
-    FLUSH, RELEASE   40 handle u64                                 nothing
+    FLUSH, RELEASE, RELEASEDIR   40 handle u64                     nothing
 
 What the relay changes: INIT asks 44 minor version u32, and gets 36 largest write u32 │ 40 …; READDIR and READDIRPLUS ask as READ does.
 """
@@ -26,7 +26,9 @@ WRITE = 16
 RELEASE = 18
 FLUSH = 25
 INIT = 26
+OPENDIR = 27
 READDIR = 28
+RELEASEDIR = 29
 INTERRUPT = 36
 BATCH_FORGET = 42
 READDIRPLUS = 44

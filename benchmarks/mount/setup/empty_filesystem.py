@@ -39,6 +39,7 @@ import trio
 
 from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
 from topicfs.fusefs.daemon import IDLE_TASKS, MOST_TASKS
+from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from topicfs.fusefs.mounting.system_mount import mount, unmount
@@ -270,6 +271,12 @@ class Common:
 
     def follows(self, fh: int) -> bool:
         return True  # Nothing else waits.
+
+    def opendir(self, node_id: int, pid: int) -> int:
+        raise FileError(errno.ENOSYS)
+
+    def releasedir(self, fh: int) -> None:
+        raise FileError(errno.ENOSYS)
 
 
 def _plain(entry: pyfuse3.EntryAttributes) -> Attributes:

@@ -67,6 +67,15 @@ class Handlers:
     def follows(self, fh: int) -> bool:
         return self.following
 
+    def opendir(self, *asked: object) -> object:
+        self.asked.append(("opendir", *asked))
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+    def releasedir(self, *asked: object) -> None:
+        self.asked.append(("releasedir", *asked))
+
     async def _answer(self, *asked: object) -> object:
         self.asked.append(asked)
         if self.wait:
@@ -178,6 +187,18 @@ def test_an_open_says_how_the_file_is_to_be_used(
     content = answers(mount, wire.OPEN, struct.pack("=II", 0o100001, 0), (FH, handle))
     assert content == struct.pack("=QIi", FH, flags, 0)
     assert [("open", NODE, 0o100001, PID)] == mount.handlers.asked
+
+
+def test_a_directory_is_opened_and_closed(mount: Mount):
+    """By its handle; an error is answered with its errno."""
+    assert answers(mount, wire.OPENDIR, struct.pack("=II", 0, 0), FH) == struct.pack("=QII", FH, 0, 0)
+    assert b"" == answers(mount, wire.RELEASEDIR, struct.pack("=QIIQ", FH, 0, 0, 0), None)
+    assert [("opendir", NODE, PID), ("releasedir", FH)] == mount.handlers.asked
+    mount.handlers.error = FileError(errno.ENOENT)
+    number = mount.kernel.asks(wire.OPENDIR, struct.pack("=II", 0, 0))
+    assert mount.serve() is None
+    assert mount.kernel.answer() == (errno.ENOENT, number, b"")
+    assert {"opendir": 2, "releasedir": 1} == mount.counted()
 
 
 ATTRIBUTES = Attributes(0o100644, 1025, 1_700_000_000_123_456_789, 2.5, 42, 524_288)

@@ -25,7 +25,7 @@ def test_the_numbers_are_the_kernels():
     opcodes = {name: int(number) for name, number in re.findall(r"\bFUSE_(\w+)\s*= (\d+),", text)}
     flags = dict(re.findall(r"#define FOPEN_(\w+)\s+\(1 << (\d+)\)", text))
     ours = ("LOOKUP", "FORGET", "GETATTR", "OPEN", "READ", "WRITE", "RELEASE", "FLUSH", "BATCH_FORGET")
-    ours += ("INIT", "READDIR", "READDIRPLUS", "INTERRUPT")
+    ours += ("INIT", "OPENDIR", "READDIR", "READDIRPLUS", "RELEASEDIR", "INTERRUPT")
     assert [opcodes[name] for name in ours] == [getattr(wire, name) for name in ours]
     flag_names = {"DIRECT_IO": "DIRECT_IO", "KEEP_CACHE": "KEEP_CACHE", "NO_FLUSH": "NOFLUSH"}
     assert {ours: 1 << int(flags[theirs]) for ours, theirs in flag_names.items()} == {
