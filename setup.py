@@ -3,7 +3,9 @@
 Everything else about the project stands in pyproject.toml.
 """
 
+import ast
 import os
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -36,6 +38,20 @@ COMPILED = (
 )
 """Each of these also runs as it stands, with the same results."""
 
+CONSTANTS = ("storage/codec/binary/fields.py", "fusefs/requests/wire.py")
+"""Modules of numbers. Compiled modules take these as constants of C, from a `.pxd` that is made of the module here."""
+
+
+def write_constants(source: str) -> None:
+    """Write the numbers of a module as a `.pxd` beside it, if it does not say so already."""
+    assigned = [node for node in ast.parse(Path(source).read_text()).body if isinstance(node, ast.Assign)]
+    numbers = [f"    {node.targets[0].id} = {ast.literal_eval(node.value)}\n" for node in assigned]
+    text = f"# Made by setup.py of {Path(source).name}.\n\ncdef enum:\n{''.join(numbers)}"
+    target = Path(source).with_suffix(".pxd")
+    # A newer file would have everything compiled again.
+    if not target.exists() or target.read_text() != text:
+        target.write_text(text)
+
 
 def extensions() -> list[Extension]:
     """Return one extension a module, named by its path from `topicfs/`, which has links to the folders."""
@@ -49,6 +65,9 @@ def extensions() -> list[Extension]:
         for source in COMPILED
     ]
 
+
+for constants in CONSTANTS:
+    write_constants(f"topicfs/{constants}")
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

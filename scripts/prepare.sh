@@ -135,12 +135,13 @@ install_requirements() {
     printf '%s\n' "$print" >"$venv/$stamp"
 }
 
-compiled_sources() {
-    "$venv/bin/python" - <<'PY'
-import ast, pathlib
+# The sources that setup.py lists under a name.
+sources_of() {
+    "$venv/bin/python" - "$1" <<'PY'
+import ast, pathlib, sys
 tree = ast.parse(pathlib.Path("setup.py").read_text())
 for node in tree.body:
-    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "COMPILED":
+    if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == sys.argv[1]:
         print(*ast.literal_eval(node.value), sep="\n")
 PY
 }
@@ -153,13 +154,15 @@ compiled_modules_exist() {
 }
 
 install_project() {
-    local sources print
-    mapfile -t sources < <(compiled_sources)
+    local sources numbers print
+    mapfile -t sources < <(sources_of COMPILED)
+    mapfile -t numbers < <(sources_of CONSTANTS)
     print=$({
         cat pyproject.toml setup.py
         cat requirements.lock "$venv/pyvenv.cfg" | sha256sum
-        cat "${sources[@]}"
-        find storage fusefs pipeline -name '*.pxd' -print0 | sort -z | xargs -0 cat
+        cat "${sources[@]}" "${numbers[@]}"
+        # Not those that setup.py makes of the numbers.
+        find storage fusefs pipeline -name '*.pxd' ! -name fields.pxd ! -name wire.pxd -print0 | sort -z | xargs -0 cat
     } | sha256sum)
     stamped project.stamp "$print" && compiled_modules_exist "${sources[@]}" && return
     say "building topicfs (compiled modules: ${#sources[@]})"

@@ -6,6 +6,7 @@ takes the value once and holds no lock: what is appended, rolled or deleted mean
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.indexes.transaction_index import AbortedSpan
@@ -49,7 +50,7 @@ class LogState(NamedTuple):
     @property
     def end(self) -> Bound:
         """The log end."""
-        return _bound(Bound, self.end_offset, self.chain.segments[-1], self.end_position)
+        return _new_bound(Bound, (self.end_offset, self.chain.segments[-1], self.end_position))
 
     @property
     def high_watermark(self) -> Offset:
@@ -68,7 +69,7 @@ class LogState(NamedTuple):
 
     def bound(self, isolation: Isolation) -> Bound:
         """Return the bound of readers of `isolation` (kafka-storage.md#isolation)."""
-        end = _bound(Bound, self.end_offset, self.chain.segments[-1], self.end_position)
+        end = _new_bound(Bound, (self.end_offset, self.chain.segments[-1], self.end_position))
         if self.replicated is None and self.first_unstable is None:  # As nearly always.
             return end
         visible_end = self.visible_end(isolation)
@@ -86,17 +87,8 @@ class LogState(NamedTuple):
     def extended(self, end_offset: Offset, end_position: int, replicated: Offset | None) -> LogState:
         """Return the value after an append to the active segment, with a high watermark within its bounds."""
         chain, _, _, start_offset, _, first_unstable, aborted, places = self
-        return _state(
-            LogState,
-            chain,
-            end_offset,
-            end_position,
-            start_offset,
-            replicated,
-            first_unstable,
-            aborted,
-            places,
-        )
+        fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
+        return _new_state(LogState, fields)
 
     def replicated_up_to(self, offset: Offset) -> LogState:
         """Return the value with a high watermark within its bounds, while no transaction is undecided."""
@@ -137,6 +129,11 @@ class LogState(NamedTuple):
         return self._replace(aborted=tuple(span for span in self.aborted if span.last_offset < offset))
 
 
-# Each checks its arguments as its class does, and takes half the time of a call of the class.
-_bound = Bound.__new__
-_state = LogState.__new__
+StateFields: TypeAlias = tuple[
+    Chain, Offset, int, Offset, Offset | None, Offset | None, tuple[AbortedSpan, ...], Places
+]
+"""The types of the fields of `LogState`, in their order."""
+
+# Each makes what its class makes, with the same types of fields, in half the time: every append and every read makes one.
+_new_bound: Callable[[type[Bound], tuple[Offset, Segment, int]], Bound] = tuple.__new__
+_new_state: Callable[[type[LogState], StateFields], LogState] = tuple.__new__

@@ -152,7 +152,7 @@ def test_of_a_wheel(tmp_path, data):
     (built,) = tmp_path.glob("topicfs-*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(packages)
-        # The names that C code has for numbers: who compiles against the package needs them.
+        # The names that C code has for numbers, which setup.py makes: who compiles against the package needs them.
         assert "topicfs/storage/codec/binary/fields.pxd" in archive.namelist()
     # Read as a path alone: the editable install's own such file there is not heeded.
     (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")

@@ -1,7 +1,7 @@
 """The numbers behind names: positions in a batch's header, fields of a row of `Batches`, columns of `Columns`, masks.
 
-Ordinary modules import these; compiled ones take the same names as constants of C from `fields.pxd`, which cost nothing
-there. `range` gets no named step in them: Cython makes a loop of C only of a literal one.
+Ordinary modules import these; compiled ones take the same names as constants of C, which cost nothing there: setup.py
+makes `fields.pxd` of this module. `range` gets no named step in them: Cython makes a loop of C only of a literal one.
 """
 
 BASE_OFFSET_POSITION = 0

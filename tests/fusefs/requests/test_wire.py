@@ -1,4 +1,4 @@
-"""The kernel's numbers: what C code takes from `wire.pxd` is what Python takes from `wire.py`, and what the kernel's header says."""
+"""The kernel's numbers: what the kernel's header says."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ from pathlib import Path
 
 from topicfs.fusefs.requests import wire
 
-PXD = Path(wire.__file__).with_suffix(".pxd")
 KERNEL = Path("/usr/include/linux/fuse.h")
 """Comes with libc's headers, which what is compiled here needs anyway."""
-
-
-def test_both_sides_have_the_same_numbers():
-    """A constant that only one of them has, or has otherwise, would make the compiled code another one."""
-    declared = {name: int(number) for name, number in re.findall(r"(\w+) = (\d+)", PXD.read_text())}
-    named = {name: number for name, number in vars(wire).items() if name.isupper()}
-    assert named == declared
 
 
 def test_the_numbers_are_the_kernels():

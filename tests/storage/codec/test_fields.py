@@ -1,23 +1,36 @@
-"""Names for numbers: what C code takes from `fields.pxd` is what Python takes from `fields.py`."""
+"""Names for numbers: what compiled code takes from them, and what they number."""
 
 import re
+import shutil
 from pathlib import Path
 
+import pytest
+
+from tests.setup_functions import CONSTANTS, write_constants
+from topicfs.fusefs.requests import wire
 from topicfs.storage.codec.binary import fields
 from topicfs.storage.codec.columns import Columns
 from topicfs.storage.codec.headers import BatchHeader
 
-PXD = Path(fields.__file__).with_suffix(".pxd")
+MODULES = {Path(module.__file__).name: module for module in (fields, wire)}
 
 
-def test_c_and_python_have_the_same_names_for_the_same_numbers():
-    """Each name of one stands in the other, with the same number."""
+@pytest.mark.parametrize("source", CONSTANTS)
+def test_c_takes_the_names_and_the_numbers_of_the_module(source, tmp_path):
+    """Each of them, and no other; a module that did not change is not written again, which would compile all anew."""
+    name = Path(source).name
+    copied = tmp_path / name
+    shutil.copy(Path(__file__).parents[3] / source, copied)
+    made = copied.with_suffix(".pxd")
+    write_constants(str(copied))
     in_c = {
-        name: int(value, 0)
-        for name, value in re.findall(r"^    (\w+) = (\w+)$", PXD.read_text(), re.MULTILINE)
+        name: int(value) for name, value in re.findall(r"^    (\w+) = (\w+)$", made.read_text(), re.MULTILINE)
     }
-
-    assert {name: value for name, value in vars(fields).items() if name.isupper()} == in_c
+    assert {name: value for name, value in vars(MODULES[name]).items() if name.isupper()} == in_c
+    made.chmod(0o400)
+    before = made.stat().st_mtime_ns
+    write_constants(str(copied))
+    assert before == made.stat().st_mtime_ns
 
 
 def test_a_row_is_the_fields_of_a_header_in_their_order():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -16,6 +17,7 @@ from topicfs.storage.compaction.selection import plan
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import OffsetOutOfRangeError, SegmentDeletedError
+from topicfs.storage.log.state import LogState, StateFields
 from topicfs.storage.model import Offset, Timestamp
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.segment.settings import SegmentDirectory
@@ -140,3 +142,8 @@ def test_looking_while_segments_are_renamed(look, change, tmp_path):
 def test_what_an_append_looks_up_of_a_log_is_no_lookup_in_a_dictionary():
     """Python shares the names of at most thirty attributes among objects; with one more each lookup takes twice as long."""
     assert 30 >= len(vars(LogOnDisk().log.parts))
+
+
+def test_a_state_is_made_of_fields_of_its_own_types():
+    """The type checker compares what a state is made of with these, not with the class."""
+    assert get_args(StateFields) == tuple(get_type_hints(LogState).values())
