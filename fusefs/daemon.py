@@ -16,8 +16,7 @@ import trio
 
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Appending
-from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
-from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
+from topicfs.fusefs.appending.linger_buffer import LingerBuffer, RemoteLingerBuffer
 from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.files.status import engine_lines
 from topicfs.fusefs.filesystem import TopicFileSystem

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from topicfs.fusefs.appending.handle import Acks, Appending
-from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
+from topicfs.fusefs.appending.linger_buffer import LingerBuffer
 from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.follow_file import FollowNode

@@ -10,7 +10,7 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.errors import MalformedAnswerError, error_of
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS
 from topicfs.cluster.protocol.messages import DESCRIBE_CONFIGS
-from topicfs.storage.config.listing import ConfigSource, ShownSetting, unknown_setting
+from topicfs.storage.config.listing import ConfigSource, ShownSetting, shown, unknown_setting
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError, NotAuthorizedError, StorageError
 from topicfs.storage.wire import Values
@@ -86,16 +86,7 @@ def _shown(said: Values) -> ShownSetting:
     row = SETTINGS.get(name)
     if row is None:
         return unknown_setting(name, value, source, file_name=file_name, default=default)
-    return ShownSetting(
-        name=name,
-        value=value,
-        source=source,
-        file_name=file_name,
-        default=row.default_text,
-        unit=row.row.unit,
-        valid=row.row.kind.valid,
-        meaning=row.row.meaning,
-    )
+    return shown(row, value, source, file_name)
 
 
 def _described(

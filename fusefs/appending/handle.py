@@ -13,8 +13,7 @@ import trio
 from topicfs.fusefs.appending.failed_write import FailedWrite, may_go_on
 from topicfs.fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
 from topicfs.fusefs.appending.in_flight import WritesInFlight
-from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
-from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
+from topicfs.fusefs.appending.linger_buffer import LingerBuffer, RemoteLingerBuffer
 from topicfs.fusefs.appending.targets import LineTarget
 from topicfs.fusefs.errors import FileError, errno_of, file_error
 from topicfs.fusefs.processes.open_descriptors import appends

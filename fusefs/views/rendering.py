@@ -11,10 +11,9 @@ from typing import Protocol, TypeAlias
 
 from topicfs.fusefs.allowance import RequestTooLargeError, current
 from topicfs.fusefs.forms import VALUES
-from topicfs.fusefs.views.ahead.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Aim
-from topicfs.fusefs.views.ahead.stretch import Begun
 from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
 from topicfs.fusefs.views.measure import Source
+from topicfs.fusefs.views.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Aim, Begun
 from topicfs.fusefs.views.sparse_index import Entry
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.columns import Columns

@@ -53,7 +53,7 @@ def topic_settings(
         if one.row.hidden and name not in overrides:
             continue
         if name in overrides:
-            yield _shown(one, config, ConfigSource.TOPIC)
+            yield shown(one, one.text_in(config), ConfigSource.TOPIC)
         else:
             yield _from_file(one, config, given)
     for name in overrides.keys() - SETTINGS.keys():
@@ -65,7 +65,8 @@ def list_group(
 ) -> Iterator[ShownSetting]:
     """List the settings of a group of either kind: its `values`, whose fields `table` names."""
     for name, one in table.items():
-        yield _shown(one, values, ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT)
+        source = ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT
+        yield shown(one, one.text_in(values), source)
 
 
 def unknown_setting(
@@ -107,12 +108,12 @@ def _from_file(one: Setting, values: object, given: Mapping[str, str]) -> ShownS
     """Return a setting whose value comes from the file, if the file gives it, or else is the default."""
     file_name = given.get(one.name)
     source = ConfigSource.DEFAULT if file_name is None else ConfigSource.FILE
-    return _shown(one, values, source)._replace(file_name=file_name)
+    return shown(one, one.text_in(values), source, file_name)
 
 
-def _shown(one: Setting, values: object, source: ConfigSource) -> ShownSetting:
-    """Return a setting with its value among `values`, whose fields the table names."""
-    value, row = one.print(getattr(values, one.field)), one.row
+def shown(one: Setting, value: str, source: ConfigSource, file_name: str | None = None) -> ShownSetting:
+    """Return a setting of the table with its value."""
+    row = one.row
     return ShownSetting(
-        one.name, value, source, None, one.default_text, row.unit, row.kind.valid, row.meaning
+        one.name, value, source, file_name, one.default_text, row.unit, row.kind.valid, row.meaning
     )

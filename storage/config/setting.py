@@ -50,6 +50,10 @@ class Setting(NamedTuple):
     def print(self, value: Any) -> str:
         return self.row.kind.print(value)
 
+    def text_in(self, values: object) -> str:
+        """Return its value among `values`, an instance of the class whose fields the table names."""
+        return self.print(getattr(values, self.field))
+
     @property
     def default_text(self) -> str:
         return self.print(self.default)

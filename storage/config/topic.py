@@ -387,8 +387,7 @@ class TopicConfig(NamedTuple):
 
     def value_text(self, name: str) -> str:
         """Return a setting's value in Kafka's spelling. InvalidConfigError: unknown name."""
-        found = setting(name)
-        return found.print(getattr(self, found.field))
+        return setting(name).text_in(self)
 
     @property
     def compacts(self) -> bool:

@@ -1,7 +1,7 @@
 """The data directories: their contents, their owners, their checkpoints and their failures.
 
-`data_directory` is one of them while it is owned, `directories` all of them together. `contents` sorts what is
+`data_directory` is one of them while it is owned, `directories` all of them together, with the deleted partitions until
+their delay has passed. `contents` sorts what is
 there by name, `identity` says whose it is, `cluster_metadata` reads what a stopped broker's metadata log has of topics;
-`deletion` keeps deleted partitions until their delay has passed, `reserve` the
-room that freeing space needs. A partition whose log could not be loaded is an `offline_partition`.
+`reserve` keeps the room that freeing space needs. A partition whose log could not be loaded is an `offline_partition`.
 """

@@ -16,8 +16,7 @@ from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, parse_segment_file, segment_file
 from topicfs.storage.indexes.time_index import SLOT
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
-from topicfs.storage.topics.partitions import Unopened
-from topicfs.storage.topics.topic import LogTopic
+from topicfs.storage.topics.topic import LogTopic, Unopened
 
 AT_A_TIME = 50
 """Number of partitions examined in one call, which takes two milliseconds."""

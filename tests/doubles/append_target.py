@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from topicfs.fusefs.appending.handle import Acks, AppendHandle, Appending
-from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
+from topicfs.fusefs.appending.linger_buffer import LingerBuffer
 from topicfs.fusefs.errors import FileError, errno_of
 from topicfs.fusefs.forms import FormError
 from topicfs.fusefs.reports import Reports

@@ -12,8 +12,7 @@ from typing import Self
 
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks, Appending
-from topicfs.fusefs.appending.lingering.linger_buffer import LingerBuffer
-from topicfs.fusefs.appending.lingering.remote_linger import RemoteLingerBuffer
+from topicfs.fusefs.appending.linger_buffer import LingerBuffer, RemoteLingerBuffer
 from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.filesystem import AttributeChange, TopicFileSystem

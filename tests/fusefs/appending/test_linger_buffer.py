@@ -9,7 +9,7 @@ import pytest
 from tests.doubles.records import batch
 from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING
 from topicfs.fusefs.appending.handle import Acks, AppendHandle, Appending
-from topicfs.fusefs.appending.lingering.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
+from topicfs.fusefs.appending.linger_buffer import MAX_GATHERED_BYTES, LingerBuffer
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import RecordTooLargeError

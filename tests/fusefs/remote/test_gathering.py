@@ -11,8 +11,8 @@ import trio.testing
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from tests.doubles.remote_client import Program
 from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
+from topicfs.fusefs.appending import linger_buffer
 from topicfs.fusefs.appending.handle import Acks
-from topicfs.fusefs.appending.lingering import remote_linger
 from topicfs.fusefs.processes.signals import Look
 from topicfs.storage.errors import PartitionOfflineError
 
@@ -76,7 +76,7 @@ async def test_where_too_much_waits_a_write_waits_for_room(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And ends with its program: nothing more is known of that file."""
-    monkeypatch.setattr(remote_linger, "MAX_GATHERED_BYTES", 1)
+    monkeypatch.setattr(linger_buffer, "MAX_GATHERED_BYTES", 1)
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, b"d\n")
@@ -137,7 +137,7 @@ async def test_the_end_of_a_mount_waits_a_moment_only(
     engine: StallingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For an engine that does not answer: what is lost then is told."""
-    monkeypatch.setattr(remote_linger, "END_SECONDS", 0.05)
+    monkeypatch.setattr(linger_buffer, "END_SECONDS", 0.05)
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         engine.line.stall("append")
         await Program(mount).append("orders/0/log", b"d\n")

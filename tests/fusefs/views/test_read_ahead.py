@@ -12,10 +12,8 @@ from tests.fusefs.views.expected import content
 from topicfs.fusefs import allowance as allowances
 from topicfs.fusefs.allowance import Allowance
 from topicfs.fusefs.forms import VALUES
-from topicfs.fusefs.views.ahead import read_ahead
-from topicfs.fusefs.views.ahead import stretch as stretches
-from topicfs.fusefs.views.ahead.read_ahead import MOST_STRETCHES, PAUSE_SECONDS, Aim, Pool
-from topicfs.fusefs.views.ahead.stretch import Stretch
+from topicfs.fusefs.views import read_ahead
+from topicfs.fusefs.views.read_ahead import MOST_STRETCHES, PAUSE_SECONDS, Aim, Pool, Stretch
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import PartitionViews
 from topicfs.storage.codec.headers import BatchStamp, Codec
@@ -116,7 +114,7 @@ def test_a_damaged_batch_ahead_is_found_where_and_as_without_threads(
 def test_what_cannot_be_copied_is_shown_all_the_same() -> None:
     """A batch that inflates to more than threads take, and one of an old kind of record."""
     partition = log_of(Codec.ZSTD)
-    large = Record(Offset(0), Timestamp(1), None, bytes(stretches.LARGEST_CONTENT_BYTES + 1))
+    large = Record(Offset(0), Timestamp(1), None, bytes(read_ahead.LARGEST_CONTENT_BYTES + 1))
     partition.append(encode([large], BatchStamp(codec=Codec.ZSTD)))
     for number in range(BATCHES):
         partition.append(compressed(number, Codec.ZSTD))

@@ -1,1 +1,0 @@
-"""Lines of acks=0: answered at once, gathered, and appended together a little later."""
