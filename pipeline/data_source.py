@@ -10,10 +10,9 @@ from pyspark.sql.types import StructType
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.sink.writers import TopicStreamWriter, TopicWriter, target_of
-from topicfs.pipeline.source.batch_reader import BatchReader, FilteringBatchReader
 from topicfs.pipeline.source.query.options import SourceOptions, includes_headers, parse_source_options
 from topicfs.pipeline.source.query.schema import full_schema
-from topicfs.pipeline.source.stream_reader import RefusedStream, StreamReader
+from topicfs.pipeline.source.readers import BatchReader, FilteringBatchReader, RefusedStream, StreamReader
 from topicfs.pipeline.spark_errors import reported
 from topicfs.pipeline.sql_tables import reading_options, with_options, without_options, writing_options
 

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from topicfs.pipeline.source.stream_reader import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from topicfs.pipeline.source.readers import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 FORMAT = "topicfs_clock"
 OPTION = "until"

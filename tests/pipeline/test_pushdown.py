@@ -51,7 +51,7 @@ def path(tmp_path_factory):
 def rows(path, filters):
     """Return the rows of a read with these filters, or of any read (None)."""
     from topicfs.pipeline.data_source import TopicfsDataSource
-    from topicfs.pipeline.source.batch_reader import FilteringBatchReader
+    from topicfs.pipeline.source.readers import FilteringBatchReader
 
     source = TopicfsDataSource({"path": path, "subscribe": "orders,payments"})
     reader = FilteringBatchReader(*source._reading(source.schema(), streaming=False))

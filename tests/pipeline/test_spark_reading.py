@@ -11,10 +11,12 @@ import pytest
 from tests.fusefs.mounted.conftest import Mount
 from topicfs import pipeline
 from topicfs.pipeline.source.query.ranges import lag_by_partition
-from topicfs.pipeline.source.stream_reader import ReadMaxRows
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import columns_of, encode_columns, encode_lines
 from topicfs.storage.model import Header, Offset, Record, Timestamp, TopicPartition
+
+pytest.importorskip("pyspark")
+from topicfs.pipeline.source.readers import ReadMaxRows
 
 pytestmark = pytest.mark.spark
 limited = pytest.mark.skipif(ReadMaxRows is None, reason="before Spark 4.2 a trigger has no limit")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 def reader_of(data, **given):
     from topicfs.pipeline.source.query.options import parse_source_options
     from topicfs.pipeline.source.query.schema import full_schema
-    from topicfs.pipeline.source.stream_reader import StreamReader
+    from topicfs.pipeline.source.readers import StreamReader
 
     options = parse_source_options({"path": str(data), "subscribe": "orders", **given}, streaming=True)
     return StreamReader(options, full_schema(include_headers=False))
@@ -59,8 +59,8 @@ def test_a_reader_that_is_told_no_start_knows_the_end_of_the_last_batch(tmp_path
 def test_a_limit_that_spark_does_not_pass_on_is_refused(tmp_path, monkeypatch):
     """Before Spark 4.2 a query would read only a part with availableNow, and end."""
     from topicfs.pipeline.errors import InvalidOptionError
-    from topicfs.pipeline.source import stream_reader
+    from topicfs.pipeline.source import readers
 
-    monkeypatch.setattr(stream_reader, "ReadMaxRows", None)
+    monkeypatch.setattr(readers, "ReadMaxRows", None)
     with pytest.raises(InvalidOptionError, match="maxOffsetsPerTrigger: needs Spark 4.2"):
         reader_of(tmp_path, maxOffsetsPerTrigger="3")

@@ -1,16 +1,20 @@
-"""The reader of a streaming query, as Spark sees it: one long-lived process plans, others read."""
+"""The readers of a query as Spark sees them: that of a batch query and that of a streaming one.
+
+One process plans, a long-lived one for a streaming query, and others read.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, NoReturn
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from topicfs.pipeline.errors import InvalidOptionError, PipelineError
-from topicfs.pipeline.source.batch_reader import TaskPartition
+from topicfs.pipeline.source.query.narrowing import EVERYTHING
 from topicfs.pipeline.source.query.offsets import (
     StreamOffset,
     StreamState,
@@ -19,9 +23,49 @@ from topicfs.pipeline.source.query.offsets import (
 )
 from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema
+from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.source.stream_progress import StreamProgress
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.pipeline.spark_errors import reported
+
+
+class TaskPartition(InputPartition):
+    """A task as one of Spark's input partitions."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+
+
+class BatchReader(DataSourceReader):
+    """Reads from one set of offsets to another."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+        self._narrowing = EVERYTHING
+
+    @reported
+    def partitions(self) -> Sequence[InputPartition]:
+        with closing(TopicSource(self._options)) as source:
+            return [TaskPartition(task) for task in source.tasks(source.batch_ranges(self._narrowing))]
+
+    @reported
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        # Spark makes one partition without a task where there is nothing to read, and Spark 4.1 passes None.
+        task = getattr(partition, "value", None)
+        if task is not None:
+            yield from read_task(task, options=self._options, schema=self._schema)
+
+
+class FilteringBatchReader(BatchReader):
+    """The same where Spark hands filters down; elsewhere it refuses readers that could take them."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        from topicfs.pipeline.source.query.filters import narrow
+
+        self._narrowing = narrow(filters)
+        return filters
+
 
 __all__ = ["ReadAllAvailable", "ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]
 
