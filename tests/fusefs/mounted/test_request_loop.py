@@ -143,7 +143,8 @@ def test_nothing_is_spliced_from_the_pair(unmounted: Mount, tmp_path: Path):
         tracing.wait(PATIENCE_S)
     calls = noted.read_text()
     assert "recvfrom(" in calls
-    assert "splice(" not in calls
+    # libfuse enlarges a pipe before it splices, as far as it may.
+    assert ("splice(" in calls, "F_SETPIPE_SZ" in calls) == (False, False)
 
 
 AS_ORDINARY_USER = r"""
