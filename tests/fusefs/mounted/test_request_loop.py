@@ -70,6 +70,7 @@ def test_many_requests_that_are_not_common_are_answered(orders: Path):
             os.close(descriptor)
         return len(os.listdir(orders))
 
+    ask(0)  # A partition without records has fewer names.
     with ThreadPoolExecutor(200) as threads:
         names = set(threads.map(ask, range(1600)))
     assert len(names) == 1
