@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from tests.doubles.engines import append_lines, read_lines
 from tests.doubles.records import produced
 from tests.doubles.small_disk import fill, run, small_disk
-from tests.fusefs.mounted.replica_disks import shut_down
+from tests.fusefs.mounted.replica_disks import bring_back, shut_down
 from tests.topicfs.conftest import Ran
 from topicfs.coordination.membership import Position
 from topicfs.replication import open_engine
@@ -134,8 +133,7 @@ def test_a_disk_that_takes_nothing_changes_nothing(topicfs, disks: list[Path], h
         assert_named(ran, places[1], "Read-only file system")
     assert before == {path: path.read_bytes() for path in places[0].rglob("*") if path.is_file()}
     if how == "dead":
-        subprocess.run(["umount", "-l", str(disks[1])], check=True)
-        run("mount", "-o", "loop", str(disks[1].parent / "image"), str(disks[1]))
+        bring_back(disks[1], disks[1].parent / "image")
     else:
         run("mount", "-o", "remount,rw", str(disks[1]))
     assert 0 == topicfs(*resolving(places, "--yes")).status
