@@ -1,4 +1,4 @@
-"""Moving topics between a data directory of ours and a stopped Apache Kafka broker's log directory.
+"""Moving topics between a data directory and the log directory of a stopped Apache Kafka broker.
 
 `handover.py` puts our topics under a broker (in three phases, for the broker itself must make the topics),
 `takeover.py` a broker's under us. Both copy partitions by `partition_copy.py`, whole or not at all, and can be run

@@ -1,4 +1,4 @@
-"""Engines over data directories, with one copy of each partition or several, and the scrub that keeps them sound.
+"""Engines over data directories, with one copy of each partition or several, and the scrub that finds damage.
 
 `open_directories` opens directories as they were opened before. `embedded_engine` has each partition once, `replicas`
 has several copies in several directories; both are the log engine with its coordinators (`coordination`). `scrub` reads

@@ -1,4 +1,4 @@
-"""Schemas of payloads: where they are found, and how they make JSON of bytes and bytes of JSON.
+"""Schemas of payloads: where they are found, and how they convert payloads to JSON and back.
 
 Payloads are framed as Confluent's serializers frame them, for a schema registry to say what they are (`frame`). Schemas
 come from the registry's own topic `_schemas`, from files, or from the registry (`sources`); `catalog` looks them up and

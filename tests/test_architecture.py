@@ -1,4 +1,4 @@
-"""What ARCHITECTURE.md states of the tree as a whole, absences included; directions of import are import-linter's."""
+"""What ARCHITECTURE.md states of the tree as a whole; import-linter checks the directions of import."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from scripts.folders import PAGE, page
 
 ROOT = Path(__file__).parents[1]
 ENGINE = ("storage", "coordination", "replication", "inspection", "migration")
@@ -57,14 +59,19 @@ def test_there_are_sources_to_look_at():
     assert len(TESTS) > 30
 
 
-@pytest.mark.parametrize(
-    "folder", sorted({path.parent for path in SOURCES}), ids=lambda folder: str(folder.relative_to(ROOT))
-)
-def test_every_folder_says_what_idea_lives_there(folder):
-    """An `__init__.py` with a docstring in every package."""
-    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
-    assert docstring
-    assert len(docstring) > 40
+def test_the_page_of_folders_is_what_its_script_writes():
+    """docs/folders.md has each folder with the first sentence of its docstring; `python scripts/folders.py` writes it."""
+    assert page() == PAGE.read_text()
+
+
+def test_what_the_architecture_names_is_there():
+    """Each path in ARCHITECTURE.md exists, and each contract that it names stands in pyproject.toml."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    paths = re.findall(rf"`((?:{'|'.join([*PACKAGES, 'tests', 'benchmarks'])})/[\w./]*)`", text)
+    assert [] == [path for path in paths if not (ROOT / path).exists()]
+    named = re.findall(r"(?m)^\| (.+)\. \| the contract of this name \|$", text)
+    assert text.count("the contract of this name") == len(named)
+    assert [] == [name for name in named if f'name = "{name}"\n' not in (ROOT / "pyproject.toml").read_text()]
 
 
 def test_a_class_name_has_one_meaning():
@@ -98,12 +105,6 @@ def test_only_the_command_prints():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
     }
     assert {"fusefs/mounting/background.py"} >= found
-
-
-def test_two_modules_touch_the_kernels_library():
-    """The adapters; everything else of the filesystem runs without a kernel."""
-    found = {shown(path) for path in SOURCES if re.search(r"(?m)^\s*(import|from) pyfuse3", path.read_text())}
-    assert {"fusefs/operations.py", "fusefs/daemon.py"} == found
 
 
 def test_no_drawers():

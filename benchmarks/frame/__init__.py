@@ -1,1 +1,1 @@
-"""The frame of all benchmarks: rounds in turn, ratios, the table, the plots and the page. It knows no benchmark."""
+"""The frame of all benchmarks: rounds in turn, ratios, the table, the plots and the page."""

@@ -1,1 +1,1 @@
-"""Benchmarks beside what people would take otherwise: a broker with kcat and with Kafka's console tools."""
+"""Benchmarks of the alternatives: a broker with kcat and with Kafka's console tools."""

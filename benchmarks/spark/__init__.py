@@ -1,1 +1,1 @@
-"""Spark over the same records in four places: a directory read by topicfs, a broker, memory, and Parquet files."""
+"""Benchmarks of Spark over the same records in a directory, in a broker, in memory, and in Parquet files."""

@@ -1,1 +1,1 @@
-"""A cluster's brokers, who leads what, and what they are asked for: batches, bounds, sizes, settings, changes of topics."""
+"""The brokers of a cluster, the leader of each partition, and the requests that brokers answer."""

@@ -1,4 +1,4 @@
-"""The groups of a cluster, which its own coordinators keep: positions, descriptions, and members of this process.
+"""The groups of a cluster, which its brokers coordinate: positions, descriptions, and members in this process.
 
     member ── join, sync ──► coordinator ◄── join, sync ── kcat, a Java consumer
        ▲ heartbeats, commits     │

@@ -1,1 +1,1 @@
-"""The mirror: topics of a cluster in a data directory, record batches at their own offsets as the brokers have them."""
+"""The mirror: copies topics of a cluster into a data directory, each batch at its own offset."""

@@ -1,1 +1,1 @@
-"""The topics of a cluster as last seen, each partition with its reader and its producer, and the threads that keep them up to date."""
+"""The topics of a cluster as last seen: partitions with reader and producer, and the threads that update them."""

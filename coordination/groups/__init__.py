@@ -1,4 +1,4 @@
-"""The group coordinator: which member reads which partition, and the positions of groups, as a broker keeps both.
+"""The group coordinator: assigns partitions to members, and keeps the positions of groups, as a broker does.
 
 `coordinator` is the classic protocol as a state machine without a thread, a disk or a clock of its own: `group` one
 group and its votes, `joins` how members come, `rebalance` the phases that follow, `offsets` the positions. `runtime/`

@@ -1,4 +1,4 @@
-"""Forms: records as text, and text as records; one form for each suffix.
+"""Forms, one for each suffix: each renders records as text, and parses such text into records.
 
 Plain lines of values (`log`), key TAB value (`log.kv`), one JSON object a line (`log.json`), and no text at all but
 the batches themselves (`log.batch`). A form knows columns of records and bytes of text; nothing of files, offsets in

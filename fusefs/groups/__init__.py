@@ -1,4 +1,4 @@
-"""Reading as a member of a group: the records that an open `log` or `drain` under `@groups` gets, and those that are done.
+"""Reading as a group member: which records an open `log` or `drain` under `@groups` gets, and which are done.
 
     partition ─► chunks ─► assigned partitions ─► delivery ─► read(2)
                                         ▲            │ asks for more: what was given whole is done

@@ -1,4 +1,4 @@
-"""The metrics of a daemon, for Prometheus: `table` names every metric, `collector` reads the counts when somebody asks.
+"""The metrics of a daemon for Prometheus: `table` names each metric, `collector` reads the counts for a scrape.
 
 Nothing here runs between two scrapes. The engine and the request loop add to plain numbers (`storage.counts`,
 `fusefs.requests.request_counts`); a scrape reads them in a thread, with a rest after every two milliseconds. `engine` makes

@@ -1,1 +1,1 @@
-"""Other processes as /proc shows them: their signals, the files that they have open, and their names."""
+"""Other processes, as /proc shows them: their signals, open files and names."""

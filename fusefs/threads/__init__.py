@@ -1,1 +1,1 @@
-"""Calls that wait, in threads: for the disk, and for a remote engine. The event loop's thread never waits itself."""
+"""Calls that may block, run in threads: for the disk, and for a remote engine. The event loop never waits for them."""

@@ -1,4 +1,4 @@
-"""A view: a rendering of a partition as the bytes of a file, which is read without holding it.
+"""Views: a view shows a partition in one form as the bytes of a file, and reads it in bounded windows.
 
                                              view_file    positions remembered beside sealed segments
                                                  │

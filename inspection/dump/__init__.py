@@ -1,4 +1,4 @@
-"""Files of a log directory in the text of kafka-dump-log (DumpLogSegments), byte for byte.
+"""Files of a log directory as text, byte for byte what kafka-dump-log (DumpLogSegments) prints.
 
 `files` walks the files named and lists those of no known kind, `log` prints segments, `decoders` what the records
 of coordinators' topics say, `indexes` the files beside segments and what of these disagrees with the segment,

@@ -1,1 +1,1 @@
-"""Work as tasks of Spark: their sizes, running them, and their output."""
+"""Work divided into Spark tasks: how large a task is, running tasks, and their output."""

@@ -1,4 +1,4 @@
-"""Replicas of a partition, each in a data directory of its own: who leads, who is in sync, and how a follower catches up.
+"""Replicas of a partition, each in its own data directory: which one leads, which are in sync, how others follow.
 
 Each data directory has an engine of its own (`storage.manager`), as a broker has one: it recovers, retains and compacts
 its logs, and alone it stays what a broker of its own would have. `engine.py` stands over them as the engine that users

@@ -1,4 +1,4 @@
-"""The scrub: every byte of the logs is read, what is damaged in one replica is written again from another one.
+"""The scrub: reads every byte of the logs, and rewrites what is damaged in one replica from another.
 
 `verdict` says of bytes how far they are sound batches: a pure function. `copies` are the copies of a segment in several
 logs, read and mended; `segment` goes through the copies of a segment side by side, `indexes` compares and rebuilds

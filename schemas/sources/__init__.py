@@ -1,1 +1,1 @@
-"""Sources of schemas: the topic `_schemas`, a directory of files, a registry; a module a source."""
+"""Sources of schemas, one module each: the topic `_schemas`, a directory of files, and a registry."""

@@ -1,4 +1,4 @@
-"""Checkpoints: the small files that keep what the logs themselves do not have.
+"""Checkpoints: small files with state that the logs themselves do not contain.
 
 How far each partition is flushed, where it starts and how far it is replicated (offset checkpoints), which
 leader wrote what (leader epochs), whose topic a directory is (partition.metadata), whose data directory

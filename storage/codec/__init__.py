@@ -1,4 +1,4 @@
-"""Record batches as bytes and as values: bytes in, values out; no file, no clock.
+"""The codec of record batches: bytes in, values out; it uses no file and no clock.
 
 From what knows least: `binary` (names for numbers, raw memory for compiled code), `headers` (a batch's header, as read and
 as its writer decides it), `batch` (headers found in bytes), `compression` (what is inflated, and formats v0 and v1),

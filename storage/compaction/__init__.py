@@ -1,4 +1,4 @@
-"""Compaction: only the newest record of each key stays.
+"""Compaction: keeps the newest record of each key, and removes older ones.
 
 `selection` decides which log is dirty enough and how far it may be cleaned, `offset_map` remembers each key's newest
 offset by what `digests` makes of the key, `survivors` marks what stays, `batch_decision` says what is kept of a batch,

@@ -1,4 +1,4 @@
-"""Loading a partition's directory, closed in order or not, as a log that can be served.
+"""Recovery: loads a partition's directory as a log that can be served, after a clean stop or a crash.
 
 `temporary_files` sorts what an interrupted deletion or compaction left behind, `segment_recovery` goes through a segment
 batch by batch and rebuilds its indexes, so that a crash in between is noticed; `repair` corrects what a flipped bit

@@ -1,4 +1,4 @@
-"""Writes that many processes prepare and the owner of the data directory commits: all of a write, once.
+"""Staged writes: many processes prepare one write, and the owner of the data directory commits it as a whole, once.
 
 They are carried by plain files in the data directory, which a broker ignores. Tasks put encoded batches into *staged* files
 (`staged_file`); the process that leads them submits the write: a *requested* manifest names the files (`manifest`, `area`). The

@@ -1,1 +1,1 @@
-"""Programs that call the command for a person: mount(8), as a helper, and the shell at a TAB."""
+"""Programs that call the command for a user: the helper of mount(8), and completion in the shell."""

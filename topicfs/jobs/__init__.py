@@ -1,1 +1,1 @@
-"""Common parts of the commands of `topicfs pipeline`: the options for places, running a job, its progress, its rows."""
+"""Shared parts of the `topicfs pipeline` commands: options for places, running a job, its progress, its rows."""

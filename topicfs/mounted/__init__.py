@@ -1,1 +1,1 @@
-"""Appends, and topics made and deleted, through the mount of the daemon that owns the directory."""
+"""Appending, and creating and deleting topics, through the mount of the daemon that owns the directory."""

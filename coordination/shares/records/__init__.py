@@ -1,4 +1,4 @@
-"""The records of a partition that a share group's members hold, and those that are done: a state machine without I/O.
+"""The state machine of one partition of a queue: which records are held by a member, and which are done.
 
 `states` is one record's state, or that of adjacent ones, `in_flight` a batch of them, one state for all or one for
 each, `partition_state` the batches in order. `share_partition` is the machine, `acquisition` and `acknowledgement` its

@@ -1,1 +1,1 @@
-"""An archive back into topics: what must be written (`plan`, `overlap`, `topics`), and the two ways of writing it."""
+"""Restoring an archive into topics: what must be written (`plan`, `overlap`, `topics`), and two ways to write it."""

@@ -1,4 +1,4 @@
-"""The rules of replication: who leads and is in sync, where logs part, what a follower does, where replicas are placed.
+"""The rules of replication: who leads, who is in sync, where logs diverge, where replicas are placed.
 
 Begin with `state.py`. All but `follower.py`, which is a step between two logs, are pure functions of frozen values.
 """

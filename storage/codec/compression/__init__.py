@@ -1,1 +1,1 @@
-"""Compressed records: the codecs' frames, the old formats that nest them, and the bounds of what is inflated."""
+"""Compressed records: the codecs' frames, the old formats that nest them, and bounds for inflating."""
