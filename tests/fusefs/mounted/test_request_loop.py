@@ -145,7 +145,7 @@ def test_nothing_is_spliced_from_the_pair(unmounted: Mount, tmp_path: Path):
     calls = noted.read_text()
     assert "recvfrom(" in calls
     # libfuse enlarges a pipe before it splices, as far as it may.
-    assert (False, False) == ("splice(" in calls, "F_SETPIPE_SZ" in calls)
+    assert [] == [call for call in ("splice(", "F_SETPIPE_SZ") if call in calls]
 
 
 AS_ORDINARY_USER = r"""
