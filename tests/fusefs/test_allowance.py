@@ -21,7 +21,7 @@ from topicfs.fusefs.forms import BATCH, FORMS, JSON, VALUES
 from topicfs.fusefs.views import decoded_fetch, measure
 from topicfs.fusefs.views.decoded_fetch import Damage, read_decoded
 from topicfs.fusefs.views.reader import ViewReader
-from topicfs.fusefs.views.records import find_record, last_records_start, latest_offset
+from topicfs.fusefs.views.records import content_of, find_record, last_records_start, latest_offset
 from topicfs.fusefs.views.view import DIRECT_OFFSETS, PartitionViews
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from topicfs.storage.codec.compression.codecs import deflate
@@ -246,12 +246,12 @@ def test_a_line_too_long_is_shown_in_another_form():
         ViewReader(views.whole(JSON)).read(0, 1)
     found = find_record(partition, Offset(0))
     assert found is not None
-    assert bytes(size) == found.render(VALUES, partition)
+    assert bytes(size) == content_of(found, VALUES, partition)
     with pytest.raises(OversizeError, match="the line of offset 0 in log.json would have"):
-        found.render(JSON, partition)
+        content_of(found, JSON, partition)
     second = find_record(partition, Offset(1))
     assert second is not None
-    assert second.render(JSON, partition).endswith(b'"payload":"x"}\n')
+    assert content_of(second, JSON, partition).endswith(b'"payload":"x"}\n')
 
 
 def test_the_event_loop_waits_for_no_thread_that_reads_or_measures():
