@@ -19,6 +19,7 @@ from typing import cast
 import pytest
 
 from testing.java import quick_start
+from testing.leftover_mounts import unmounted_in_the_end
 from testing.spark_home import spark_home
 from testing.spark_python import spark_python
 from testing.stacks import printed_if_late
@@ -100,6 +101,13 @@ def logging_as_before() -> Iterator[None]:
     for handler in root.handlers[:]:
         if type(handler).__module__ != "_pytest.logging":
             root.removeHandler(handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Unmount in the end what a test left mounted, and fail; also unmount it if the run is killed."""
+    with unmounted_in_the_end(tmp_path_factory.getbasetemp()):
+        yield
 
 
 def spark_absent() -> str | None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import runpy
 import sys
+import tempfile
+from pathlib import Path
 
+from testing.leftover_mounts import unmounted_in_the_end
 from tests.soak import RUNS
 
 
@@ -14,7 +17,9 @@ def main() -> None:
     if name not in RUNS:
         sys.exit(f"python -m tests.soak NAME [OPTION...]: NAME is one of {', '.join(RUNS)}")
     sys.argv[:2] = [f"{sys.argv[0]} {name}"]
-    runpy.run_module(RUNS[name], run_name="__main__")
+    tempfile.tempdir = tempfile.mkdtemp(prefix="topicfs-soak-")
+    with unmounted_in_the_end(Path(tempfile.tempdir)):
+        runpy.run_module(RUNS[name], run_name="__main__")
 
 
 if __name__ == "__main__":
