@@ -61,7 +61,7 @@ class Position(NamedTuple):
     leader_epoch: int = NO_LEADER_EPOCH
     """The leader epoch of the last record that was read; -1: not known."""
     topic_id: str = ""
-    """The id of the topic that was read: the position counts in no other topic of that name. Empty: in any."""
+    """The id of the topic that was read. A position is not committed to another topic of the same name. Empty: not checked."""
 
 
 def check_positions(group: str, positions: Mapping[TopicPartition, Position]) -> None:

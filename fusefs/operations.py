@@ -57,7 +57,7 @@ def answered(
             error_number = error.number
         except pyfuse3.FUSEError as error:
             error_number = error.errno
-        except Exception:
+        except Exception:  # A defect of ours: the program gets EIO, and the daemon goes on.
             log.exception("%s: unexpected", handler.__name__)
             error_number = errno.EIO
         finally:

@@ -38,7 +38,7 @@ class TopicfsDataSource(DataSource):
         make = FilteringBatchReader if _hands_filters_down() else BatchReader
         return make(*self._reading(schema, streaming=False))
 
-    def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:  # noqa: N802 (Spark's name)
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
         try:
             return StreamReader(*self._reading(schema, streaming=True))
         except PipelineError as error:
@@ -49,7 +49,7 @@ class TopicfsDataSource(DataSource):
         return TopicWriter(target_of(writing_options(self.options, schema), schema, overwrite=overwrite))
 
     @reported
-    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:  # noqa: N802 (Spark's name)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TopicStreamWriter:
         return TopicStreamWriter(
             target_of(writing_options(self.options, schema), schema, overwrite=overwrite)
         )

@@ -70,7 +70,7 @@ def open_directories(
         check_no_mirror(directories)
     several = len(directories) + len(left_out) > 1
     if replicated or ((several or not read_only) and holds_replicas(directories)):
-        from topicfs.replication.replicas.startup import open_replicas  # noqa: PLC0415 - most directories replicate nothing
+        from topicfs.replication.replicas.startup import open_replicas
 
         return open_replicas(directories, read_only=read_only, config=config, left_out=left_out)
     if left_out and not read_only:

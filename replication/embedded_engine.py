@@ -43,7 +43,7 @@ class EmbeddedEngine(LogManager):
 
     def _make_above(self) -> EmbeddedServices:
         """Make what stands on the logs. A reader seldom needs it, and its imports take longer than most reads."""
-        from topicfs.replication.embedded_services import EmbeddedServices  # noqa: PLC0415 - see above
+        from topicfs.replication.embedded_services import EmbeddedServices
 
         return EmbeddedServices(self, self._directories, self._warnings.add)
 

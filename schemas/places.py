@@ -25,10 +25,10 @@ class SchemaPlaces:
 
     def catalog(self, engine: LogEngine | None, *others: SchemaSource) -> SchemaCatalog:
         """Open the catalog, `others` in it; nothing is read yet. Raises InvalidConfigError for what is no URL."""
-        from topicfs.schemas.catalog import SchemaCatalog  # noqa: PLC0415 - a command that decodes nothing begins without it
-        from topicfs.schemas.sources.directory import DirectorySource  # noqa: PLC0415 - a command that decodes nothing begins without it
-        from topicfs.schemas.sources.registry import RegistrySource  # noqa: PLC0415 - a command that decodes nothing begins without it
-        from topicfs.schemas.sources.topic import SchemasTopic  # noqa: PLC0415 - a command that decodes nothing begins without it
+        from topicfs.schemas.catalog import SchemaCatalog
+        from topicfs.schemas.sources.directory import DirectorySource
+        from topicfs.schemas.sources.registry import RegistrySource
+        from topicfs.schemas.sources.topic import SchemasTopic
 
         sources: list[SchemaSource] = []
         if self.directory is not None:

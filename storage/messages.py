@@ -50,7 +50,7 @@ def reason_of(error: BaseException) -> str:
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return "; did you mean NAME?" with the most similar of `names`, to be appended to an error; "" if none is similar."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
+    from difflib import get_close_matches
 
     lowered = {one.lower(): one for one in names}
     close = get_close_matches(name.lower(), lowered, n=1)
@@ -69,11 +69,11 @@ def which_topic(name: str, topics: Iterable[str]) -> str:
 class PrintableFormatter(logging.Formatter):
     """Formats a record of a log: its message on one line, and the lines of its traceback."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's name)
+    def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = printable(record.message)
         return super().formatMessage(record)
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's name)
+    def formatException(self, ei: Any) -> str:
         return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 

@@ -106,11 +106,11 @@ class CommonRequests:
         octets: cython.p_uchar = memory.writable(self._request)
         size: cython.long
         opcode: cython.uint
-        count: cython.int
+        _count: cython.int
         began: cython.longlong = now()
         ended: cython.longlong
         until: cython.longlong = began + NANOSECONDS_IN_A_ROW
-        for count in range(REQUESTS_IN_A_ROW):  # noqa: B007 - Cython counts in C
+        for _count in range(REQUESTS_IN_A_ROW):
             size = device.receive(self._device, octets, wire.LARGEST_REQUEST_SIZE)
             if size < 0:
                 if -size == errno.ENOENT:  # The kernel took the request back while it was read.

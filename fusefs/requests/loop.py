@@ -106,7 +106,7 @@ class RequestLoop:
                 except FileNotFoundError:
                     pass  # Nobody waits any more.
                 except OSError as error:
-                    log.error("an answer was refused: %s", error)  # noqa: TRY400 - the text says it all
+                    log.warning("the kernel refused an answer: %s", error)
 
     async def _run_library(self, library: Callable[[], Awaitable[None]]) -> None:
         await library()

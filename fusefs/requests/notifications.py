@@ -61,10 +61,10 @@ class KernelNotifications:
                 log.debug("%s: not forgotten: %s", forgotten, error)
 
     def end(self) -> None:
-        """End the thread: the kernel is told nothing any more (blocking).
+        """End the thread; no more notifications are sent to the kernel (blocking).
 
-        Called while requests are still answered: what is being told may wait for one of them, and unanswered neither
-        would ever end.
+        Call this while requests are still answered. A notification waits in the kernel for a request on the same
+        directory, so the thread ends only after that request has been answered.
         """
         self._ended = True
         self._names.put(None)

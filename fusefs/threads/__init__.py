@@ -1,1 +1,1 @@
-"""Calls that may block, run in threads: for the disk, and for a remote engine. The event loop never waits for them."""
+"""Threads for calls that wait for the disk or for a remote engine. The event loop does not wait for such calls."""

@@ -295,7 +295,7 @@ class Aim(NamedTuple):
     """Size of a batch, on average."""
 
     def text_bytes(self, spilled: int) -> int:
-        """Return the bytes of text of a stretch that follows so many bytes behind the start of a read."""
+        """Return the best size of a stretch, in bytes of text. It begins `spilled` bytes after the start of a read."""
         whole = max(TEXT_BYTES // self.step, 1) * self.step
         margin = int(self.batch_bytes / self.batch_share / 2) + TEXT_BYTES // 32
         size = whole - spilled % self.step + margin

@@ -47,6 +47,7 @@ def chunks(data: memoryview) -> Iterator[Batches]:
 _LOOKS = 3
 """Most looks at what a living owner may be changing."""
 _PAUSE_SECONDS = 0.02
+"""Time between two looks: another process does not tell when it has written its files."""
 
 Advance = Callable[[int], None]
 """Called with the number of bytes of log that were checked since the last call."""

@@ -85,7 +85,7 @@ def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topi
 
 
 def archived_files(archive: Path) -> list[Path]:
-    """Return the files that count; none of topics without records (PipelineError where one is missing, or all of the archive)."""
+    """Return the data files that are committed. Raises PipelineError if one of them, or the whole archive, does not exist."""
     listed = archive / COMMITTED
     if is_iceberg(archive):
         files = [archive.joinpath(*file_key(uri)) for uri in table_files(archive)]

@@ -31,7 +31,7 @@ class ClockSource(DataSource):
     def schema(self) -> str:
         return "timestamp timestamp"
 
-    def streamReader(self, schema: StructType) -> ClockReader:  # noqa: N802 (Spark's name)
+    def streamReader(self, schema: StructType) -> ClockReader:
         del schema
         return ClockReader(int(self.options.get(OPTION, "0")))
 
@@ -42,19 +42,19 @@ class ClockReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, until_us: int) -> None:
         self._until_us = until_us
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name, as those below)
+    def initialOffset(self) -> dict[str, int]:
         return {OPTION: 0}
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+    def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
 
-    def latestOffset(  # noqa: N802 (Spark's name)
+    def latestOffset(
         self, start: Mapping[str, int] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, int]:
         del limit
         return {OPTION: max(start[OPTION] if start else 0, self._until_us)}
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+    def prepareForTriggerAvailableNow(self) -> None:
         """Do nothing: the row is known already."""
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:

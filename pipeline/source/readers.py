@@ -60,7 +60,7 @@ class BatchReader(DataSourceReader):
 class FilteringBatchReader(BatchReader):
     """The same where Spark hands filters down; elsewhere it refuses readers that could take them."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         from topicfs.pipeline.source.query.filters import narrow
 
         self._narrowing = narrow(filters)
@@ -76,7 +76,7 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-except ModuleNotFoundError:
+except ModuleNotFoundError:  # Spark 4.1 has none of them.
     ReadAllAvailable = ReadLimit = ReadMaxRows = None  # type: ignore[misc, assignment]
     SupportsTriggerAvailableNow = object  # type: ignore[misc, assignment]
 
@@ -100,16 +100,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._progress
 
     @reported
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
+    def initialOffset(self) -> dict[str, Any]:
         self._known = encode_stream_offset(self._stream_progress().begin())
         return dict(self._known)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
+    def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     @reported
-    def latestOffset(  # noqa: N802 (Spark's name)
+    def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> StreamOffset:
         most = getattr(limit, "max_rows", None)
@@ -119,11 +119,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     @reported
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
+    def prepareForTriggerAvailableNow(self) -> None:
         self._stream_progress().stop_at_latest()
 
     @reported
-    def reportLatestOffset(self) -> StreamOffset:  # noqa: N802 (Spark's name)
+    def reportLatestOffset(self) -> StreamOffset:
         return encode_stream_offset(StreamState(self._stream_progress().latest, {}))
 
     @reported
@@ -154,8 +154,8 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise self._error
 
-    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 (Spark's names)
-    getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse  # noqa: N815 (Spark's names)
+    initialOffset = latestOffset = partitions = read = _refuse
+    getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse
 
 
 def _now_ms() -> int:

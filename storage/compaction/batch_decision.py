@@ -91,7 +91,7 @@ def _carries_producer_state(batch: BatchHeader, params: RetentionParams) -> bool
 
 
 class PassTransactions:
-    """The transactions of one pass: which data is aborted, and which markers may be discarded.
+    """The transactions that one compaction pass meets: it says which data is aborted and which markers can be removed.
 
     The pass reads every batch once, in order, and records it here. A marker may be discarded only if the pass saw no
     data batch of its transaction: then no reader needs it any more.

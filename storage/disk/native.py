@@ -230,7 +230,7 @@ class NativeFile:
         if descriptor.shared:
             # A broker and this engine remove a copy of that name which an interruption leaves in a partition.
             copy = self.path.with_name(self.path.name + names.OWN_COPY_SUFFIX)
-            import shutil  # noqa: PLC0415 - only a file with two names needs it
+            import shutil
 
             try:
                 shutil.copy2(self.path, copy)
@@ -406,7 +406,7 @@ class NativeFileSystem:
         self._writable(path)
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            from topicfs.storage.disk.whole_disk import sync_disk  # noqa: PLC0415 - a reader flushes nothing
+            from topicfs.storage.disk.whole_disk import sync_disk
 
             sync_disk(descriptor, path)
         finally:

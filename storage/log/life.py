@@ -104,7 +104,7 @@ class LogLife:
         self._changing = threading.Lock()
         self.now, self.role = Life.SERVING, Role.ALONE
         self.reason: str | None = None
-        """The reason why it takes no more writes, the first of several; None: nobody gave one."""
+        """Why it takes no writes: the first reason that was given. None: there was none."""
         self.takes_appends = not read_only
         """True if it takes appends of its own."""
         self.takes_copies = False

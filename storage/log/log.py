@@ -99,7 +99,7 @@ class Log(LogReader):
 
     @property
     def offline_reason(self) -> str | None:
-        """The reason why it takes no more writes; None while it does."""
+        """Why it takes no writes; None while it takes them."""
         return self.parts.life.reason
 
     @property

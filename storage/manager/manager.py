@@ -91,7 +91,7 @@ class LogManager:
 
     def _make_services(self) -> Services:
         """Make the services. A reader needs none, and their imports take longer than most reads."""
-        from topicfs.storage.manager.services import Services  # noqa: PLC0415 - see above
+        from topicfs.storage.manager.services import Services
 
         return Services(
             self,
@@ -235,7 +235,7 @@ class LogManager:
 
     def plan_maintenance(self, now: Timestamp) -> tuple[PlannedStep, ...]:
         """Return what `maintain_now` would roll, delete and compact; nothing is changed."""
-        from topicfs.storage.duties.plan import plan_log  # noqa: PLC0415 - most runs plan nothing
+        from topicfs.storage.duties.plan import plan_log
 
         self._open_all()
         logs = [log for log in self._logs() if log.offline_reason is None]

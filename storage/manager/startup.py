@@ -49,7 +49,7 @@ class Machine(NamedTuple):
 
 M = TypeVar("M", bound=LogManager)
 _Opened: TypeAlias = tuple[TopicRegistry, WarningBook, Mapping[str, LogTopic]]
-"""What an engine is made of, beside its directories."""
+"""The arguments of `LogManager` after the directories."""
 
 
 def open_logs(
@@ -139,7 +139,7 @@ def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
 
 
 def _take_over(directories: Directories, warnings: WarningBook, most_at_start: int) -> _Opened:
-    from topicfs.storage.directories.cluster_metadata import find_cluster_metadata  # noqa: PLC0415 - a reader needs none
+    from topicfs.storage.directories.cluster_metadata import find_cluster_metadata
 
     _fail_unmounted(directories)
     directories.attempt_each(_check_kind)

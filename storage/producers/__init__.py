@@ -1,4 +1,4 @@
-"""The producers that a log remembers: sequence numbers, open transactions, and snapshots of both.
+"""The state of a log's producers: their last sequence numbers, their open transactions, and snapshot files of both.
 
 `entry` is what is known of one producer, with the arithmetic of sequences, `append` the checks of one append against it,
 `verification` what its coordinator was asked, `state` the whole map with its open transactions, `snapshot` its file. Rules:

@@ -56,7 +56,7 @@ def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
     """
     if len(items) <= FEW or not threading.main_thread().is_alive():
         return [act(item) for item in items]
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - many items alone need threads
+    from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(THREADS, thread_name_prefix="many") as threads:
         try:

@@ -53,7 +53,7 @@ def load_all(
             loaded += _load_cached(directories, found, warn)
         if left := found[len(loaded) :]:
             threads_wanted = directories.config.recovery_threads * len(directories.all)
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few starts need threads
+            from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(threads_wanted, thread_name_prefix="load") as threads:
                 loaded += threads.map(lambda one: load(directories, one, warn), left)
@@ -220,7 +220,7 @@ def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
 def _cleaning_state(log: Log, now: Timestamp) -> CleaningState | None:
     if not log.config.compacts:
         return None
-    from topicfs.storage.duties.log_cleaner import plan_cleaning  # noqa: PLC0415 - a log that compacts nothing needs none of it
+    from topicfs.storage.duties.log_cleaner import plan_cleaning
 
     found = plan_cleaning(log, now)
     return CleaningState(found.first_dirty_offset, found.cleanable_ratio)

@@ -7,12 +7,14 @@ from pathlib import Path
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.coordination.engine import Engine
 from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Partition
 from topicfs.storage.log.flush import Flusher, NoFlusher
+from topicfs.storage.log.log import Log
 from topicfs.storage.manager import Machine
 from topicfs.storage.model import Appended
 
@@ -51,6 +53,13 @@ def append_lines(partition: Partition, text: str, *, timestamp: int = 1_700_000_
 def read_lines(partition: Partition) -> list[str]:
     """Every visible value from the log start on."""
     return [(each.value or b"").decode() for each in read_records(partition)]
+
+
+def log_of(engine: Engine, topic: str = "orders", number: int = 0) -> Log:
+    """The log of a partition of an embedded engine."""
+    log = engine.partition(topic, number)
+    assert isinstance(log, Log)
+    return log
 
 
 QUIET = EngineConfig(recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200))

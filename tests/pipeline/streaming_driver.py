@@ -45,7 +45,7 @@ class FailingSource(TopicfsDataSource):
     def name(cls) -> str:
         return "flaky"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> FailingWriter:  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> FailingWriter:
         options = dict(self.options)
         witness = options.pop("witness")
         return FailingWriter(TopicStreamWriter(target_of(options, schema, overwrite=overwrite)), witness)

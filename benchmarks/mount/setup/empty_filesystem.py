@@ -345,7 +345,9 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, default=0, help="how many bytes `log` has")
     parser.add_argument("--segment", type=Path, help="what a read of `log` reads, checks and copies")
     parser.add_argument("--batches", type=Path, help="where the lines of appends are kept")
-    parser.add_argument("--plain", action="store_true", help="let pyfuse3 alone serve every request")
+    parser.add_argument(
+        "--plain", action="store_true", help="serve all requests by pyfuse3, without our request loop"
+    )
     arguments = parser.parse_args()
     raise_open_files()
     keep_freed_memory()

@@ -16,7 +16,7 @@ def _loaded() -> Callable[..., int]:
     places = package.submodule_search_locations if package is not None else None
     found = PathFinder.find_spec("crc32c._crc32c", list(places or ()))
     if found is None or found.loader is None:
-        from crc32c import crc32c as of_package  # noqa: PLC0415 - only where the package has another inside
+        from crc32c import crc32c as of_package
 
         return of_package
     module = module_from_spec(found)

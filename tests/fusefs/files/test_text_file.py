@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.doubles.engines import log_of
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from topicfs.coordination.engine import Engine
 from topicfs.replication import open_engine
@@ -237,8 +238,7 @@ async def test_a_deleted_segment_is_stale_under_an_open_file(orders: MountClient
         await orders.append("orders/0/log", b"x" * 40 + b"\n")
     first = orders.list("orders/0/segments")[0]
     fh = await orders.open(f"orders/0/segments/{first}")
-    log = orders.engine.partition("orders", 0)
-    log.replacer.delete_oldest_segments(1, "test")  # type: ignore[attr-defined]
+    log_of(orders.engine).replacer.delete_oldest_segments(1, "test")
 
     with refused("ESTALE"):
         await orders.filesystem.read(fh, 0, 10)

@@ -266,7 +266,7 @@ READ_REQUEST = struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0)
 
 
 def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
-    """The requests before it are answered first; those behind it wait until pyfuse3 has had its turn."""
+    """Earlier requests are answered before it is passed on. Later requests are read after pyfuse3 has run."""
     mount.handlers.result = b"text"
     mount.kernel.asks(wire.READ, READ_REQUEST)
     number = mount.kernel.asks(READDIR, b"whatever it asks")

@@ -8,7 +8,9 @@ import struct
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from types import SimpleNamespace
+from typing import cast
 
+import pyfuse3
 import pytest
 import trio
 import trio.testing
@@ -87,7 +89,7 @@ async def test_a_request_that_is_not_common_is_the_librarys_and_so_is_its_answer
     await serving(served, use)
 
 
-async def test_a_task_reads_while_others_wait(served: Served):
+async def test_a_task_reads_while_others_wait(served: Served, monkeypatch: pytest.MonkeyPatch):
     """However many requests wait, the next one is served, and all of them are answered in the end."""
     count = 2 * IDLE_TASKS
     opened = trio.Event()
@@ -97,7 +99,7 @@ async def test_a_task_reads_while_others_wait(served: Served):
         return b"late"
 
     async def use() -> None:
-        served.handlers.read = lambda *_: wait()  # type: ignore[method-assign]
+        monkeypatch.setattr(served.handlers, "read", lambda *_: wait())
         late = {served.kernel.asks(wire.READ, READ_REQUEST) for _ in range(count)}
         await trio.testing.wait_all_tasks_blocked()
         number = served.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))
@@ -149,7 +151,9 @@ async def test_notifications_always_find_room(served: Served):
     async def use() -> None:
         nonlocal told
         notification = PollNotification(
-            SimpleNamespace(notify=lambda: served.library.send(POLL_NOTIFICATION)),  # type: ignore[arg-type]
+            cast(
+                "pyfuse3.PollHandle", SimpleNamespace(notify=lambda: served.library.send(POLL_NOTIFICATION))
+            ),
             served.loop.return_answers,
         )
         for _ in range(2000):
@@ -222,7 +226,7 @@ async def test_a_refused_negotiation_passes_as_it_is(served: Served):
     await serving(served, use)
 
 
-async def test_the_end_answers_what_was_read(served: Served):
+async def test_the_end_answers_what_was_read(served: Served, monkeypatch: pytest.MonkeyPatch):
     """Requests that wait are finished, idle tasks end, and the library is ended once."""
     opened = trio.Event()
 
@@ -231,7 +235,7 @@ async def test_the_end_answers_what_was_read(served: Served):
         return b"late"
 
     async def use() -> None:
-        served.handlers.read = lambda *_: wait()  # type: ignore[method-assign]
+        monkeypatch.setattr(served.handlers, "read", lambda *_: wait())
         served.kernel.asks(wire.READ, READ_REQUEST)
         await trio.testing.wait_all_tasks_blocked()
         served.loop.end()

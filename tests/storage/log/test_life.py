@@ -19,12 +19,12 @@ from topicfs.storage.log.life import TRANSITIONS, Event, Life, LogLife, Role
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset
 
-S, O, G = Life.SERVING, Life.OFFLINE, Life.DELETING  # noqa: E741 - a column of the table
+S, F, G = Life.SERVING, Life.OFFLINE, Life.DELETING
 C, D, X = Life.CLOSED, Life.DELETED, Life.SUPERSEDED
 
 TABLE = {
     # In:             SERVING OFFLINE DELETING CLOSED DELETED SUPERSEDED
-    Event.FAIL:      (O, O, G, C, D, X),
+    Event.FAIL:      (F, F, G, C, D, X),
     Event.DELETE:    (G, G, G, D, D, X),
     Event.CLOSE:     (C, C, D, C, D, X),
     Event.SUPERSEDE: (None, None, None, X, X, X),
@@ -32,7 +32,7 @@ TABLE = {
 
 WAYS: dict[Life, tuple[Event, ...]] = {
     S: (),
-    O: (Event.FAIL,),
+    F: (Event.FAIL,),
     G: (Event.DELETE,),
     C: (Event.CLOSE,),
     D: (Event.DELETE, Event.CLOSE),
@@ -96,7 +96,7 @@ def test_a_real_log_goes_the_ways_of_the_table(event, life):
 
 REFUSED: dict[Life, tuple[type[Exception], str] | None] = {
     S: None,
-    O: (PartitionOfflineError, "flushing failed"),
+    F: (PartitionOfflineError, "flushing failed"),
     G: (PartitionGoneError, "the topic was deleted"),
     C: (PartitionOfflineError, "closed"),
     D: (PartitionGoneError, "the topic was deleted"),

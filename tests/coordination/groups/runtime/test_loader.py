@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.doubles.engines import engine_on
+from tests.doubles.engines import engine_on, log_of
 from tests.doubles.group_reader import Reader
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import read_records
@@ -48,11 +48,11 @@ def append(
 ) -> None:
     """Write records as another coordinator did."""
     batch = [Record(Offset(at), NOW, key, value) for at, (key, value) in enumerate(records)]
-    log = engine.partition(TOPIC, 0)
+    log = log_of(engine, TOPIC)
     if stamp is None:
         log.append(encode(batch))
     else:
-        log.append(encode(batch, stamp), origin=Origin.COORDINATOR)  # type: ignore[call-arg]
+        log.append(encode(batch, stamp), origin=Origin.COORDINATOR)
 
 
 def transaction(engine: EmbeddedEngine, *records: tuple[bytes, bytes | None]) -> None:
@@ -198,7 +198,7 @@ def test_what_is_written_survives_compaction_by_our_cleaner(
         reader.commit(T0, offset, "x" * 50)
     reader.commit(T1, 7)
     reader.leave()
-    engine.partition(TOPIC, 0).appender.roll("test")  # type: ignore[attr-defined]
+    log_of(engine, TOPIC).appender.roll("test")
     engine.maintain_now(Timestamp(clock()))
     size = sum(one.size_bytes for one in engine.partition(TOPIC, 0).segments() or ())
     assert size < 50 * 100
@@ -221,7 +221,7 @@ def test_compaction_keeps_what_is_not_known(disk: SimulatedDisk, clock: ManualCl
     ]
     append(engine, (other(3, "new"), b"\x00\x00before"), *(position(offset) for offset in range(50)), *kept)
     append(engine, position(50))
-    engine.partition(TOPIC, 0).appender.roll("test")  # type: ignore[attr-defined]
+    log_of(engine, TOPIC).appender.roll("test")
     append(engine, position(51))
     engine.maintain_now(Timestamp(clock()))
     left = [(one.key, one.value) for one in read_records(engine.partition(TOPIC, 0))]
@@ -237,7 +237,7 @@ def test_a_partition_that_is_reopened_is_loaded_again(disk: SimulatedDisk, clock
     reader = Reader(engine, "g", "orders")
     wait_until(lambda: reader.partitions == [T0, T1], "it holds both")
     reader.commit(T0, 7)
-    engine.partition(TOPIC, 0).parts.mark_offline("broken")  # type: ignore[attr-defined]
+    log_of(engine, TOPIC).parts.mark_offline("broken")
     failed = reader.member.commit({T0: Position(8)})
     assert failed.exception(30) is not None
     engine.reopen_partition(TOPIC, 0)

@@ -100,7 +100,7 @@ def test_a_position_without_the_id_of_its_topic_goes_with_the_topic(
 
 
 def test_a_position_that_outlived_its_topic_goes_before_the_next_topic_comes(disk: SimulatedDisk):
-    """A disk that fails after the deletion leaves the position; a topic is only made once the position is gone."""
+    """If the disk fails before the position is deleted, the topic cannot be created again until the position is deleted."""
     engine = engine_on(disk)
     engine.create_topic("orders")
     engine.create_topic("__consumer_offsets", partitions=1)
