@@ -20,11 +20,11 @@ class ScrubOnDemand(Protocol):
     """A scrub that can be asked for while the engine serves."""
 
     def start(self) -> None:
-        """Scrub everything from the front, in a thread, unless one that was asked for goes on."""
+        """Begin a scrub of everything in a thread. A scrub that was started here before and still runs goes on instead."""
         ...
 
     def report(self) -> list[str]:
-        """Return `state running` or `state idle`, how much was read and healed, and what was found since it was asked for."""
+        """Return lines: `state running` or `state idle`, the bytes read and healed, and the findings since `start`."""
         ...
 
 
@@ -32,14 +32,14 @@ class Replication(Protocol):
     """Changes of replicas, in an engine that has several of each partition. All calls are blocking."""
 
     def set_replicas(self, topic: str, replicas: int) -> None:
-        """Give each partition of a topic so many replicas, while it serves: new ones catch up, others go.
+        """Change the number of replicas of each partition of a topic. New replicas catch up while the topic is served.
 
         Raises UnknownTopicError, InvalidConfigError, ReadOnlyError, OSError.
         """
         ...
 
     def catch_up(self) -> None:
-        """Have replicas that are behind catch up now; what fails is tried again later."""
+        """Have the replicas that are behind catch up now. A replica that fails is tried again later."""
         ...
 
     def elect_preferred(self, topic: str | None = None) -> int:
@@ -47,7 +47,7 @@ class Replication(Protocol):
         ...
 
     def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
-        """Elect the replica in a data directory though it was not in sync: what only others have is lost.
+        """Elect the replica in a data directory although it is not in sync. Records that only other replicas have are lost.
 
         Raises UnknownTopicError, StorageError where its log is not there.
         """
@@ -62,21 +62,21 @@ class Replication(Protocol):
         ...
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """Leave a replica where it is that is on its way, and remove its copy (InvalidConfigError where none is, OSError)."""
+        """Cancel the move of a replica, and remove its copy. Raises InvalidConfigError if no replica is being moved, and OSError."""
         ...
 
 
 class Engine(LogEngine, Protocol):
-    """Topics, those who read them, and what keeps their copies sound."""
+    """Topics with their groups, queues and replicas."""
 
     @property
     def scrubber(self) -> ScrubOnDemand | None:
-        """Its scrub; None where it has none (*known*)."""
+        """The scrub of the engine. None: it has none (*known*)."""
         ...
 
     @property
     def scrub(self) -> str | None:
-        """The counts of what was scrubbed and healed since the engine was opened, as a line; None where nothing was (*known*)."""
+        """A line with the bytes scrubbed and healed since the engine was opened. None: there was no scrub (*known*)."""
         ...
 
     @property
@@ -91,5 +91,5 @@ class Engine(LogEngine, Protocol):
 
     @property
     def replication(self) -> Replication | None:
-        """Changes of replicas; None for an engine that has one of each partition, or whose replicas others look after (*known*)."""
+        """Changes of replicas. None: the engine has one copy of each partition, or the brokers of a cluster manage them (*known*)."""
         ...

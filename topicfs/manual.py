@@ -1,4 +1,4 @@
-"""Manual pages for man(1), made from what the commands say of themselves: `topicfs manual DIR`.
+"""Manual pages for man(1), made from the help texts of the commands: `topicfs manual DIR`.
 
 Summaries, options, arguments and examples are click's. Only what a help text lacks stands here: exit statuses, files, and
 related pages. A page is written in the macros of man(7), which every man program understands.
@@ -92,7 +92,7 @@ _LITERAL = re.compile(r"`([^`]+)`")
 _ESCAPES = str.maketrans(
     {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti", '"': "\\(dq"}
 )
-"""What groff_char(7) prints as it is typed. Otherwise a program may print other dashes and quotes, which a shell refuses."""
+"""Escapes for characters that man would replace by typographic ones, which a shell does not accept (groff_char(7))."""
 
 
 def pages(*, version: str, day: datetime) -> Iterator[tuple[str, str]]:
@@ -108,7 +108,7 @@ def pages(*, version: str, day: datetime) -> Iterator[tuple[str, str]]:
 def page(
     name: str, section: int, footer: str, summary: str, parts: Iterable[tuple[str, Iterable[str]]]
 ) -> str:
-    """Return the source of a page; a part without lines is left out."""
+    """Return the roff source of a page, without its empty sections."""
     # Words that are typed are not to be divided at the end of a line, nor lines to be filled with blanks.
     lines = [f'.TH "{_escaped(name.upper())}" {section} {footer}', ".nh", ".ad l"]
     lines += [".SH NAME", f"{_escaped(name)} \\-", *paragraphs(summary)]
@@ -119,7 +119,7 @@ def page(
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """Yield the source of paragraphs, between which blank lines are. What is between backticks is printed bold."""
+    """Yield the roff source of a text. Blank lines separate paragraphs; text between backticks becomes bold."""
     for number, paragraph in enumerate(text.split("\n\n")):
         if number:
             yield ".PP"
@@ -243,7 +243,7 @@ def _reference(name: str) -> str:
 
 
 def _typed(typed: str, value: str) -> str:
-    """Return a line with what is typed in bold and what stands for something in italics."""
+    """Return a line of roff: literal words are bold, placeholders are italic."""
     gap = "" if value.startswith("=") else " "
     return f"\\fB{_escaped(typed)}\\fR" + (f"{gap}\\fI{_escaped(value)}\\fR" if value else "")
 

@@ -1,4 +1,4 @@
-"""Mounting and unmounting: by the system calls where the process may, or else by fusermount3, which hands over the device."""
+"""Mounting and unmounting: by system calls if the process may, otherwise by fusermount3, which passes the open device on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(mountpoint: Path, source: bytes, *, allow_other: bool, read_only: bool) -> int:
-    """Mount a file system that checks permissions by modes; return the open device of its requests. Raises MountError."""
+    """Mount a file system whose modes the kernel checks, and return the open /dev/fuse. Raises MountError."""
     options = ["default_permissions", *(["allow_other"] if allow_other else [])]
     try:
         return _by_system_call(mountpoint, source, options, read_only=read_only)
@@ -82,7 +82,7 @@ def _refused(mountpoint: Path, reason: str) -> MountError:
 
 
 def unmount(mountpoint: Path, device: int) -> None:
-    """Close the device, and unmount unless that was done already."""
+    """Close the device, and unmount the file system if it is still mounted."""
     poll = select.poll()
     poll.register(device, 0)
     unmounted = bool(poll.poll(0))

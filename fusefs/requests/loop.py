@@ -8,16 +8,16 @@
                            ▼        │ answers                                                            │
                      libfuse and pyfuse3                ─────────────────────────────────────────────────┘
 
-libfuse takes one end of the pair for the kernel's device: it is told the mountpoint `/dev/fd/N`, and mounts nothing. The pair
-keeps the bounds of messages as the device does. pyfuse3 negotiates with the kernel (INIT), answers what is not common, and
-has the kernel told that a polled file is ready.
+libfuse reads one end of the pair as if it were /dev/fuse. Its mountpoint is `/dev/fd/N`, so that it mounts nothing itself. The
+pair keeps the bounds of messages, as the device does. pyfuse3 negotiates with the kernel (INIT), answers the requests that are
+not common, and notifies the kernel that a polled file is ready.
 
-* A task begins each handler, and the same task goes on with one that waits: trio's locks and events know it by its task.
-* Both ends never block. `return_answers` empties the pair before pyfuse3 puts another answer or a notification in. A request
-  that finds the pair full waits until pyfuse3 has read from it.
-* A message has to fit into the pair, and a socket of an ordinary user holds 208 KiB unless the system says otherwise. Writes
-  do not pass here. A directory is listed in answers of 64 KiB at most. Extended attributes have no more.
-* An INTERRUPT is dropped: nobody would act on it. Programs that are to end are found by `fusefs.following.waiting_reads`.
+* The task that begins a handler also finishes it if the handler waits, because trio's locks and events belong to a task.
+* Neither end blocks. `return_answers` empties the pair before pyfuse3 sends another answer or notification. If the pair is
+  full, a request waits until pyfuse3 has read from it.
+* A message must fit into the pair. By default the socket of an ordinary user holds 208 KiB. A write is never relayed, and the
+  kernel gets a directory in answers of at most 64 KiB; an extended attribute is not larger.
+* An INTERRUPT is dropped, because no handler acts on it. `fusefs.following.waiting_reads` finds the programs that shall end.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from topicfs.fusefs.threads.turn import Turn
 log = logging.getLogger("topicfs")
 
 IDLE_TASKS = 64
-"""Tasks kept to read requests: of followers that read in step each would end and be begun again for every line."""
+"""Most tasks that wait for their turn to read. Without them, many followers would begin and end a task each for every line."""
 LARGEST_LISTING = 2**16
-"""Size of a directory's entries in one answer."""
+"""Most bytes of directory entries in one answer."""
 LARGEST_MESSAGE = 2**17
-"""Size of a message for which each end of the pair has room."""
+"""Most bytes of a message; each end of the pair has room for it."""
 VERSION_WITHOUT_SPLICE = 13
-"""Minor version of the protocol that libfuse is told the kernel has. From 14 on it would splice(2) from the pair, which takes
-longer than to read from it."""
+"""Minor version of the kernel's protocol, as told to libfuse. From version 14 on libfuse would splice(2) from the pair, which is
+slower than reading from it."""
 
 
 class RequestLoop:
@@ -69,13 +69,13 @@ class RequestLoop:
         self._init = b""
 
     def mountpoint_of_library(self) -> str:
-        """Return what libfuse is told to serve. It closes it."""
+        """Return the mountpoint for libfuse, which closes the descriptor in its end."""
         return f"/dev/fd/{self._theirs.detach()}"
 
     async def run(self, library: Callable[[], Awaitable[None]], at_end: Callable[[], None]) -> None:
         """Serve until the file system is unmounted, or `end` is called.
 
-        `library` is pyfuse3's main loop. `at_end` ends it, and what waits.
+        `library` is pyfuse3's main loop. `at_end` ends it and the requests that wait.
         """
         self._at_end = at_end
         with self._ours:
@@ -88,7 +88,7 @@ class RequestLoop:
                 nursery.cancel_scope.cancel()
 
     def end(self) -> None:
-        """Read no more requests; those that were read are answered."""
+        """Stop reading requests. The requests that were read are still answered."""
         if not self._ended:
             self._ended = True
             trio.lowlevel.notify_closing(self._device)
@@ -96,7 +96,7 @@ class RequestLoop:
             self._at_end()
 
     def return_answers(self) -> None:
-        """Give the kernel everything that pyfuse3 has answered."""
+        """Pass all answers of pyfuse3 on to the kernel."""
         with suppress(BlockingIOError):
             while answer := self._ours.recv(LARGEST_MESSAGE):
                 if answer[8:16] == self._init:

@@ -1,4 +1,4 @@
-"""Notifications of the kernel, which answer no request: it forgets attributes and names."""
+"""Notifications to the kernel: it shall forget cached attributes and names."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from queue import SimpleQueue
 log = logging.getLogger("topicfs")
 
 END_SECONDS = 5.0
-"""Longest time that the end of a mount waits for a name being forgotten, which may itself wait for a request to be answered."""
+"""Most seconds that the end of a mount waits for a notification, which may wait in the kernel for a request."""
 
 _HEAD = struct.Struct("=IiQ")
-"""Length, what is to be forgotten, and 0 in place of a request's id."""
+"""Length, code of the notification, and 0 where an answer has the id of its request."""
 _INODE = struct.Struct("=IiQQqq")
-"""The same, node, and from where on its content is forgotten: not at all."""
+"""The header, the node, and a negative offset: the kernel keeps the cached content."""
 _INVALIDATE_INODE, _INVALIDATE_ENTRY = 2, 3
 
 
 class KernelNotifications:
-    """The ways of telling the kernel to forget; names from a thread of its own, which ends before the session does."""
+    """Sends the notifications. A thread sends those about names; it ends before the mount does."""
 
     def __init__(self) -> None:
         self.device = -1
-        """The open /dev/fuse, once there is one."""
+        """The descriptor of /dev/fuse, once it is open."""
         self._names: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ended = False
 
     def forget_attributes(self, node_id: int) -> None:
-        """Invalidate attributes alone: half a microsecond, and safe while a request is answered."""
+        """Invalidate cached attributes. This takes half a microsecond, and never waits for a request."""
         with suppress(OSError):  # ENOENT: it had forgotten already.
             os.write(self.device, _INODE.pack(_INODE.size, _INVALIDATE_INODE, 0, node_id, -1, 0))
 
     def forget_name(self, parent_id: int, name: str) -> None:
-        """Invalidate a name, soon: it may have to wait for a request under way, which is answered meanwhile."""
+        """Have the thread invalidate a cached name. In the kernel it may wait for a request, which this thread goes on to answer."""
         if self._ended:
             return
         self._names.put((parent_id, os.fsencode(name)))

@@ -43,7 +43,7 @@ class Life(Enum):
 
     @property
     def is_final(self) -> bool:
-        """True if the partition will never be served from this directory again, or another log serves it."""
+        """True if this log never serves again: its partition was deleted, or another log object serves it."""
         return self in (Life.DELETING, Life.DELETED, Life.SUPERSEDED)
 
 
@@ -73,7 +73,7 @@ TRANSITIONS: Mapping[Event, Mapping[Life, Life | None]] = MappingProxyType(
         Event.SUPERSEDE: _row(None, None, None, Life.SUPERSEDED, Life.SUPERSEDED, Life.SUPERSEDED),
     }
 )
-"""The life after an event, by the event and the life before it; None: the event must not come then."""
+"""The next life, by event and present life. None: the event is not allowed in that life."""
 
 
 class Role(Enum):
@@ -85,7 +85,7 @@ class Role(Enum):
 
 
 class LogLife:
-    """The life and the role of one log. Any thread may ask, or change them."""
+    """The life and the role of one log. All methods are safe from any thread."""
 
     __slots__ = (
         "_changing",
@@ -106,9 +106,9 @@ class LogLife:
         self.reason: str | None = None
         """Why it takes no writes: the first reason that was given. None: there was none."""
         self.takes_appends = not read_only
-        """True if it takes appends of its own."""
+        """True if clients may append to it."""
         self.takes_copies = False
-        """True if it takes what its leader has."""
+        """True if it may append copies of its leader's batches."""
 
     def note(self, event: Event, reason: str | None = None) -> Life:
         """Enter the life that follows an event, and return the life before it. Raises ValueError if the event cannot come now."""
@@ -122,7 +122,7 @@ class LogLife:
         return before
 
     def take(self, role: Role) -> None:
-        """Take a role. A log that cannot write can only be a follower: raises what `check_writable` raises for the others."""
+        """Change the role. A log that cannot be written can only follow; for another role this raises what `check_writable` raises."""
         with self._changing:
             if role is not Role.FOLLOWER:
                 self.check_writable()
