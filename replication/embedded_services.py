@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from topicfs.coordination.embedded_groups import GroupsOwner, make_groups
 from topicfs.coordination.shares.groups import QueueGroups
-from topicfs.coordination.shares.journal import OnePlace
+from topicfs.coordination.shares.journal import EachDirectory
 from topicfs.replication.scrub.scrubber import scrubber_of_logs
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.messages import Say
@@ -16,7 +16,8 @@ class EmbeddedServices:
     def __init__(self, engine: GroupsOwner, directories: Directories, warn: Say) -> None:
         files, clock = directories.files, directories.clock
         self.groups = make_groups(engine, directories.config, clock)
-        self.queues = QueueGroups(engine, files, OnePlace(directories.online[0].data.path), clock)
+        places = EachDirectory(lambda: [one.data.path for one in directories.online])
+        self.queues = QueueGroups(engine, files, places, clock)
         self.scrubber = scrubber_of_logs(engine.topics, directories, warn)
 
     def close(self) -> None:

@@ -10,15 +10,15 @@ A line for each, as JSON; the last one about a thing counts, and a line that is 
 A broker passes the file over: it keeps its settings of groups elsewhere, and knows no dead letters. A rejected record
 is written here before its state is kept, so that none is missing; whether it *is* rejected, its state says. The oldest
 go where there are more than MOST_REJECTED, and the file is written again when most of it no longer counts.
-Directories that replicate have a copy each. With every change all that serve get it and a higher revision, so that the
-copy of one that was away is known to be old: it is replaced when the directory is back.
+Each of several directories has a copy. With every change all that serve get it and a higher revision, so that the copy
+of one that was away is known to be old, and is replaced later.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -65,17 +65,14 @@ class JournalPlaces(Protocol):
         ...
 
 
-class OnePlace:
-    """One directory, without which there is nothing to go on with."""
+class EachDirectory:
+    """All directories of an engine that serve: one without the newest copy gets a whole one with the next change."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def directories(self) -> Sequence[Path]:
-        return (self._directory,)
+    def __init__(self, directories: Callable[[], Sequence[Path]]) -> None:
+        self.directories = directories
 
     def failed(self, directory: Path, error: OSError) -> None:
-        """Never called: no other one was written."""
+        """Do nothing: the revision tells that its copy is old."""
 
 
 class _Copy(NamedTuple):

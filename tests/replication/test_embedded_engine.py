@@ -16,3 +16,17 @@ def test_a_reader_has_groups_and_queues_too(tmp_path: Path):
         assert ["billing"] == list(reader.groups.listed())
         assert {} == reader.share_groups.groups()
         assert reader.groups is reader.groups
+
+
+def test_settings_of_queues_are_in_each_directory(tmp_path: Path):
+    """The order in which directories are named does not decide whether a queue has its settings."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    with closing(open_engine([a, b])) as engine:
+        engine.share_groups.create("billing")
+        engine.share_groups.group("billing").alter({"share.delivery.count.limit": "3"})
+    with closing(open_engine([b, a])) as engine:
+        group = engine.share_groups.group("billing")
+        assert 3 == group.settings.share_delivery_count_limit
+        group.alter({"share.delivery.count.limit": "4"})
+    with closing(open_engine([a, b])) as engine:
+        assert 4 == engine.share_groups.group("billing").settings.share_delivery_count_limit

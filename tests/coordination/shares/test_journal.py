@@ -11,7 +11,7 @@ import pytest
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.share_groups import RejectedBy
 from topicfs.coordination.shares import journal as journal_module
-from topicfs.coordination.shares.journal import OnePlace, QueueJournal, RejectedKey, RejectedRecord
+from topicfs.coordination.shares.journal import EachDirectory, QueueJournal, RejectedKey, RejectedRecord
 from topicfs.storage.model import Offset, Timestamp
 
 DATA = Path("/data")
@@ -37,7 +37,7 @@ def record(deliveries: int = 5) -> RejectedRecord:
 
 def test_what_was_written_is_read_back(disk: SimulatedDisk):
     """Settings, rejected records and those that were forgotten; the last line about a thing counts."""
-    journal = QueueJournal(disk, OnePlace(DATA))
+    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     assert not disk.exists(FILE)
     journal.set("g", {"share.delivery.count.limit": "3"})
     journal.set("h", {"share.delivery.count.limit": "4"})
@@ -46,14 +46,14 @@ def test_what_was_written_is_read_back(disk: SimulatedDisk):
     journal.reject({key(1): record(4)})
     journal.forget([key(2), key(9)])
 
-    for found in (journal, QueueJournal(disk, OnePlace(DATA))):
+    for found in (journal, QueueJournal(disk, EachDirectory(lambda: [DATA]))):
         assert {"g": {"share.delivery.count.limit": "3"}} == found.settings
         assert {key(1): record(4)} == found.rejected
 
 
 def test_a_line_is_json_that_names_the_record(disk: SimulatedDisk):
     """For people who look into the file."""
-    QueueJournal(disk, OnePlace(DATA)).reject({key(42): record()})
+    QueueJournal(disk, EachDirectory(lambda: [DATA])).reject({key(42): record()})
 
     assert (
         b'{"group":"g","id":"AAAAAAAAAAAAAAAAAAAABw","partition":0,"offset":42,"topic":"orders","time":1700000000000,'
@@ -64,14 +64,14 @@ def test_a_line_is_json_that_names_the_record(disk: SimulatedDisk):
 @pytest.mark.parametrize("cut", [1, 10, 60])
 def test_a_line_that_was_cut_off_does_not_count_and_hurts_no_other(disk: SimulatedDisk, cut: int):
     """The next line begins on its own."""
-    QueueJournal(disk, OnePlace(DATA)).reject({key(1): record(), key(2): record()})
+    QueueJournal(disk, EachDirectory(lambda: [DATA])).reject({key(1): record(), key(2): record()})
     content = disk.read_bytes(FILE)
     disk.write_bytes(FILE, content[:-cut])
-    journal = QueueJournal(disk, OnePlace(DATA))
+    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     assert ({key(1), key(2)} if cut == 1 else {key(1)}) == set(journal.rejected)
     journal.reject({key(3): record()})
 
-    assert {key(1), key(3)} <= set(QueueJournal(disk, OnePlace(DATA)).rejected)
+    assert {key(1), key(3)} <= set(QueueJournal(disk, EachDirectory(lambda: [DATA])).rejected)
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_a_line_that_was_cut_off_does_not_count_and_hurts_no_other(disk: Simulat
 def test_what_is_no_line_of_it_is_passed_over(disk: SimulatedDisk, line: bytes):
     """Whatever somebody wrote there."""
     disk.write_bytes(FILE, line + b"\n")
-    journal = QueueJournal(disk, OnePlace(DATA))
+    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     journal.reject({key(1): record()})
 
-    assert {key(1)} == set(QueueJournal(disk, OnePlace(DATA)).rejected)
+    assert {key(1)} == set(QueueJournal(disk, EachDirectory(lambda: [DATA])).rejected)
 
 
 def test_the_oldest_go_and_the_file_stays_small(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch):
     """It is written again when most of its lines no longer count."""
     monkeypatch.setattr(journal_module, "MOST_REJECTED", 10)
     monkeypatch.setattr(journal_module, "_LINES_BEFORE_REWRITE", 50)
-    journal = QueueJournal(disk, OnePlace(DATA))
+    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     journal.set("g", {"share.delivery.count.limit": "3"})
     for offset in range(500):
         journal.reject({key(offset): record()})
 
     assert [key(offset) for offset in range(490, 500)] == list(journal.rejected)
-    again = QueueJournal(disk, OnePlace(DATA))
+    again = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     assert journal.settings == again.settings
     assert set(journal.rejected) <= set(again.rejected)
     assert 100 > disk.read_bytes(FILE).count(b"\n")
@@ -104,23 +104,25 @@ def test_the_oldest_go_and_the_file_stays_small(disk: SimulatedDisk, monkeypatch
 
 def test_a_write_that_fails_changes_nothing(disk: SimulatedDisk):
     """On a full disk."""
-    journal = QueueJournal(disk, OnePlace(DATA))
+    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     journal.reject({key(1): record()})
     disk.fail("pwrite", number=errno.ENOSPC, suffix="topicfs.queues")
     with pytest.raises(OSError, match="No space"):
         journal.reject({key(2): record()})
 
-    assert {key(1)} == set(journal.rejected) == set(QueueJournal(disk, OnePlace(DATA)).rejected)
+    assert (
+        {key(1)} == set(journal.rejected) == set(QueueJournal(disk, EachDirectory(lambda: [DATA])).rejected)
+    )
 
 
 def test_a_group_is_forgotten_whole(disk: SimulatedDisk):
     """Its settings and its records, and nothing of others."""
-    journal = QueueJournal(disk, OnePlace(DATA))
+    journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     journal.set("g", {"share.delivery.count.limit": "3"})
     journal.reject({key(1): record(), key(1, "other"): record()})
     journal.forget_group("g")
 
-    again = QueueJournal(disk, OnePlace(DATA))
+    again = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     assert ({}, {key(1, "other")}) == (again.settings, set(again.rejected))
 
 
@@ -148,7 +150,7 @@ def two(disk: SimulatedDisk) -> Two:
 
 def kept(disk: SimulatedDisk, directory: str) -> QueueJournal:
     """The journal that a directory has by itself."""
-    return QueueJournal(disk, OnePlace(Path(directory)))
+    return QueueJournal(disk, EachDirectory(lambda: [Path(directory)]))
 
 
 def test_every_directory_has_a_copy(disk: SimulatedDisk, two: Two):
