@@ -157,6 +157,7 @@ class LogManager:
             self._listeners.notify()
 
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
+        failure: Exception | None = None
         with self._lock:
             self._check_writable()
             topic = self.topic(name)
@@ -164,12 +165,16 @@ class LogManager:
                 check_empty(topic)
             try:
                 self._changes.delete(topic)
-            finally:
-                if self._changes.is_deleted(name):
-                    self._topics = by_name({one: self._topics[one] for one in self._topics if one != name})
-                    self.counts.topic_deleted(name)
+            except (StorageError, OSError) as error:
+                if not self._changes.is_deleted(name):
+                    raise
+                failure = error
+            self._topics = by_name({one: self._topics[one] for one in self._topics if one != name})
+            self.counts.topic_deleted(name)
         self._listeners.notify()
         _wake(topic.partitions().values())
+        if failure is not None:
+            raise failure
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         with self._lock:

@@ -285,6 +285,10 @@ class TopicChanges:
         partitions = self._deleted.get(name, {})
         now = self.directories.clock()
         gone = {TopicPartition(name, number) for number in partitions}
+        # Before the first is renamed: a failure must leave none that takes records, and a caller that finds the files
+        # renamed can learn the reason.
+        for log in loaded_logs(partitions.values()):
+            log.parts.life.note(Event.DELETE, "the topic was deleted")
         for number, partition in list(partitions.items()):
             directory = self.directories.by_partition.get(name_of(partition))
             if directory is None or directory.failure is not None:
@@ -304,7 +308,6 @@ class TopicChanges:
 def _close(partition: Partition) -> None:
     """End a deleted partition whose directory cannot be renamed now."""
     if isinstance(partition, Log):
-        partition.parts.life.note(Event.DELETE, "the topic was deleted")
         with suppress(OSError):
             partition.close()
 
@@ -313,8 +316,6 @@ def _rename_deleted(partition: Partition, directory: OpenDirectory) -> str:
     """Mark a partition's directory as deleted, and return its new name."""
     name = directory.data.deleted_name(name_of(partition))
     if isinstance(partition, Log):
-        # Offline first: a caller that finds the files renamed can learn the reason.
-        partition.parts.life.note(Event.DELETE, "the topic was deleted")
         partition.rename(directory.data.path / name)
         partition.close()
     else:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.doubles.engines import engine_on
+from tests.doubles.engines import append_lines, engine_on
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage.errors import PartitionGoneError
 
 
 def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
@@ -67,3 +68,19 @@ def test_a_listener_that_was_added_twice_is_ended_once():
     ends[1]()
     engine.create_topic("third")
     assert [1, 1, 2] == told
+
+
+def test_a_deletion_that_fails_half_way_ends_every_partition(disk: SimulatedDisk) -> None:
+    """The topic is gone, so its listeners hear of it, and no partition takes a record that the next start removes."""
+    engine = engine_on(disk)
+    engine.create_topic("t", partitions=2)
+    partitions = list(engine.topic("t").partitions().values())
+    heard: list[list[str]] = []
+    engine.listen(lambda: heard.append(list(engine.topics())))
+    partitions[1].listen(lambda: heard.append(list(engine.topics())))
+    disk.fail("rename", suffix="t-0")
+    with pytest.raises(OSError, match="t-0"):
+        engine.delete_topic("t")
+    assert [[], []] == heard
+    with pytest.raises(PartitionGoneError):
+        append_lines(partitions[1], "lost\n")
