@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from topicfs.pipeline.archiving.listed import CATALOG, file_key, place_lost
+from topicfs.pipeline.archiving.listed import CATALOG, CHECKPOINT, file_key, place_lost
 from topicfs.pipeline.errors import IcebergMissingError, PipelineError, needing
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
 
@@ -31,7 +31,7 @@ class IcebergCommits:
     def __init__(self, archive: Path) -> None:
         """Open the table, or make it (IcebergMissingError, OSError)."""
         self._archive = archive
-        self._catalog = _open_catalog(archive)
+        self._catalog = _open_catalog(archive, make=True)
         self._catalog.create_namespace_if_not_exists(NAME.partition(".")[0])
         self._table = _opened(self._catalog, _address(archive))
 
@@ -108,10 +108,12 @@ def table_files(archive: Path) -> list[str]:
         catalog.close()
 
 
-def _open_catalog(archive: Path) -> Any:
-    """Return the catalog in an archive, which is made where there is none (IcebergMissingError)."""
+def _open_catalog(archive: Path, *, make: bool = False) -> Any:
+    """Return the catalog in an archive; `make` makes the archive's directory (IcebergMissingError)."""
     with needing(IcebergMissingError, "pyiceberg", "sqlalchemy"):
         from pyiceberg.catalog.sql import SqlCatalog
+    if make:  # A run that is killed before its first record leaves an archive, too.
+        (archive / CHECKPOINT).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(
         "topicfs", uri=f"sqlite:///{archive.absolute() / CATALOG}", warehouse=_address(archive.absolute())
     )

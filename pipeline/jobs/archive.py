@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -41,10 +41,9 @@ from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes, write_notes
 from topicfs.pipeline.jobs.queries import losses_reported
 from topicfs.pipeline.places.cluster_records import opened_cluster
-from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.pipeline.sink.layout import broker_settings, read_topics
-from topicfs.pipeline.source.query.offsets import Offsets
+from topicfs.pipeline.source.query.offsets import Offsets, StreamState
 from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
 from topicfs.pipeline.source.slices import Task
@@ -82,12 +81,8 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
     archive_folder = options.target.absolute()
     source = source_options(place, options.topics, Isolation.READ_COMMITTED)
     check_archive(archive_folder, options)
-    # Before the first record: a run that is killed leaves an archive, too.
-    (archive_folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
-
-    def note() -> None:
-        write_notes(archive_folder, _notes(place, options.topics))
-
+    if not (archive_folder / CHECKPOINT).is_dir():
+        plan(place, source, None, None)  # A topic that does not exist is an error before anything is made.
     with ExitStack() as stack:
         commits: ParquetCommits | IcebergCommits
         if options.format == ICEBERG:
@@ -103,7 +98,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
                 with losses_reported(
                     "this archive stays as it is; archive what is there now into another directory"
                 ):
-                    while _round(spark, place, source, archive_folder, commits, note):
+                    while _round(spark, place, source, commits, options):
                         pass
             except PySparkException:
                 if interrupts.empty():  # A terminal's ^C also ends the tasks; the next run does the round.
@@ -138,22 +133,30 @@ def _round(
     spark: SparkSession,
     place: SparkPlace,
     source: SourceOptions,
-    folder: Path,
     commits: ParquetCommits | IcebergCommits,
-    note: Callable[[], None],
+    options: ArchiveOptions,
 ) -> bool:
     """Archive what came since the last commit; return True for a round that another run began: more may have come.
 
-    `note` is called once it is certain that the topics are those of the archive.
+    Raises PipelineError if that run has other topics.
     """
+    folder = options.target.absolute()
+
+    def check(state: StreamState) -> None:
+        _check_topics(folder, options.topics, {one.topic for one in state.offsets})
+
     last, known = commits.last()
     number = last + 1
     planned = commits.planned(number)
+    if noted := planned or known:
+        check(noted)
     found = plan(place, source, known, planned)
-    note()
-    if not found.pieces and planned is None:
+    waiting = bool(found.pieces) or planned is not None
+    end = commits.plan(number, found.end) if waiting else found.end
+    check(end)
+    write_notes(folder, _notes(place, options.topics))
+    if not waiting:
         return False
-    end = commits.plan(number, found.end)
     if end != found.end:  # Another run began this round.
         found = plan(place, source, known, end)
     groups = small_groups(folder) if commits.merges(number) else []
@@ -198,11 +201,7 @@ def _contents(folder: Path) -> Any:
 
 def check_archive(archive: Path, options: ArchiveOptions) -> None:
     """Raise PipelineError if the archive holds other topics, has another format, or lost the list of its files."""
-    others = [name for name in read_notes(archive) if not matches(options.topics, name)]
-    if others:
-        raise PipelineError(
-            f"{archive}: is the archive of {', '.join(sorted(others))}, too; name all of its topics, or another archive"
-        )
+    _check_topics(archive, options.topics, read_notes(archive))
     there = ICEBERG if is_iceberg(archive) else PARQUET if (archive / COMMITTED).is_dir() else None
     if there is None and any(archive.glob("topic=*/date=*/*.parquet")):
         raise PipelineError(
@@ -212,6 +211,14 @@ def check_archive(archive: Path, options: ArchiveOptions) -> None:
     if there not in (None, options.format):
         raise PipelineError(
             f"{archive}: is an archive of the format {there}; name this format, or another archive"
+        )
+
+
+def _check_topics(archive: Path, topics: str, names: Iterable[str]) -> None:
+    others = [name for name in names if not matches(topics, name)]
+    if others:
+        raise PipelineError(
+            f"{archive}: is the archive of {', '.join(sorted(others))}, too; name all of its topics, or another archive"
         )
 
 
@@ -228,7 +235,7 @@ def _notes(place: SparkPlace, topics: str) -> dict[str, TopicNote]:
                 for name, topic in engine.topics().items()
                 if wanted(name)
             }
-    directories = data_directories(place.path or "")
+    directories = place.directories
     settings = broker_settings(directories)
     return {
         name: TopicNote(facts.partitions[-1] + 1, facts.overrides or settings.get(name, {}))

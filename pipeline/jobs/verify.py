@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from topicfs.inspection.check.segment import CheckedSegment, SegmentWork, check_segment
-from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.tasks.task_sizing import TASK_BYTES, pack
 from topicfs.pipeline.tasks.task_source import in_tasks
@@ -54,7 +53,7 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
 
     PipelineError where the place is a cluster, or a directory is no data directory.
     """
-    directories = data_directories(require_files(options.place).path or "")
+    directories = require_files(options.place).directories
     verification = DirectoryVerification(directories, NativeFileSystem(read_only=True))
     work = verification.work
     tasks = pack([one.log_bytes for one in work], task_bytes=options.task_bytes)

@@ -19,6 +19,7 @@ from pathlib import Path
 from topicfs.cluster.place import EXAMPLE, SCHEME, cluster_address, is_cluster
 from topicfs.cluster.protocol.other_clients import for_java
 from topicfs.pipeline.errors import PipelineError
+from topicfs.pipeline.places.paths import absolute, data_directories
 
 _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -46,6 +47,16 @@ class SparkPlace:
     def format(self) -> str:
         """Name of the Spark format that reads and writes there."""
         return "kafka" if self.is_kafka else "topicfs"
+
+    @property
+    def left_out(self) -> tuple[Path, ...]:
+        """The directories of `without`, absolute."""
+        return absolute(self.without)
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """The data directories but for those left out, absolute (PipelineError if a name has none)."""
+        return data_directories(self.path or "", self.left_out)
 
     @property
     def options(self) -> dict[str, str]:

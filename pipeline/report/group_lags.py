@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, closing
 
 from topicfs.coordination.engine import Engine
 from topicfs.pipeline.places.cluster_records import opened_cluster
-from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.numbers import GroupLag
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
@@ -41,7 +40,7 @@ def find_lags(
 def _opened(place: SparkPlace) -> AbstractContextManager[Engine]:
     if place.is_kafka:
         return opened_cluster(place)
-    return closing(open_directories(data_directories(place.path or ""), read_only=True))
+    return closing(open_directories(place.directories, read_only=True, left_out=place.left_out))
 
 
 def _lags(engine: Engine) -> Iterator[tuple[TopicPartition, GroupLag]]:

@@ -275,5 +275,4 @@ def table_of(iceberg):
 
 def archived_files_of(iceberg, archive):
     del iceberg
-    (archive / "_checkpoint").mkdir()
     return archived_files(archive)

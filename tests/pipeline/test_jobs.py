@@ -6,14 +6,16 @@ import contextlib
 import os
 import shutil
 import signal
+import sys
 from dataclasses import replace
 from threading import Thread
 
 import pytest
 
 from tests.doubles.engines import append_lines, read_lines
-from topicfs.replication import open_engine
+from topicfs.replication import open_directories, open_engine
 from topicfs.storage.codec.records import encode
+from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Header, Offset, Record, Timestamp
 
 pytestmark = pytest.mark.spark
@@ -86,6 +88,53 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
     with pytest.raises(PipelineError, match="archive: is the archive of copy, too; name all of its topics"):
         run("orders")
     assert [("orders", 1), ("orders", 2)] == run("orders,copy")
+
+
+@pytest.mark.parametrize(("topics", "kind"), [("nosuch", "parquet"), ("orders", "iceberg")])
+def test_an_archive_that_cannot_begin_leaves_nothing(spark, data, tmp_path, monkeypatch, topics, kind):
+    """A topic that does not exist, or a missing package, is an error before the directory is made."""
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.storage.errors import StorageError
+
+    monkeypatch.setitem(sys.modules, "pyiceberg.catalog.sql", None)
+    target = tmp_path / "archive"
+    with pytest.raises(StorageError):
+        archive(spark, ArchiveOptions(path=str(data), topics=topics, target=target, format=kind))
+    assert not target.exists()
+
+
+def test_an_archive_takes_no_round_of_other_topics(spark, data, tmp_path):
+    """Of two runs with different topics that begin one archive at once, the second one stops."""
+    from topicfs.pipeline.archiving.parquet import ParquetCommits
+    from topicfs.pipeline.archiving.plan import plan, source_options
+    from topicfs.pipeline.errors import PipelineError
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.places.place import place_of
+    from topicfs.storage.model import Isolation
+
+    place, target = place_of(str(data)), tmp_path / "archive"
+    first = plan(place, source_options(place, "copy", Isolation.READ_COMMITTED), None, None)
+    ParquetCommits(target).plan(0, first.end)
+    with pytest.raises(PipelineError, match="archive: is the archive of copy, too"):
+        archive(spark, ArchiveOptions(path=str(data), topics="orders", target=target))
+    assert not (target / "_topics.json").exists()
+
+
+def test_an_archive_and_a_check_do_without_a_lost_replica_directory(spark, tmp_path):
+    """A place that leaves a directory out never looks for it."""
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
+    from topicfs.pipeline.jobs.verify import VerifyOptions, verify
+    from topicfs.pipeline.places.place import SparkPlace
+
+    roots = [tmp_path / name for name in ("a", "b")]
+    config = EngineConfig()._replace(replication_factor=2)
+    with contextlib.closing(open_directories(roots, replicated=True, config=config)) as engine:
+        append_lines(engine.create_topic("orders", partitions=1).partitions()[0], "a\nb\n")
+    shutil.rmtree(roots[0])
+    place = SparkPlace(path=",".join(map(str, roots)), without=str(roots[0]))
+    options = ArchiveOptions(path=place, topics="orders", target=tmp_path / "archive")
+    assert [2] == [row.records for row in archive(spark, options).collect()]
+    assert {str(roots[1])} == {row.directory for row in verify(spark, VerifyOptions(place=place)).collect()}
 
 
 def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path):

@@ -49,11 +49,9 @@ def commit_positions(
 ) -> None:
     """Commit the next offsets of a job as the positions of `group`, as `commit_progress` does."""
     from topicfs.groups.location import opened_groups
-    from topicfs.pipeline.places.paths import absolute
     from topicfs.places import parse_place
 
     if group is not None and positions:
-        directories = absolute(place.without)
-        named = parse_place(str(place))._replace(client_config=place.client_config, left_out=directories)
+        named = parse_place(str(place))._replace(client_config=place.client_config, left_out=place.left_out)
         with opened_groups(named, writing=True) as groups:
             groups.set_positions(group, positions)

@@ -87,16 +87,14 @@ def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None
 
         require_reachable(place)
         return place
-    from topicfs.pipeline.places.paths import absolute, data_directories
-
-    directories = data_directories(place.path or "", absolute(place.without))
+    directories = place.directories
     if topics and (checkpoint is None or not checkpoint.exists()):
         from topicfs.pipeline.source.directories import SourceDirectories
         from topicfs.pipeline.source.query.bounds import select
         from topicfs.pipeline.source.query.options import Selection
 
         named = tuple(one.strip() for one in topics.split(",") if one.strip())
-        select(Selection(topics=named), SourceDirectories(directories).partitions())
+        select(Selection(topics=named), SourceDirectories(directories, place.left_out).partitions())
     return replace(place, path=",".join(map(str, directories)))
 
 
@@ -106,5 +104,5 @@ def found_target(place: SparkPlace, topic: str) -> SparkPlace:
     if not place.is_kafka:
         from topicfs.pipeline.sink.layout import read_layout
 
-        read_layout([Path(one) for one in (place.path or "").split(",")]).topic(topic)
+        read_layout(place.directories).topic(topic)
     return place

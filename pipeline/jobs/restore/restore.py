@@ -31,7 +31,6 @@ from topicfs.pipeline.jobs.restore.topics import (
     log_bounds,
     topics_to_make,
 )
-from topicfs.pipeline.places.paths import data_directories
 from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.storage.disk.names import check_topic_name
 from topicfs.storage.disk.native import system_clock
@@ -75,6 +74,8 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     place = place_of(options.path)
     if place.is_kafka:
         return _restore_to_cluster(spark, options, place)
+    if place.without:
+        raise PipelineError("without is for replicas; restore into a directory without replicas")
     restoration = _Restoration(spark, options, place)
     for attempt in range(ATTEMPTS):
         try:
@@ -107,7 +108,7 @@ class _Restoration:
         self._spark = spark
         self._options = options
         self._place = place
-        self._directories = data_directories(place.path or "")
+        self._directories = place.directories
         archive = options.archive.absolute()
         self._rows = _chosen(archived_rows(spark, archive), options)
         self._extents = _extents(self._rows)
