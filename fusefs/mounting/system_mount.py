@@ -71,7 +71,10 @@ def _by_fusermount(mountpoint: Path, source: bytes, options: list[str], *, read_
         theirs.close()
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
     if not descriptors:
-        raise _refused(mountpoint, ran.stderr.decode(errors="replace").strip())
+        if not ran.returncode:  # It is mounted, but this process may open no more files.
+            unmount_command(str(mountpoint), lazily=True)
+        reason = ran.stderr.decode(errors="replace").strip() or "no device was received"
+        raise _refused(mountpoint, reason)
     os.set_inheritable(descriptors[0], False)
     return descriptors[0]
 

@@ -70,3 +70,4 @@ class KernelNotifications:
         self._names.put(None)
         if self._thread is not None:
             self._thread.join(END_SECONDS)
+        self.device = -1  # The number may soon be that of another file.

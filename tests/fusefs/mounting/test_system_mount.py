@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from topicfs.fusefs.mounting import system_mount
+from topicfs.fusefs.mounting.limits import mounts
 from topicfs.fusefs.mounting.mountpoint import MountError
 from topicfs.fusefs.mounting.system_mount import mount, unmount
 
@@ -100,6 +102,22 @@ def test_a_missing_program_is_named(place: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(system_mount.shutil, "which", lambda _: None)
     with pytest.raises(MountError, match=r"\(fusermount3 is missing\)"):
         system_mount._by_fusermount(place, b"x", [], read_only=False)
+
+
+def test_a_mount_whose_device_is_not_received_is_unmounted(place: Path, monkeypatch: pytest.MonkeyPatch):
+    """The kernel drops the device if the process may open no more files; the mountpoint would be left dead."""
+    receive = socket.recv_fds
+
+    def receive_none(end: socket.socket, size: int, _most: int) -> object:
+        data, descriptors, flags, address = receive(end, size, 1)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return data, [], flags, address
+
+    monkeypatch.setattr(system_mount.socket, "recv_fds", receive_none)
+    with pytest.raises(MountError, match="no device was received"):
+        system_mount._by_fusermount(place, SOURCE, [], read_only=False)
+    assert str(place) not in mounts()
 
 
 def test_a_daemon_that_died_leaves_no_program_with_its_device(mounting: Mounting, place: Path):

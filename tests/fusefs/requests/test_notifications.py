@@ -46,6 +46,20 @@ def test_attributes_are_forgotten_and_content_is_not():
     os.close(writing)
 
 
+def test_nothing_is_written_to_the_number_of_a_closed_device():
+    """The engine is closed after the device, in the same thread, and may open a file of its own under that number."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    kernel = KernelNotifications()
+    kernel.device = writing
+    kernel.end()
+    kernel.forget_attributes(7)
+    with pytest.raises(BlockingIOError):
+        os.read(reading, 100)
+    os.close(reading)
+    os.close(writing)
+
+
 def test_names_are_forgotten_in_order_whatever_the_kernel_says(answer):
     """One that it does not know does not keep the others from it."""
     told: list[tuple[int, bytes]] = []
