@@ -43,7 +43,7 @@ from topicfs.pipeline.jobs.queries import losses_reported
 from topicfs.pipeline.places.cluster_records import opened_cluster
 from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.pipeline.sink.layout import broker_settings, read_topics
-from topicfs.pipeline.source.query.offsets import Offsets, StreamState
+from topicfs.pipeline.source.query.offsets import StreamState
 from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
 from topicfs.pipeline.source.slices import Task
@@ -71,7 +71,7 @@ class ArchiveOptions:
     format: str = PARQUET
     every_seconds: float | None = None
     """The time between two rounds, until ^C, in the main thread; None for one round."""
-    committed: Callable[[Offsets], None] = lambda _: None
+    committed: Callable[[StreamState], None] = lambda _: None
     """Called after each round with the next offsets."""
 
 
@@ -104,7 +104,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
                 if interrupts.empty():  # A terminal's ^C also ends the tasks; the next run does the round.
                     raise
             _, state = commits.last()
-            options.committed({} if state is None else state.offsets)
+            options.committed(state or StreamState({}, {}))
             if options.every_seconds is None:
                 break
             with suppress(Empty):

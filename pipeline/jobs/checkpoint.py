@@ -12,29 +12,29 @@ import json
 from pathlib import Path
 
 from topicfs.pipeline.errors import PipelineError
-from topicfs.pipeline.source.query.offsets import decode_stream_offset
-from topicfs.storage.model import Offset, TopicPartition
+from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset
 
 NO_OFFSETS = "-"
 """The line of a source that has not begun."""
 
 
-def offsets_done(checkpoint: Path) -> dict[TopicPartition, Offset]:
-    """Return the offset of the next record in each partition after the last batch that is done; none before the first one.
+def offsets_done(checkpoint: Path) -> StreamState:
+    """Return the next offset of each partition after the last batch that is done, and the topics' ids; none before the first.
 
     Raises PipelineError for files that are none of a checkpoint, OSError.
     """
     done = [int(one.name) for one in _files(checkpoint / "commits")]
     if not done:
-        return {}
+        return StreamState({}, {})
     file = checkpoint / "offsets" / str(max(done))
     lines = file.read_text(encoding="utf-8").splitlines()[2:]
-    found: dict[TopicPartition, Offset] = {}
+    found = StreamState({}, {})
     try:
         for line in lines:
             if line != NO_OFFSETS:
-                offsets = decode_stream_offset(json.loads(line)).offsets
-                found |= {one: Offset(offset) for one, offset in offsets.items()}
+                source = decode_stream_offset(json.loads(line))
+                found.offsets.update(source.offsets)
+                found.topic_ids.update(source.topic_ids)
     except (ValueError, AttributeError) as error:
         raise PipelineError(f"{file}: not the offsets of a query: {error}") from None
     return found

@@ -30,20 +30,21 @@ def test_the_last_batch_that_is_done_counts(tmp_path):
         ".11.crc": "x",
     }
     found = offsets_done(checkpoint(tmp_path, offsets=offsets, commits=("9", "10", ".10.crc")))
-    assert {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): 3} == found
+    assert {TopicPartition("orders", 0): 7, TopicPartition("orders", 1): 3} == found.offsets
 
 
 def test_each_source_has_a_line(tmp_path):
-    """One that has not begun none of its own; ids of topics are no topics."""
+    """One that has not begun has no offsets of its own; the ids of topics are kept apart."""
     lines = ('{"orders": {"0": 5}, "orders@AAAAAAAAAAAAAAAAAAAAAA": {}}', "-", '{"clicks": {"2": 1}}')
     found = offsets_done(checkpoint(tmp_path, offsets={"0": batch(*lines)}, commits=("0",)))
-    assert {TopicPartition("orders", 0): 5, TopicPartition("clicks", 2): 1} == found
+    assert {TopicPartition("orders", 0): 5, TopicPartition("clicks", 2): 1} == found.offsets
+    assert {"orders": "A" * 22} == found.topic_ids
 
 
 def test_before_the_first_batch_there_is_nothing(tmp_path):
     """Nor without a checkpoint."""
-    assert {} == offsets_done(tmp_path / "none")
-    assert {} == offsets_done(checkpoint(tmp_path, offsets={"0": batch("{}")}, commits=()))
+    assert ({}, {}) == offsets_done(tmp_path / "none")
+    assert ({}, {}) == offsets_done(checkpoint(tmp_path, offsets={"0": batch("{}")}, commits=()))
 
 
 @pytest.mark.parametrize("line", ["{", "7", '{"orders": 7}', '{"orders": {"x": 1}}'])

@@ -175,8 +175,8 @@ def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_pat
         pytest.importorskip("pyiceberg")
     rounds = []
 
-    def committed(offsets):
-        rounds.append(sum(offsets.values()))
+    def committed(state):
+        rounds.append(sum(state.offsets.values()))
         with contextlib.closing(open_engine(data)) as engine:
             if len(rounds) == 1:
                 engine.create_topic("order-lines")

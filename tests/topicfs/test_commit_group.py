@@ -8,7 +8,12 @@ from contextlib import closing
 import pytest
 
 from tests.doubles.engines import append_lines
+from topicfs.jobs.commit_group import commit_positions
+from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.source.query.offsets import StreamState
 from topicfs.replication import open_engine
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import TopicPartition
 
 
 def test_a_job_without_a_checkpoint_has_no_place(topicfs):
@@ -17,6 +22,25 @@ def test_a_job_without_a_checkpoint_has_no_place(topicfs):
         found = topicfs("pipeline", *job, "--commit-group", "g")
         assert 2 == found.status
         assert b"--commit-group commits how far a job with --checkpoint came" in found.errors
+
+
+def test_positions_of_a_topic_that_was_created_again_are_not_committed(tmp_path):
+    """They are offsets of the deleted topic: the group would skip the first records of the new one."""
+    place, read = SparkPlace(str(tmp_path)), {TopicPartition("orders", 0): 2}
+    with closing(open_engine(tmp_path)) as engine:
+        before = engine.create_topic("orders").topic_id
+        append_lines(engine.partition("orders", 0), "a\nb\n")
+    commit_positions(place, "g", StreamState(read, {"orders": before}))
+    with closing(open_engine(tmp_path)) as engine:
+        assert read == {one: at.offset for one, at in engine.groups.positions("g").committed.items()}
+        engine.delete_topic("orders")
+        engine.create_topic("orders")
+    with pytest.raises(
+        StorageError, match="^orders: created again since this job read it; the positions of g stay"
+    ):
+        commit_positions(place, "g", StreamState(read, {"orders": before}))
+    with closing(open_engine(tmp_path, read_only=True)) as engine:
+        assert {} == engine.groups.positions("g").committed
 
 
 @pytest.mark.slow

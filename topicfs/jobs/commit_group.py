@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.errors import StorageError
+from topicfs.storage.model import Offset
+
+if TYPE_CHECKING:
+    from topicfs.pipeline.source.query.offsets import StreamState
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -44,14 +49,36 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
         commit_positions(place, group, offsets_done(checkpoint))
 
 
-def commit_positions(
-    place: SparkPlace, group: str | None, positions: Mapping[TopicPartition, Offset]
-) -> None:
-    """Commit the next offsets of a job as the positions of `group`, as `commit_progress` does."""
+def commit_positions(place: SparkPlace, group: str | None, state: StreamState) -> None:
+    """Commit the next offsets of a job as the positions of `group`, as `commit_progress` does.
+
+    Raises StorageError, and commits nothing, if a topic was created again since the job read it.
+    """
     from topicfs.groups.location import opened_groups
     from topicfs.places import parse_place
 
-    if group is not None and positions:
+    if group is not None and state.offsets:
+        present = _topic_ids(place, state)
+        again = [topic for topic, one in state.topic_ids.items() if present.get(topic, one) != one]
+        if again:
+            raise StorageError(
+                f"{', '.join(again)}: created again since this job read it; the positions of {group} stay as they were"
+            )
+        positions = {partition: Offset(offset) for partition, offset in state.offsets.items()}
         named = parse_place(str(place))._replace(client_config=place.client_config, left_out=place.left_out)
         with opened_groups(named, writing=True) as groups:
             groups.set_positions(group, positions)
+
+
+def _topic_ids(place: SparkPlace, state: StreamState) -> dict[str, str | None]:
+    """Return the present ids of the topics of a state, without those that were deleted."""
+    if place.is_kafka:
+        from topicfs.pipeline.places.cluster_records import opened_cluster
+
+        with opened_cluster(place) as engine:
+            return {name: topic.topic_id for name, topic in engine.topics().items()}
+    from topicfs.pipeline.source.directories import SourceDirectories
+
+    with closing(SourceDirectories(place.directories, place.left_out)) as directories:
+        one_of_each = {one.topic: one for one in directories.partitions() if one.topic in state.topic_ids}
+        return {topic: directories.topic_id(one) for topic, one in one_of_each.items()}
