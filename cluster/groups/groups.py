@@ -265,10 +265,11 @@ class ClusterGroups:
         self._check_writable()
         if group not in self._listed():
             raise UnknownGroupError(f"{group}: no such group")
-        merged = merge_group_overrides(self._overrides.get(group, {}), changes)
+        merge_group_overrides(self._overrides.get(group, {}), changes)  # Raises InvalidConfigError first.
         if "assignor" in changes:
             self._check_no_member_here(group)
-        self._overrides[group] = merged
+        with self._lock:  # What others changed while this call waited counts too.
+            self._overrides[group] = merge_group_overrides(self._overrides.get(group, {}), changes)
 
     # Members.
 

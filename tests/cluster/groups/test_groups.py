@@ -399,6 +399,20 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
         assert asked.result(PATIENCE_S) is None
 
 
+def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topic: str, relay: Relay) -> None:
+    """A change that waits for a member that leaves keeps the settings that another thread changes meanwhile."""
+    held = HeldAnswer()
+    member = member_that_leaves(through, topic, relay, held)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(through.groups.alter_config, topic, {"assignor": "range"})
+        wait_until(lambda: member.leave()._waiters or waiting.done(), "it waits, or has answered")  # type: ignore[attr-defined] # nothing public tells who waits
+        through.groups.alter_config(topic, {"commit": "manual"})
+        held.released.set()
+        assert waiting.result(PATIENCE_S) is None
+    config = through.groups.config(topic)
+    assert ("range", "manual") == (config.assignor, config.commit)
+
+
 @pytest.mark.parametrize("call", ["set a position", "delete"])
 def test_a_change_waits_for_the_end_of_a_rebalance_that_all_members_left(
     through: ClusterEngine, topic: str, relay: Relay, call: str
