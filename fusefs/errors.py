@@ -1,9 +1,10 @@
-"""The one table from the engine's errors to the errno that a program at the mount sees."""
+"""The one table of errno: why the mount refuses a request, and the errno that the program gets."""
 
 from __future__ import annotations
 
 import errno
 import os
+from enum import Enum
 
 from topicfs.fusefs.allowance import RequestTooLargeError
 from topicfs.fusefs.forms import FormError
@@ -12,61 +13,111 @@ from topicfs.fusefs.views.records import BatchCutError
 from topicfs.schemas.schema import MissingLibraryError
 from topicfs.storage import errors as storage
 
-ERRNOS: dict[type[Exception], int] = {
-    storage.InvalidNameError: errno.EINVAL,
-    storage.InvalidConfigError: errno.EINVAL,
-    storage.InvalidRecordError: errno.EINVAL,
-    storage.InvalidTimestampError: errno.EINVAL,
-    storage.PolicyViolationError: errno.EINVAL,
-    storage.RecordsLostError: errno.EINVAL,
-    storage.InvalidTransactionStateError: errno.EINVAL,
-    FormError: errno.EINVAL,
-    SelectorError: errno.ENOENT,
-    BatchCutError: errno.ENOENT,
-    storage.TopicExistsError: errno.EEXIST,
-    storage.TopicNotEmptyError: errno.ENOTEMPTY,
-    storage.NotAuthorizedError: errno.EACCES,
-    storage.RecordTooLargeError: errno.EMSGSIZE,
-    storage.UnknownTopicError: errno.ENOENT,
-    storage.OffsetOutOfRangeError: errno.ENOENT,
-    storage.NotEnoughReplicasError: errno.EAGAIN,
-    storage.NotEnoughReplicasAfterAppendError: errno.EIO,
-    storage.NotLeaderError: errno.EAGAIN,
-    storage.PartlyAppendedError: errno.EIO,
-    storage.ProducerFencedError: errno.ESTALE,
-    storage.SegmentDeletedError: errno.ESTALE,
-    storage.OutOfOrderSequenceError: errno.EILSEQ,
-    RequestTooLargeError: errno.EFBIG,
-    storage.OversizeError: errno.EFBIG,
-    storage.OversizeBatchError: errno.EFBIG,
-    storage.NotAPlainFileError: errno.EIO,
-    storage.CorruptionError: errno.EIO,
-    storage.CorruptBatchError: errno.EIO,
-    storage.TornBatchError: errno.EIO,
-    storage.PartitionGoneError: errno.ESTALE,
-    storage.PartitionOfflineError: errno.EIO,
-    storage.NoAnswerError: errno.EIO,
-    storage.ClusterError: errno.EIO,
-    storage.UnknownGroupError: errno.ENOENT,
-    storage.InvalidGroupError: errno.EINVAL,
-    storage.GroupExistsError: errno.EEXIST,
-    storage.GroupNotEmptyError: errno.EBUSY,
-    storage.GroupFullError: errno.EMFILE,
-    storage.IncompatibleMemberError: errno.EINVAL,
-    storage.NotAssignedError: errno.ESTALE,
-    storage.InvalidPositionError: errno.EINVAL,
-    storage.NoPositionError: errno.ENODATA,
-    storage.SessionClosedError: errno.ESTALE,
-    storage.RecordNotHeldError: errno.ESTALE,
-    storage.GroupsUnsupportedError: errno.EOPNOTSUPP,
-    MissingLibraryError: errno.EOPNOTSUPP,
-    storage.GroupError: errno.EIO,
-    storage.ReadOnlyError: errno.EROFS,
-    storage.StorageError: errno.EIO,
-}
-"""The table of fusefs/SEMANTICS.md#errors. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own."""
 
-REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EFBIG, errno.EILSEQ})
+class Refusal(Enum):
+    """Why a request fails: the errno and the reason. fusefs/SEMANTICS.md#errors describes the table for users."""
+
+    NOT_FOUND = errno.ENOENT, "no such topic, group, file or record, or the name selects nothing"
+    EXISTS = errno.EEXIST, "the name is taken"
+    NOT_EMPTY = errno.ENOTEMPTY, "the topic has records, or the group has positions"
+    IS_A_DIRECTORY = errno.EISDIR, "a directory where a file is needed"
+    NOT_A_DIRECTORY = errno.ENOTDIR, "a file where a directory is needed"
+    NAME_TOO_LONG = errno.ENAMETOOLONG, "the name has more bytes than other filesystems allow"
+    INVALID = (
+        errno.EINVAL,
+        "an invalid name, setting, position, line or batch, or a wrong way to open the file",
+    )
+
+    NOT_PERMITTED = errno.EPERM, "the mount never makes this change"
+    READ_ONLY = errno.EROFS, "the mount is read-only"
+    NOT_AUTHORIZED = errno.EACCES, "the cluster does not let its user do this"
+    NOT_OPEN = errno.EBADF, "the file is not open, or not for this access"
+    UNSUPPORTED = errno.EOPNOTSUPP, "the engine does not have this, or its library is not installed"
+    FIXED_ATTRIBUTE = errno.EOPNOTSUPP, "extended attributes can only be read"
+    NO_ATTRIBUTE = errno.ENODATA, "no such extended attribute"
+    ATTRIBUTE_TOO_LARGE = errno.E2BIG, "the extended attribute is larger than the kernel takes"
+
+    RECORD_TOO_LARGE = errno.EMSGSIZE, "the record is larger than the topic allows"
+    REQUEST_TOO_LARGE = errno.EFBIG, "one request would decode more than its bound"
+    OUT_OF_SEQUENCE = errno.EILSEQ, "the batch does not follow its producer's last one"
+    FENCED = errno.ESTALE, "a newer producer has the same transactional id"
+    NO_REPLICAS = errno.EAGAIN, "too few replicas are in sync, or there is no leader: nothing is appended"
+
+    GONE = errno.ESTALE, "the content of the open file was deleted, or now belongs to another reader"
+    READ_ONCE = errno.ESPIPE, "the file is read once: what was read before is gone"
+    NOTHING_NEW = errno.EAGAIN, "O_NONBLOCK, and no new record"
+    NO_POSITION = errno.ENODATA, "the group has no position, and auto.offset.reset=none"
+    BUSY = errno.EBUSY, "the group has members"
+    GROUP_FULL = errno.EMFILE, "the group has as many members as group.max.size allows"
+    TOO_MANY_READS = errno.EMFILE, "as many reads wait as the mount, or one user, may have"
+    INTERRUPTED = errno.EINTR, "the program that waits wants to end"
+    UNMOUNTED = errno.ENOTCONN, "the mount ended while the program waited"
+
+    FAILED = errno.EIO, "damaged data, a failed disk, no answer from the cluster, or a defect of topicfs"
+
+    def __init__(self, number: int, reason: str) -> None:
+        self.number = number
+        self.reason = reason
+
+
+REFUSALS: dict[type[Exception], Refusal] = {
+    storage.InvalidNameError: Refusal.INVALID,
+    storage.InvalidConfigError: Refusal.INVALID,
+    storage.InvalidRecordError: Refusal.INVALID,
+    storage.InvalidTimestampError: Refusal.INVALID,
+    storage.PolicyViolationError: Refusal.INVALID,
+    storage.RecordsLostError: Refusal.INVALID,
+    storage.InvalidTransactionStateError: Refusal.INVALID,
+    FormError: Refusal.INVALID,
+    SelectorError: Refusal.NOT_FOUND,
+    BatchCutError: Refusal.NOT_FOUND,
+    storage.TopicExistsError: Refusal.EXISTS,
+    storage.TopicNotEmptyError: Refusal.NOT_EMPTY,
+    storage.NotAuthorizedError: Refusal.NOT_AUTHORIZED,
+    storage.RecordTooLargeError: Refusal.RECORD_TOO_LARGE,
+    storage.UnknownTopicError: Refusal.NOT_FOUND,
+    storage.OffsetOutOfRangeError: Refusal.NOT_FOUND,
+    storage.NotEnoughReplicasError: Refusal.NO_REPLICAS,
+    storage.NotEnoughReplicasAfterAppendError: Refusal.FAILED,
+    storage.NotLeaderError: Refusal.NO_REPLICAS,
+    storage.PartlyAppendedError: Refusal.FAILED,
+    storage.ProducerFencedError: Refusal.FENCED,
+    storage.SegmentDeletedError: Refusal.GONE,
+    storage.OutOfOrderSequenceError: Refusal.OUT_OF_SEQUENCE,
+    RequestTooLargeError: Refusal.REQUEST_TOO_LARGE,
+    storage.OversizeError: Refusal.REQUEST_TOO_LARGE,
+    storage.OversizeBatchError: Refusal.REQUEST_TOO_LARGE,
+    storage.NotAPlainFileError: Refusal.FAILED,
+    storage.CorruptionError: Refusal.FAILED,
+    storage.CorruptBatchError: Refusal.FAILED,
+    storage.TornBatchError: Refusal.FAILED,
+    storage.PartitionGoneError: Refusal.GONE,
+    storage.PartitionOfflineError: Refusal.FAILED,
+    storage.NoAnswerError: Refusal.FAILED,
+    storage.ClusterError: Refusal.FAILED,
+    storage.UnknownGroupError: Refusal.NOT_FOUND,
+    storage.InvalidGroupError: Refusal.INVALID,
+    storage.GroupExistsError: Refusal.EXISTS,
+    storage.GroupNotEmptyError: Refusal.BUSY,
+    storage.GroupFullError: Refusal.GROUP_FULL,
+    storage.IncompatibleMemberError: Refusal.INVALID,
+    storage.NotAssignedError: Refusal.GONE,
+    storage.InvalidPositionError: Refusal.INVALID,
+    storage.NoPositionError: Refusal.NO_POSITION,
+    storage.SessionClosedError: Refusal.GONE,
+    storage.RecordNotHeldError: Refusal.GONE,
+    storage.GroupsUnsupportedError: Refusal.UNSUPPORTED,
+    MissingLibraryError: Refusal.UNSUPPORTED,
+    storage.GroupError: Refusal.FAILED,
+    storage.ReadOnlyError: Refusal.READ_ONLY,
+    storage.StorageError: Refusal.FAILED,
+}
+"""The errors of the layers below. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own errno."""
+
+REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EFBIG, errno.EILSEQ, errno.ENOSPC})
+REPORTED_REFUSALS = frozenset(
+    {Refusal.FENCED, Refusal.NO_REPLICAS, Refusal.NOT_AUTHORIZED, Refusal.UNSUPPORTED}
+)
 """Errors that always leave a line of reason for people: the program that got one shows only the errno's name."""
 
 
@@ -76,42 +127,33 @@ class FileError(Exception):
     The only error that leaves the filesystem layer. `reported` asks for a line in `@status` and the daemon's log.
     """
 
-    def __init__(self, number: int, reason: str = "", *, reported: bool | None = None) -> None:
-        super().__init__(f"{os.strerror(number)}: {reason}" if reason else os.strerror(number))
-        self.number = number
+    def __init__(self, cause: Refusal | int, reason: str = "", *, reported: bool | None = None) -> None:
+        """Refuse for a cause of the table, or with the errno of an OSError."""
+        self.number = cause.number if isinstance(cause, Refusal) else cause
+        super().__init__(f"{os.strerror(self.number)}: {reason}" if reason else os.strerror(self.number))
         self.reason = reason
-        self.reported = number in REPORTED if reported is None else reported
+        if reported is None:
+            reported = self.number in REPORTED or cause in REPORTED_REFUSALS
+        self.reported = reported
 
 
 class InternalTopicError(FileError):
     """A change of one of Kafka's own topics."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(errno.EPERM, f"{topic} is one of Kafka's own topics", reported=True)
+        super().__init__(Refusal.NOT_PERMITTED, f"{topic} is one of Kafka's own topics", reported=True)
 
 
 def errno_of(error: Exception) -> int:
     """The errno of any error; what the table does not know is EIO."""
-    if isinstance(error, FileError):
-        return error.number
-    if isinstance(error, OSError):
-        return error.errno or errno.EIO
-    return next((ERRNOS[kind] for kind in type(error).__mro__ if kind in ERRNOS), errno.EIO)
+    return file_error(error).number
 
 
 def file_error(error: Exception) -> FileError:
     """Translate an error of the engine, of the disk or of a form; a FileError stays what it is."""
     if isinstance(error, FileError):
         return error
-    number = errno_of(error)
-    reason = error.strerror or "" if isinstance(error, OSError) else str(error)
-    told = number == errno.ENOSPC or isinstance(
-        error,
-        storage.ProducerFencedError
-        | storage.NotEnoughReplicasError
-        | storage.NotLeaderError
-        | storage.NotAuthorizedError
-        | storage.GroupsUnsupportedError
-        | MissingLibraryError,
-    )
-    return FileError(number, reason, reported=True if told else None)
+    if isinstance(error, OSError):
+        return FileError(error.errno or errno.EIO, error.strerror or "")
+    known = (REFUSALS[kind] for kind in type(error).__mro__ if kind in REFUSALS)
+    return FileError(next(known, Refusal.FAILED), str(error))

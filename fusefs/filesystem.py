@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import trio
 
 from topicfs.fusefs.appending.flags import access_of
-from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.errors import FileError, Refusal, file_error
 from topicfs.fusefs.following.polls import Notify
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.nodes.context import MountContext
@@ -135,7 +135,7 @@ class TopicFileSystem:
     def end_waiting(self) -> None:
         """Answer every waiting read: the mount ends."""
         self.context.decoding.end()
-        self.context.waiting.close(errno.ENOTCONN)
+        self.context.waiting.close()
 
     # Names
 
@@ -170,7 +170,7 @@ class TopicFileSystem:
 
     def _lookup(self, parent: Directory, name: bytes) -> Node:
         if len(name) > MAX_NAME:
-            raise FileError(errno.ENAMETOOLONG)
+            raise FileError(Refusal.NAME_TOO_LONG)
         if name == b".":
             return parent
         if name == b"..":
@@ -217,9 +217,9 @@ class TopicFileSystem:
     def refuse(self, parent_id: int, name: bytes, what: str) -> FileError:
         """Give the error of a change that a mount never makes: rename, link, create."""
         if self.context.engine.read_only:
-            return FileError(errno.EROFS)
+            return FileError(Refusal.READ_ONLY)
         path = _join(self._directory(parent_id), name)
-        return self._told(path, FileError(errno.EPERM, f"{what} is not possible here"))
+        return self._told(path, FileError(Refusal.NOT_PERMITTED, f"{what} is not possible here"))
 
     async def unlink(self, parent_id: int, name: bytes, pid: int = 0) -> None:
         """Remove a file, where there are such: of a queue's records. Raises FileError."""
@@ -246,12 +246,12 @@ class TopicFileSystem:
     def _unlinked(self, parent_id: int, name: bytes) -> FileError:
         """Give the error of removing a file. `rm -r` asks for each: one line for the topic says what removes it."""
         if self.context.engine.read_only:
-            return FileError(errno.EROFS)
+            return FileError(Refusal.READ_ONLY)
         topic, _, rest = _join(self._directory(parent_id), name).partition("/")
         if not rest:
-            return FileError(errno.EPERM)
+            return FileError(Refusal.NOT_PERMITTED)
         reason = f"no file of a topic is removed by itself; {self.root.removal(topic)}"
-        return self._told(topic, FileError(errno.EPERM, reason, reported=True))
+        return self._told(topic, FileError(Refusal.NOT_PERMITTED, reason, reported=True))
 
     # Attributes
 
@@ -284,7 +284,7 @@ class TopicFileSystem:
         """Return the target of a link."""
         node = self.inodes.get(node_id)
         if not isinstance(node, Link):
-            raise FileError(errno.EINVAL, reported=False)
+            raise FileError(Refusal.INVALID, reported=False)
         try:
             return node.target()
         except Exception as error:
@@ -293,16 +293,16 @@ class TopicFileSystem:
     def getxattr(self, node_id: int, name: str) -> bytes:
         """Return one extended attribute; ENODATA where there is none, E2BIG for more than a kernel takes."""
         if not name.startswith("user.kafka."):
-            raise FileError(errno.ENODATA)
+            raise FileError(Refusal.NO_ATTRIBUTE)
         node = self.inodes.get(node_id)
         try:
             value = node.xattrs()[name]
         except KeyError:
-            raise FileError(errno.ENODATA) from None
+            raise FileError(Refusal.NO_ATTRIBUTE) from None
         except Exception as error:
             raise self._told(node.path, error) from error
         if value is None:
-            raise FileError(errno.E2BIG)
+            raise FileError(Refusal.ATTRIBUTE_TOO_LARGE)
         return value
 
     def listxattr(self, node_id: int) -> Sequence[str]:
@@ -422,7 +422,7 @@ class TopicFileSystem:
         """Give the events that are ready now; `notify` is called once when that may have changed."""
         file = self._files.get(fh)
         if file is None:
-            raise FileError(errno.EBADF)
+            raise FileError(Refusal.NOT_OPEN)
         try:
             return file.handle.poll(notify)
         except Exception as error:
@@ -433,7 +433,7 @@ class TopicFileSystem:
     def _directory(self, node_id: int) -> Directory:
         node = self.inodes.get(node_id)
         if not isinstance(node, Directory):
-            raise FileError(errno.ENOTDIR)
+            raise FileError(Refusal.NOT_A_DIRECTORY)
         return node
 
     def _told(self, path: str, error: Exception, *, deleted: bool = False) -> FileError:
@@ -445,7 +445,7 @@ class TopicFileSystem:
         failure = file_error(error)
         if deleted and failure.number == errno.ENOENT:
             # What an open file once had was deleted: the name is not the trouble.
-            failure = FileError(errno.ESTALE, failure.reason)
+            failure = FileError(Refusal.GONE, failure.reason)
         if failure.reported:
             self.context.reports.error(path or "/", failure.reason or str(failure))
         return failure
@@ -453,10 +453,10 @@ class TopicFileSystem:
 
 def _accept(change: AttributeChange, node: Node, end: int | None) -> None:
     if change.mode or change.owner:
-        raise FileError(errno.EPERM, "modes and owners are the mount's own")
+        raise FileError(Refusal.NOT_PERMITTED, "modes and owners are the mount's own")
     if change.size is not None:
         if not isinstance(node, FileNode):
-            raise FileError(errno.EISDIR)
+            raise FileError(Refusal.IS_A_DIRECTORY)
         node.truncate(change.size, end)
 
 

@@ -8,7 +8,6 @@ here turns whatever is left into EIO and a line in the log.
 
 from __future__ import annotations
 
-import errno
 import functools
 import logging
 import time
@@ -19,7 +18,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import pyfuse3
 
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.filesystem import AttributeChange, Found, ListedEntry, TopicFileSystem
 from topicfs.fusefs.nodes.nodes import Attributes
 from topicfs.fusefs.nodes.ownership import Ownership, shown_mode
@@ -55,11 +54,9 @@ def answered(
             return await handler(self, *args, **kwargs)
         except FileError as error:
             error_number = error.number
-        except pyfuse3.FUSEError as error:
-            error_number = error.errno
         except Exception:  # A defect of ours: the program gets EIO, and the daemon goes on.
             log.exception("%s: unexpected", handler.__name__)
-            error_number = errno.EIO
+            error_number = Refusal.FAILED.number
         finally:
             self.counts.note(number, time.monotonic_ns() - began)
             self.make_room()
@@ -245,8 +242,8 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: Any) -> None:
-        raise pyfuse3.FUSEError(errno.EOPNOTSUPP)
+        raise FileError(Refusal.FIXED_ATTRIBUTE)
 
     @answered
     async def removexattr(self, inode: int, name: bytes, ctx: Any) -> None:
-        raise pyfuse3.FUSEError(errno.EOPNOTSUPP)
+        raise FileError(Refusal.FIXED_ATTRIBUTE)

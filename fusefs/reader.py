@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from topicfs.fusefs.appending.handle import Acks, Appending
 from topicfs.fusefs.appending.linger_buffer import LingerBuffer
 from topicfs.fusefs.appending.partitioners import partitioner_factory
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.follow_file import FollowNode
 from topicfs.fusefs.files.log_file import ViewNode
 from topicfs.fusefs.files.status import engine_lines
@@ -83,11 +83,11 @@ class MountReader:
         if isinstance(node, PartitionDirectory):
             node = self._step(node, WHOLE)
         if isinstance(node, Directory):
-            raise PathError(node.path, FileError(errno.EISDIR, _described(node)))
+            raise PathError(node.path, FileError(Refusal.IS_A_DIRECTORY, _described(node)))
         if isinstance(node, FollowNode):
             remedy = "`topicfs cat --follow TOPIC/PARTITION` goes on with what is appended"
             raise PathError(
-                node.path, FileError(errno.EINVAL, f"waits for records, and has no end; {remedy}")
+                node.path, FileError(Refusal.INVALID, f"waits for records, and has no end; {remedy}")
             )
         assert isinstance(node, FileNode)
         return node

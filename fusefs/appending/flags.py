@@ -6,12 +6,11 @@ would double a log; so they are refused. `>`, `>>`, `tee`, `cp` and `dd` all set
 
 from __future__ import annotations
 
-import errno
 import os
 from functools import lru_cache
 from typing import NamedTuple
 
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 
 
 class Access(NamedTuple):
@@ -55,4 +54,4 @@ def check_append(access: Access, *, truncation_accepted: bool) -> None:
         if access.truncates
         else "append with >> (or > on log); rewriting in place would double it"
     )
-    raise FileError(errno.EPERM, remedy)
+    raise FileError(Refusal.NOT_PERMITTED, remedy)

@@ -15,7 +15,7 @@ from topicfs.fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Wa
 from topicfs.fusefs.appending.in_flight import WritesInFlight
 from topicfs.fusefs.appending.linger_buffer import LingerBuffer, RemoteLingerBuffer
 from topicfs.fusefs.appending.targets import LineTarget
-from topicfs.fusefs.errors import FileError, errno_of, file_error
+from topicfs.fusefs.errors import FileError, Refusal, errno_of, file_error
 from topicfs.fusefs.processes.open_descriptors import appends
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
@@ -23,7 +23,7 @@ from topicfs.fusefs.threads.remote import UnansweredError
 from topicfs.fusefs.threads.turn import Turn
 from topicfs.storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
 
-REFUSALS = frozenset({errno.EINVAL, errno.EMSGSIZE})
+LINES_AT_FAULT = (errno.EINVAL, errno.EMSGSIZE)
 """The lines themselves are at fault: writing them again would fail again."""
 
 RELEASE_SECONDS = 2.0
@@ -174,7 +174,7 @@ class AppendHandle:
 
     def _fail(self, data: bytes, error: Exception, waiting: Waiting | None = None) -> None:
         """Note that nothing of `data` was kept; `waiting` is what would have waited after it, where that is known."""
-        if waiting is None or errno_of(error) in REFUSALS:
+        if waiting is None or errno_of(error) in LINES_AT_FAULT:
             after = self._framing.after_refusal(data, error)
         else:
             after = Waiting(refused=error) if waiting.tail else waiting
@@ -265,7 +265,7 @@ class AppendHandle:
             await self._appending.blocking.run(call, asker=self._asker)
         except UnansweredError:
             reason = "it is not known whether the lines were kept; open the file again"
-            self._unanswered = UnansweredError(errno.EIO, reason)
+            self._unanswered = UnansweredError(Refusal.FAILED, reason)
             self._appending.reports.error(self._target.name, f"interrupted: {reason}")
             raise
 
@@ -348,7 +348,9 @@ class AppendHandle:
         try:
             await self._commit_tail()
         except Exception as error:
-            if errno_of(error) not in REFUSALS and not isinstance(error, NotEnoughReplicasAfterAppendError):
+            if errno_of(error) not in LINES_AT_FAULT and not isinstance(
+                error, NotEnoughReplicasAfterAppendError
+            ):
                 self._waiting = begun
             raise
 

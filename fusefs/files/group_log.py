@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
-
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import Subscription
 from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.groups.read_limit import ReadLimit
@@ -92,7 +90,7 @@ def check_spoken(access: Access, path: str) -> None:
     """Raise FileError for an access that makes no sense where lines are words about what was read."""
     if access.writes and (access.appends or not access.reads):
         raise FileError(
-            errno.EINVAL, f"{path}: opened for reading, or for reading and writing: exec 3<> {path}"
+            Refusal.INVALID, f"{path}: opened for reading, or for reading and writing: exec 3<> {path}"
         )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 from typing import Protocol
 
-from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.errors import FileError, Refusal, file_error
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.nodes.nodes import LINK_MODE, Attributes, Directory, Link, nanoseconds
 from topicfs.fusefs.views.records import find_record
@@ -46,7 +45,7 @@ class RecordLink(Link):
         if not self.context.engine.remote:
             self._offset()
         elif self._files.partition.unknown is None and self._files.is_empty():
-            raise FileError(errno.ENOENT, "no record is visible")
+            raise FileError(Refusal.NOT_FOUND, "no record is visible")
 
     def attributes(self) -> Attributes:
         if (
@@ -69,7 +68,7 @@ class RecordLink(Link):
         except StorageError as error:
             raise file_error(error) from error
         if offset is None:
-            raise FileError(errno.ENOENT, "no record is visible")
+            raise FileError(Refusal.NOT_FOUND, "no record is visible")
         return offset
 
     def _mtime_ns(self, offset: Offset) -> int:

@@ -11,13 +11,12 @@ programs read in pieces that cost no more that way. A closed range never changes
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Awaitable, Callable
 
 from topicfs.fusefs.appending.flags import Access, check_append
 from topicfs.fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES, Framing
 from topicfs.fusefs.appending.handle import AppendHandle
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
@@ -128,7 +127,7 @@ class ViewNode(FileNode):
         ):
             measuring.measure_later(self._view, self._measured_behind)
         if waiting.wants_to_end(pid):
-            raise FileError(errno.EINTR)
+            raise FileError(Refusal.INTERRUPTED)
 
     @property
     def _partly_known(self) -> bool:
@@ -148,7 +147,7 @@ class ViewNode(FileNode):
         self._files.check_exists()
         self._files.partition.find_bounds()
         if not self._positions_hold():
-            raise FileError(errno.ESTALE)
+            raise FileError(Refusal.GONE)
 
     def _positions_hold(self) -> bool:
         """Return whether the node can be opened: its positions are those of the partition as it is now."""
@@ -156,7 +155,7 @@ class ViewNode(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         if self._view.source.form.outdated and not self.context.decoding.refused(pid, self.path):
-            raise FileError(errno.ESTALE)  # The kernel looks the name up again, once.
+            raise FileError(Refusal.GONE)  # The kernel looks the name up again, once.
         writer = self._writer(access, pid)
         asker = None
         if access.reads:
@@ -195,7 +194,7 @@ class ViewNode(FileNode):
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         del pid
         if access.writes:
-            raise FileError(errno.EPERM, "not to be written")
+            raise FileError(Refusal.NOT_PERMITTED, "not to be written")
         return None
 
     def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:

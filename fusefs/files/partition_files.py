@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import Encoder, LineTarget, PartitionTarget
-from topicfs.fusefs.errors import FileError, InternalTopicError
+from topicfs.fusefs.errors import FileError, InternalTopicError, Refusal
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.nodes.context import MountContext
@@ -39,13 +38,13 @@ class TopicState(ABC, Generic[Target]):
     def check_exists(self) -> None:
         """Raise FileError (ESTALE) once the topic is deleted, for files that are open."""
         if self.deleted:
-            raise FileError(errno.ESTALE, f"{self._topic} was deleted")
+            raise FileError(Refusal.GONE, f"{self._topic} was deleted")
 
     def check_writable(self) -> None:
         """Raise FileError if nobody may write."""
         self.check_exists()
         if self.context.engine.read_only:
-            raise FileError(errno.EROFS)
+            raise FileError(Refusal.READ_ONLY)
         if self.internal:
             raise InternalTopicError(self._topic)
 

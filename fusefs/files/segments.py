@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
 
 from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.errors import FileError, Refusal, file_error
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.nodes.handles import Handle
 from topicfs.fusefs.nodes.nodes import (
@@ -38,7 +37,7 @@ class SegmentsDirectory(Directory):
 
     def make(self, name: str) -> Node:
         if self._files.partition.segment_of(name) is None:
-            raise FileError(errno.ENOENT)
+            raise FileError(Refusal.NOT_FOUND)
         return SegmentFile(self, name, self._files)
 
 
@@ -62,7 +61,7 @@ class SegmentFile(FileNode):
     def attributes(self) -> Attributes:
         segment = self._files.partition.segment_of(self.name)
         if segment is None or not self.is_current():
-            raise FileError(errno.ESTALE)
+            raise FileError(Refusal.GONE)
         if self.name.endswith(".log"):
             size = segment.size_bytes
         else:
@@ -78,7 +77,7 @@ class SegmentFile(FileNode):
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
         if not self.is_current():
-            raise FileError(errno.ESTALE)
+            raise FileError(Refusal.GONE)
         return SegmentHandle(self._files, self.name)
 
 

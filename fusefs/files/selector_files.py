@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import time
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.errors import FileError, Refusal, file_error
 from topicfs.fusefs.files.log_file import ViewNode
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.following.waiting_reads import Program
@@ -75,7 +74,7 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNo
         form = files.context.decoding.form(selector.suffix)
     except SelectorError as error:
         # Hidden names are looked for by programs (.git, .hidden, .Trash), not by people.
-        raise FileError(errno.ENOENT, error.reason, reported=not name.startswith(".")) from None
+        raise FileError(Refusal.NOT_FOUND, error.reason, reported=not name.startswith(".")) from None
     if files.context.engine.remote:
         return AskedFile(parent, name, files, selector, form)
     return _resolved(parent, name, files, selector, form)
@@ -87,9 +86,9 @@ def _resolved(
     try:
         return _found_file(parent, name, files, selector, form)
     except SelectorError as error:
-        raise FileError(errno.ENOENT, error.reason, reported=True) from None
+        raise FileError(Refusal.NOT_FOUND, error.reason, reported=True) from None
     except BatchCutError as error:
-        raise FileError(errno.ENOENT, str(error), reported=True) from None
+        raise FileError(Refusal.NOT_FOUND, str(error), reported=True) from None
     except StorageError as error:
         raise file_error(error) from error
 
@@ -235,7 +234,7 @@ class RecordFile(FileNode):
         files = self._files
         found = find_record(files.partition, self._offset, isolation=files.context.settings.isolation)
         if found is None:
-            raise FileError(errno.ENOENT, f"offset {self._offset}: the record is gone", reported=True)
+            raise FileError(Refusal.NOT_FOUND, f"offset {self._offset}: the record is gone", reported=True)
         return found
 
     def attributes(self) -> Attributes:
@@ -246,7 +245,7 @@ class RecordFile(FileNode):
         refuse_writing(access)
         self._files.check_exists()
         if self._removed():
-            raise FileError(errno.ESTALE, f"offset {self._offset} was deleted")
+            raise FileError(Refusal.GONE, f"offset {self._offset} was deleted")
         content = self._content
         if content is None:
             content = await self.context.appending.blocking.patiently(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from abc import abstractmethod
 from collections.abc import Callable
 
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.appending.targets import LineTarget
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.following.waiting_reads import Program
@@ -100,9 +99,9 @@ class TextFile(FileNode):
             return None
         target = self.target()
         if self.context.engine.read_only:
-            raise FileError(errno.EROFS)
+            raise FileError(Refusal.READ_ONLY)
         if target is None:
-            raise FileError(errno.EPERM, f"{self.path} is only read")
+            raise FileError(Refusal.NOT_PERMITTED, f"{self.path} is only read")
         # A command waits for the disk, and may wait for other changes: `durable` makes it run in a thread.
         return AppendHandle(target, self.context.appending, opener_pid=pid, durable=True)
 

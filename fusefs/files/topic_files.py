@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
 
 import trio
 
 from topicfs.fusefs.appending.targets import Encoder, TopicTarget
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles, TopicState
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.nodes.context import MountContext
@@ -37,7 +36,7 @@ class TopicFiles(TopicState[TopicTarget]):
             partition = self.topic.partitions().get(number)
             if partition is None or self.deleted:
                 error = UnknownTopicError.of_partition(self.topic.name, number, self.topic.partitions())
-                raise FileError(errno.ENOENT, str(error).partition(": ")[2])
+                raise FileError(Refusal.NOT_FOUND, str(error).partition(": ")[2])
             files = self._partitions[number] = PartitionFiles(
                 self.context, partition, internal=self.topic.internal
             )
@@ -126,7 +125,7 @@ class AllTopics:
         try:
             topic = self._context.engine.topic(name)
         except UnknownTopicError:
-            raise FileError(errno.ENOENT, "no such topic") from None
+            raise FileError(Refusal.NOT_FOUND, "no such topic") from None
         files = self._topics[name] = TopicFiles(self._context, topic)
         return files
 

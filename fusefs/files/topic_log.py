@@ -11,7 +11,6 @@ before it is read.
 
 from __future__ import annotations
 
-import errno
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -24,7 +23,7 @@ from topicfs.fusefs.allowance import THREAD_BYTES, Allowance
 from topicfs.fusefs.appending.flags import Access, check_append
 from topicfs.fusefs.appending.framing import SPREAD_LINES
 from topicfs.fusefs.appending.handle import AppendHandle
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.log_file import DECODED_SECONDS, framing_of
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS, current_until
@@ -92,7 +91,7 @@ class MergedHandle(LogHandle):
         while not await self._blocking.in_thread(reach, self._program):
             self._node.check_exists()
             if self._program.wants_to_end():
-                raise FileError(errno.EINTR)
+                raise FileError(Refusal.INTERRUPTED)
 
 
 class MergedFile(FileNode):
@@ -156,7 +155,7 @@ class MergedFile(FileNode):
             await self.context.appending.blocking.in_thread(partial(self._take_shares, left, shares), program)
             self.check_exists()
             if program.wants_to_end():
-                raise FileError(errno.EINTR)
+                raise FileError(Refusal.INTERRUPTED)
         return shares
 
     def _take_shares(self, left: deque[Partition], shares: list[MergedRange]) -> None:
@@ -293,12 +292,12 @@ class TopicLogFile(MergedFile):
         if not self.measured:
             measuring.measure_later(self._size, lambda: None)
         if waiting.wants_to_end(pid):
-            raise FileError(errno.EINTR)
+            raise FileError(Refusal.INTERRUPTED)
 
     async def _prepare(self, pid: int) -> Form:
         settings, decoding = self.context.settings, self.context.decoding
         if not self.is_current() and not (self._form.outdated and decoding.refused(pid, self.path)):
-            raise FileError(errno.ESTALE)  # The kernel looks the name up again, once.
+            raise FileError(Refusal.GONE)  # The kernel looks the name up again, once.
         if not self.measured:
             decodes = self._form.suffix in DECODED_SUFFIXES
             await self.measure(pid, settings.stat_seconds if decodes else settings.open_seconds)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import select
 import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.polls import Notify, WaitingPoll
 from topicfs.fusefs.following.tail import FETCH_BYTES, Tail, Tails
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
@@ -197,7 +196,7 @@ class FollowHandle:
             except NoAnswerError:
                 heard = -1  # It waits for brokers as for records, and asks again.
             if self._nonblocking:
-                raise FileError(errno.EAGAIN)
+                raise FileError(Refusal.NOTHING_NEW)
             if heard == news.news_count:  # Otherwise something came while a thread looked.
                 await self._waiting.wait(news.wait, pid=self._opener_pid, path=self._followed.path)
         if not self._rest and self._failure is not None:
@@ -219,7 +218,7 @@ class FollowHandle:
     def _again(self, position: int, size: int) -> Text:
         start = len(self._last) - (self._position - position)
         if start < 0:
-            raise FileError(errno.ESPIPE, "what was read before is gone; `log` has it")
+            raise FileError(Refusal.READ_ONCE, "what was read before is gone; `log` has it")
         return self._last[start : start + size]
 
     def _fill_in_thread(self) -> bool:
@@ -252,7 +251,7 @@ class FollowHandle:
                     return True
         except SegmentDeletedError as error:
             reason = f"records are gone: {error}"
-            raise FileError(errno.ESTALE, reason, reported=True) from None
+            raise FileError(Refusal.GONE, reason, reported=True) from None
         finally:
             self._filling.release()
         if missing is not None:

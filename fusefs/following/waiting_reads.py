@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 import trio
 
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.wakeups import Waker
 from topicfs.fusefs.processes.signals import DescriptorHolder, Look, descriptor_holders, look
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls, Listen
@@ -49,16 +48,16 @@ class WaitingRead:
     started: float
     """By the event loop's clock."""
     woken: trio.Event
-    ended: int | None = None
-    """The errno with which it was ended."""
+    ended: Refusal | None = None
+    """The error with which it was ended."""
     user: int | None = None
     """Id of the process's user, or _NO_USER; None until it is needed."""
     searching: bool = False
     """Its process is gone, and the process that reads in its place is being searched for."""
 
-    def end(self, number: int) -> None:
+    def end(self, refusal: Refusal) -> None:
         """Answer the read with an error."""
-        self.ended = number
+        self.ended = refusal
         self.woken.set()
 
 
@@ -101,7 +100,7 @@ class WaitingReads:
         self._look_at = look
         self._holders = holders
         self._reads: set[WaitingRead] = set()
-        self._closed: int | None = None
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._reads)
@@ -113,12 +112,12 @@ class WaitingReads:
     async def wait(self, listen: Listen, *, pid: int, path: str) -> None:
         """Return when the function given to `listen` is called.
 
-        Raises FileError: EMFILE beyond the bound, or a user's, EINTR when the program wants to end, or what `close` says.
+        Raises FileError: EMFILE beyond the bound, or a user's, EINTR when the program wants to end, ENOTCONN after `close`.
         """
-        if self._closed is not None:
-            raise FileError(self._closed)
+        if self._closed:
+            raise FileError(Refusal.UNMOUNTED)
         if len(self._reads) >= self.bound:
-            raise FileError(errno.EMFILE, f"{self.bound} reads wait already", reported=True)
+            raise FileError(Refusal.TOO_MANY_READS, f"{self.bound} reads wait already", reported=True)
         self._check_user(pid)
         read = WaitingRead(pid, path, trio.current_time(), trio.Event())
         cancel = listen(read.woken.set)
@@ -145,7 +144,7 @@ class WaitingReads:
                 read.user = self._user_of(read.pid)
         if sum(read.user == user for read in self._reads) >= most:
             whose = "processes that cannot be seen" if user == _NO_USER else f"user {user}"
-            raise FileError(errno.EMFILE, f"{most} reads of {whose} wait already", reported=True)
+            raise FileError(Refusal.TOO_MANY_READS, f"{most} reads of {whose} wait already", reported=True)
 
     def _user_of(self, pid: int) -> int:
         seen = self._look_at(pid) if pid else None
@@ -158,11 +157,11 @@ class WaitingReads:
         seen = self._look_at(pid)
         return seen is None or seen.pending != 0
 
-    def close(self, number: int) -> None:
-        """End every waiting read, and every one that comes later, with an errno."""
-        self._closed = number
+    def close(self) -> None:
+        """End every waiting read, and every one that comes later, because the mount ends."""
+        self._closed = True
         for read in self._reads:
-            read.end(number)
+            read.end(Refusal.UNMOUNTED)
 
     async def watch(self) -> None:
         """Look at the waiting programs again and again, as long as any waits; until cancelled.
@@ -197,7 +196,7 @@ class WaitingReads:
         for read in list(self._reads):
             if read.pid == 0:
                 if trio.current_time() - read.started > BLIND_SECONDS:
-                    read.end(errno.EINTR)
+                    read.end(Refusal.INTERRUPTED)
                 continue
             if read.pid not in answers:
                 if len(answers) % 64 == 63:
@@ -209,7 +208,7 @@ class WaitingReads:
                     read.searching = True
                     searches.start_soon(self._find_descriptor_holder, read)
             elif seen.pending:
-                read.end(errno.EINTR)
+                read.end(Refusal.INTERRUPTED)
 
     async def _find_descriptor_holder(self, read: WaitingRead) -> None:
         """The opener is gone: another process that holds the file reads it now, and is looked at from here on."""
@@ -218,7 +217,7 @@ class WaitingReads:
         if holders:
             read.pid, read.user = holders[0].pid, None
         else:
-            read.end(errno.EINTR)
+            read.end(Refusal.INTERRUPTED)
 
     async def _search_holders(self) -> None:
         """End reads whose descriptor came from another process than the one that reads: a child of the opener."""
@@ -228,7 +227,7 @@ class WaitingReads:
             for holder in await self._search(path, stuck=True):
                 for read in list(self._reads):
                     if read.path == path and read.pid in holder.line:
-                        read.end(errno.EINTR)
+                        read.end(Refusal.INTERRUPTED)
 
     async def _search(self, path: str, *, stuck: bool) -> list[DescriptorHolder]:
         return await self._blocking.run(lambda: self._holders(path, stuck))

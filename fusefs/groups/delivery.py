@@ -18,9 +18,7 @@ Programs that write to the file move its position on by what they write; `writes
 
 from __future__ import annotations
 
-import errno
-
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.groups.assigned_partitions import AssignedPartition
 from topicfs.fusefs.groups.chunks import Chunk
 from topicfs.fusefs.views.rendering import Text
@@ -80,7 +78,7 @@ class Delivery:
         self._base = max(self._base, position - self._given)  # Who leaps ahead leaves nothing out.
         asked = position - self._base
         if asked < self._answered:
-            raise FileError(errno.ESPIPE, "what was read before is done with, and gone")
+            raise FileError(Refusal.READ_ONCE, "what was read before is done with, and gone")
         if chunk is None or share is None:
             return
         self._given = asked

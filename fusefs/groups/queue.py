@@ -10,14 +10,13 @@ A record longer than what is asked for is given in pieces. The words mean the re
 from __future__ import annotations
 
 import contextlib
-import errno
 import select
 from dataclasses import dataclass
 
 import trio
 
 from topicfs.coordination.share_groups import Leased, RecordName, ShareSession
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.polls import Notify, WaitingPoll
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.following.wakeups import Wakeups
@@ -79,14 +78,14 @@ class TakeHandle:
                     self._given += len(data)
                     return data
             if self._nonblocking:
-                raise FileError(errno.EAGAIN)
+                raise FileError(Refusal.NOTHING_NEW)
             if heard == self._news.news_count:
                 await self._what.waiting.wait(self._news.wait, pid=self._pid, path=self._what.path)
 
     def _seek(self, position: int) -> None:
         self._base = max(self._base, position - self._given)
         if position < self._base:
-            raise FileError(errno.ESPIPE, "what was read before is gone")
+            raise FileError(Refusal.READ_ONCE, "what was read before is gone")
         self._given = position - self._base
 
     async def _take(self) -> None:

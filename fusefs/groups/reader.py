@@ -12,7 +12,6 @@ and `next-10s` are committed when the end is read: until then this reader keeps 
 from __future__ import annotations
 
 import contextlib
-import errno
 import select
 import threading
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ from topicfs.coordination.membership import (
     Subscription,
 )
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS
 from topicfs.fusefs.following.polls import Notify, WaitingPoll
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
@@ -174,7 +173,7 @@ class GroupHandle:
                 self._commit()
                 self._check_topics()
             if self._nonblocking:
-                raise FileError(errno.EAGAIN)
+                raise FileError(Refusal.NOTHING_NEW)
             if heard == news.news_count:  # Otherwise something came while a thread looked.
                 await waiting.wait(news.wait, pid=self._pid, path=self._what.path)
 
@@ -235,7 +234,7 @@ class GroupHandle:
         """Raise FileError (ESTALE) once there is nothing that could ever be read."""
         wanted, engine = self._what.subscription, self._what.engine
         if not wanted.patterns and wanted.topics.isdisjoint(engine.topics()):
-            raise FileError(errno.ESTALE, f"{', '.join(sorted(wanted.topics))}: deleted")
+            raise FileError(Refusal.GONE, f"{', '.join(sorted(wanted.topics))}: deleted")
 
     @property
     def _room(self) -> int | None:
@@ -393,7 +392,7 @@ class GroupHandle:
             with trio.fail_after(END_SECONDS if self._over else float("inf")):
                 await self._commit_now()
         except trio.TooSlowError:
-            raise FileError(errno.EIO, "no answer to the commit: records may be given again") from None
+            raise FileError(Refusal.FAILED, "no answer to the commit: records may be given again") from None
         kept = any(self._keeps(one.share) for one in self._partitions.values())
         if self._what.limit.commits_at_end and not kept:
             await self.close()

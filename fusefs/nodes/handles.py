@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import errno
 import select
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance
 from topicfs.fusefs.appending.handle import AppendHandle
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.follow import FollowHandle
 from topicfs.fusefs.following.polls import Notify
 from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
@@ -37,11 +36,11 @@ class Handle:
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         """Return at most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
-        raise FileError(errno.EBADF)
+        raise FileError(Refusal.NOT_OPEN)
 
     async def write(self, position: int, data: bytes) -> int:
         """Take `data`, which the program writes at `position`."""
-        raise FileError(errno.EBADF)
+        raise FileError(Refusal.NOT_OPEN)
 
     async def flush(self) -> None:
         """Do what close(2) of one of its descriptors asks for."""
@@ -127,7 +126,7 @@ class LogHandle(Handle):
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         if self._reader is None:
-            raise FileError(errno.EBADF)
+            raise FileError(Refusal.NOT_OPEN)
         self._node.check_exists()
         # The page cache would take what a damaged batch cut short for the end of the file, and fill it up with zeros;
         # a program that reads past it gets what stands before the damage, and the error when it reads on.
@@ -144,7 +143,7 @@ class LogHandle(Handle):
         """Append. Only a program that opened with O_TRUNC must write at its own end; the position of any other may be stale."""
         writer, node = self._writer, self._node
         if writer is None:
-            raise FileError(errno.EBADF)
+            raise FileError(Refusal.NOT_OPEN)
         if self.end is not None and position != self.end:
             self._check_appends(writer, position)
         node.begin_write()
@@ -164,7 +163,7 @@ class LogHandle(Handle):
                 f"written at byte {position} by a program that has written {self.end} bytes; a log takes lines at its end "
                 "alone: copy a sparse file with cp --sparse=never"
             )
-            error = FileError(errno.EPERM, reason, reported=True)
+            error = FileError(Refusal.NOT_PERMITTED, reason, reported=True)
             writer.refuse_begun(error)
             raise error
         self.end = None
@@ -208,7 +207,7 @@ class UnsizedHandle(Handle):
         if self._stopped_at is not None and self._stopped_at == self._told_size():
             remedy = "copy it with `cp`, or with `topicfs mirror`"
             raise FileError(
-                errno.EIO, f"its size is not known before it is read, so not all was read; {remedy}"
+                Refusal.FAILED, f"its size is not known before it is read, so not all was read; {remedy}"
             )
 
     async def fsync(self) -> None:
@@ -233,7 +232,7 @@ class TextHandle(Handle):
 
     async def write(self, position: int, data: bytes) -> int:
         if self._writer is None:
-            raise FileError(errno.EBADF)
+            raise FileError(Refusal.NOT_OPEN)
         return await self._writer.write(data)
 
     async def flush(self) -> None:

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import errno
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.nodes.context import MountContext
 from topicfs.fusefs.nodes.handles import Handle
 from topicfs.storage.model import Timestamp
@@ -59,7 +58,7 @@ class UnsupportedChangeError(FileError):
     """A change that a directory never makes. The filesystem says for its path why not, and what is done instead."""
 
     def __init__(self) -> None:
-        super().__init__(errno.EPERM)
+        super().__init__(Refusal.NOT_PERMITTED)
 
 
 class Node(ABC):
@@ -102,7 +101,7 @@ class Node(ABC):
 
     async def open(self, access: Access, pid: int) -> Handle:
         """Open for process `pid`. Raises FileError, of what is no file EISDIR."""
-        raise FileError(errno.EISDIR)
+        raise FileError(Refusal.IS_A_DIRECTORY)
 
     def is_current(self) -> bool:
         """Return whether the name still means this node: looked up again, it may mean another."""
@@ -158,7 +157,9 @@ class Directory(Node):
 
     async def make_directory(self, name: str, pid: int) -> Directory:
         """Do mkdir(2) for process `pid`. Raises FileError."""
-        raise FileError(errno.EPERM, f"{self.path}: directories are made at the top (topics) and in topics")
+        raise FileError(
+            Refusal.NOT_PERMITTED, f"{self.path}: directories are made at the top (topics) and in topics"
+        )
 
     async def remove_file(self, name: str, pid: int) -> None:
         """Do unlink(2) for process `pid`. Raises FileError; UnsupportedChangeError where no file is removed by itself."""
@@ -171,7 +172,7 @@ class Directory(Node):
     async def remove_directory(self, name: str, pid: int) -> None:
         """Do rmdir(2) for process `pid`. Raises FileError."""
         self.lookup(name)
-        raise FileError(errno.EPERM, "topics alone are removed, by rmdir at the top", reported=True)
+        raise FileError(Refusal.NOT_PERMITTED, "topics alone are removed, by rmdir at the top", reported=True)
 
 
 class FileNode(Node):
@@ -184,7 +185,7 @@ class FileNode(Node):
 
     def truncate(self, size: int, end: int | None) -> None:
         """Change the size; `end` is `Handle.end` of the program that asks. Raises FileError."""
-        raise FileError(errno.EPERM, "not to be written")
+        raise FileError(Refusal.NOT_PERMITTED, "not to be written")
 
 
 class Link(Node):
@@ -200,7 +201,7 @@ class Link(Node):
 def refuse_writing(access: Access) -> None:
     """Raise FileError (EPERM) for a file that is only read."""
     if access.writes:
-        raise FileError(errno.EPERM, "not to be written")
+        raise FileError(Refusal.NOT_PERMITTED, "not to be written")
 
 
 def accept_truncation(size: int, present: int | None, end: int | None) -> None:
@@ -209,7 +210,7 @@ def accept_truncation(size: int, present: int | None, end: int | None) -> None:
     Raises FileError (EPERM).
     """
     if size != (present if end is None else end):
-        raise FileError(errno.EPERM, "a log is not cut; it takes lines at its end")
+        raise FileError(Refusal.NOT_PERMITTED, "a log is not cut; it takes lines at its end")
 
 
 class InodeTable:
@@ -226,7 +227,7 @@ class InodeTable:
         """The node of that number. Raises FileError (ESTALE)."""
         node = self._nodes.get(node_id)
         if node is None:
-            raise FileError(errno.ESTALE)
+            raise FileError(Refusal.GONE)
         return node
 
     def remember(self, node: Node) -> None:

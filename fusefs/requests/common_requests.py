@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import cython
 
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.nodes.ownership import Ownership, shown_mode
 from topicfs.fusefs.requests.begun_coroutine import BegunCoroutine
 
@@ -246,12 +247,12 @@ class CommonRequests:
     @cython.cfunc
     def _refuse(self, opcode: cython.uint, kind: cython.uint, number: cython.ulonglong, error: Any) -> object:
         """Answer with the errno of an error; one that is no FileError is EIO, and in the log."""
-        errno_of: int = getattr(error, "number", 0)
-        if not errno_of:
+        if not isinstance(error, FileError):
             log.error("request %d: unexpected", opcode, exc_info=error)
-        self._counts.note_error(kind, errno_of or errno.EIO)
+            error = FileError(Refusal.FAILED)
+        self._counts.note_error(kind, error.number)
         if opcode not in (wire.FORGET, wire.BATCH_FORGET):
-            self._write(number, -(errno_of or errno.EIO), 0, None)
+            self._write(number, -error.number, 0, None)
         return None
 
     @cython.cfunc

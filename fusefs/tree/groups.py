@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from topicfs.coordination.membership import Groups, Subscription
 from topicfs.coordination.share_groups import ShareGroups
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.errors import FileError, Refusal, file_error
 from topicfs.fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
 from topicfs.fusefs.files.group_log import GroupLogNode
 from topicfs.fusefs.following.waiting_reads import Program
@@ -74,7 +73,7 @@ class KindDirectory(Directory):
                     self.service.create(name)
                 except GroupExistsError as error:
                     is_other = name not in self.listed()
-                    raise FileError(errno.EEXIST, str(error), reported=is_other) from error
+                    raise FileError(Refusal.EXISTS, str(error), reported=is_other) from error
 
         await self._change(create, pid)
         asker = Program(self.context.waiting, pid, "")
@@ -88,14 +87,14 @@ class KindDirectory(Directory):
         def remove() -> None:
             if not self.context.settings.allow_delete and self.keeps_state(name):
                 remedy = f"in a mount with --allow-delete, or by `topicfs groups delete {name}`"
-                raise FileError(errno.ENOTEMPTY, f"{name} has positions; they go {remedy}", reported=True)
+                raise FileError(Refusal.NOT_EMPTY, f"{name} has positions; they go {remedy}", reported=True)
             self.service.delete(name)
 
         await self._change(remove, pid)
 
     async def _change(self, change: Callable[[], None], pid: int) -> None:
         if self.context.engine.read_only:
-            raise FileError(errno.EROFS)
+            raise FileError(Refusal.READ_ONLY)
         try:
             await self.context.appending.blocking.run(change, asker=Program(self.context.waiting, pid, ""))
         except StorageError as error:
@@ -122,7 +121,7 @@ class GroupsDirectory(KindDirectory):
             return GroupDirectory(self.context, self, name)
         with suppress(UnknownGroupError):
             self.service.describe(name)  # Raises GroupError if its records cannot be read.
-        raise FileError(errno.ENOENT, f"no such group; `mkdir @groups/{name}` makes it")
+        raise FileError(Refusal.NOT_FOUND, f"no such group; `mkdir @groups/{name}` makes it")
 
 
 class GroupDirectory(Directory):
@@ -170,9 +169,9 @@ def _subscription(context: MountContext, name: str) -> Subscription:
         try:
             check_topic_name(topic)
         except InvalidNameError:
-            raise FileError(errno.ENOENT) from None
+            raise FileError(Refusal.NOT_FOUND) from None
         if topic not in context.engine.topics():
-            raise FileError(errno.ENOENT, f"no such topic: {topic}")
+            raise FileError(Refusal.NOT_FOUND, f"no such topic: {topic}")
     return Subscription(topics=topics, patterns=patterns)
 
 
@@ -223,7 +222,7 @@ class SubscriptionDirectory(Directory):
         if node is not None:
             return node
         if self._topic is None or name not in self.names():
-            raise FileError(errno.ENOENT)
+            raise FileError(Refusal.NOT_FOUND)
         return PlaceDirectory(self, name, self.group, TopicPartition(self._topic, int(name)))
 
 
@@ -243,7 +242,7 @@ class PlaceDirectory(Directory):
     def make(self, name: str) -> Node:
         file = PLACE_FILES.get(name)
         if file is None:
-            raise FileError(errno.ENOENT)
+            raise FileError(Refusal.NOT_FOUND)
         return file(self, name, self._group, self._partition)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 from topicfs.fusefs.allowance import RequestTooLargeError
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.follow_file import FollowNode
 from topicfs.fusefs.files.links import RecordLink
 from topicfs.fusefs.files.log_file import DecodedLogFile, LogFile
@@ -53,7 +52,7 @@ def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Nod
 
 def _segments(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
     if files.partition.directory is None:
-        raise FileError(errno.ENOENT, "the partition has no files of its own")
+        raise FileError(Refusal.NOT_FOUND, "the partition has no files of its own")
     return SegmentsDirectory(parent, name, files)
 
 

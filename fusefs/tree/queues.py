@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 
@@ -14,7 +13,7 @@ from topicfs.coordination.share_groups import (
     parse_place,
 )
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import FORMS
@@ -46,7 +45,7 @@ class QueuesDirectory(KindDirectory):
     def make(self, name: str) -> Node:
         if name in self.listed():
             return QueueDirectory(self.context, self, name)
-        raise FileError(errno.ENOENT, f"no such queue; `mkdir @queues/{name}` makes it")
+        raise FileError(Refusal.NOT_FOUND, f"no such queue; `mkdir @queues/{name}` makes it")
 
 
 class QueueDirectory(GroupDirectory):
@@ -63,7 +62,7 @@ class QueueDirectory(GroupDirectory):
         topics = tuple(name.split(","))
         present = self.context.engine.topics()
         if not all(topic in present for topic in topics):
-            raise FileError(errno.ENOENT, f"no such topic: {name}")
+            raise FileError(Refusal.NOT_FOUND, f"no such topic: {name}")
         return QueuedTopicDirectory(self, name, topics)
 
 
@@ -87,7 +86,7 @@ class QueuedTopicDirectory(Directory):
         if form is not None:
             return TakeNode(self, name, self.parent.name, self._topics, form)
         if name not in self.names():
-            raise FileError(errno.ENOENT)
+            raise FileError(Refusal.NOT_FOUND)
         return RECORDS[name](self, name, self.parent.name, self._topics[0])
 
 
@@ -121,14 +120,14 @@ class _Records(Directory):
         try:
             place = parse_place(name)
         except InvalidNameError:
-            raise FileError(errno.ENOENT) from None
+            raise FileError(Refusal.NOT_FOUND) from None
         if place not in self.places():
-            raise FileError(errno.ENOENT)
+            raise FileError(Refusal.NOT_FOUND)
         return place
 
     async def _settle(self, change: Callable[[], None], pid: int) -> None:
         if self.context.engine.read_only:
-            raise FileError(errno.EROFS)
+            raise FileError(Refusal.READ_ONLY)
         await self.context.appending.blocking.run(change, asker=Program(self.context.waiting, pid, ""))
 
 
@@ -146,7 +145,7 @@ class InFlightDirectory(_Records):
 
     async def move_out(self, name: str, target: Directory, pid: int) -> None:
         if target is not self.parent:
-            raise FileError(errno.EPERM, f"a record is released by `mv {name} ..`", reported=True)
+            raise FileError(Refusal.NOT_PERMITTED, f"a record is released by `mv {name} ..`", reported=True)
         place = self._place(name)
         await self._settle(lambda: self.group.settle(place, Acknowledgement.RELEASE), pid)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 
-from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.errors import FileError, Refusal, file_error
 from topicfs.fusefs.files.mount_files import MetricsFile, ScrubFile
 from topicfs.fusefs.files.status import DaemonStatusFile
 from topicfs.fusefs.files.topic_files import AllTopics
@@ -84,10 +83,12 @@ class RootDirectory(Directory):
         """Create a topic with as many partitions as num.partitions says."""
         context, engine = self.context, self.context.engine
         if engine.read_only:
-            raise FileError(errno.EROFS)
+            raise FileError(Refusal.READ_ONLY)
         if is_internal(name):
             raise FileError(
-                errno.EPERM, f"{name} is one of Kafka's own topics, made when it is needed", reported=True
+                Refusal.NOT_PERMITTED,
+                f"{name} is one of Kafka's own topics, made when it is needed",
+                reported=True,
             )
         asker = Program(context.waiting, pid, "")
         try:
@@ -102,7 +103,7 @@ class RootDirectory(Directory):
         """Delete a topic: an empty one, or with --allow-delete any."""
         engine = self.context.engine
         if name in NAMES or name in UNLISTED:
-            raise FileError(errno.EPERM)
+            raise FileError(Refusal.NOT_PERMITTED)
         files = self.topics.get(name)
         files.check_writable()
 
@@ -113,7 +114,7 @@ class RootDirectory(Directory):
             await self.context.appending.blocking.run(remove, asker=Program(self.context.waiting, pid, ""))
         except TopicNotEmptyError as error:
             reason = f"{error}; {self.removal(name)}"
-            raise FileError(errno.ENOTEMPTY, reason, reported=True) from error
+            raise FileError(Refusal.NOT_EMPTY, reason, reported=True) from error
         except StorageError as error:
             raise file_error(error) from error
         self.topics.refresh()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from topicfs.fusefs.errors import FileError, file_error
+from topicfs.fusefs.errors import FileError, Refusal, file_error
 from topicfs.fusefs.files.config import ConfigFile
 from topicfs.fusefs.files.follow_file import FollowNode
 from topicfs.fusefs.files.replicas import ReplicasFile
@@ -47,7 +46,7 @@ def _replicas(parent: Directory, name: str, files: TopicFiles) -> Node:
     """Make the file of a topic's replicas. Raises FileError (ENOENT) in an engine that looks after none."""
     replication = files.context.engine.replication
     if replication is None:
-        raise FileError(errno.ENOENT)
+        raise FileError(Refusal.NOT_FOUND)
     return ReplicasFile(parent, name, files, replication)
 
 
@@ -56,9 +55,9 @@ def _times(parent: TopicDirectory, name: str) -> Node:
     try:
         selector = parse(name)
     except SelectorError as error:
-        raise FileError(errno.ENOENT, str(error) if name[0] == "@" else NOT_IN_A_TOPIC) from None
+        raise FileError(Refusal.NOT_FOUND, str(error) if name[0] == "@" else NOT_IN_A_TOPIC) from None
     if not isinstance(selector, TimeRange) or selector.suffix == BATCH.suffix:
-        raise FileError(errno.ENOENT, NOT_IN_A_TOPIC)
+        raise FileError(Refusal.NOT_FOUND, NOT_IN_A_TOPIC)
     form = parent.context.decoding.form(selector.suffix)
     return TopicTimesFile(parent, name, parent.files, form, selector)
 
@@ -112,10 +111,10 @@ class TopicDirectory(Directory):
         number = partition_number(name)
         if number is None:
             reason = f"{self.path}/{name}: a partition is a number below {MAX_PARTITIONS}"
-            raise FileError(errno.EINVAL, reason)
+            raise FileError(Refusal.INVALID, reason)
         self.files.check_writable()
         if number in self.files.topic.partitions():
-            raise FileError(errno.EEXIST)
+            raise FileError(Refusal.EXISTS)
         engine = self.context.engine
         try:
             await self._blocking.run(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import errno
 import inspect
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from topicfs.fusefs.allowance import RequestTooLargeError
-from topicfs.fusefs.errors import ERRNOS, FileError, errno_of, file_error
+from topicfs.fusefs.errors import REFUSALS, FileError, Refusal, errno_of, file_error
 from topicfs.fusefs.forms import FormError
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.selectors import SelectorError
@@ -71,7 +75,7 @@ RAISED = [
     (OSError(errno.ENOSPC, "x"), errno.ENOSPC),
     (OSError(errno.EDQUOT, "x"), errno.EDQUOT),
     (OSError("without a number"), errno.EIO),
-    (FileError(errno.EACCES), errno.EACCES),
+    (FileError(Refusal.NOT_AUTHORIZED), errno.EACCES),
     (KeyError("nobody expected this"), errno.EIO),
 ]
 
@@ -102,12 +106,40 @@ def test_every_error_of_the_engine_is_in_the_table():
         if issubclass(kind, errors.StorageError)
     }
 
-    assert {kind.__name__ for kind in named if kind not in ERRNOS} <= never_told
+    assert {kind.__name__ for kind in named if kind not in REFUSALS} <= never_told
+
+
+SOURCES = sorted(Path(__file__).parents[2].joinpath("fusefs").rglob("*.py"))
+
+
+def calls_with_an_errno(source: Path) -> Iterator[str]:
+    """Yield the calls that pass an errno on, but for those that make an OSError."""
+    for call in ast.walk(ast.parse(source.read_text())):
+        if not isinstance(call, ast.Call) or ast.unparse(call.func) == "os.strerror":
+            continue
+        kind = getattr(builtins, ast.unparse(call.func), None)
+        passed = [ast.unparse(node) for argument in call.args for node in ast.walk(argument)]
+        is_os_error = isinstance(kind, type) and issubclass(kind, OSError)
+        if not is_os_error and any(text.startswith("errno.E") for text in passed):
+            yield f"{source.name}: {ast.unparse(call)}"
+
+
+def test_the_table_alone_chooses_the_errno_of_a_refusal():
+    """Other modules may compare an errno that the system gave them."""
+    assert len(SOURCES) > 100
+    assert [] == [
+        call for source in SOURCES if source.name != "errors.py" for call in calls_with_an_errno(source)
+    ]
+
+
+def test_each_refusal_has_a_reason_of_its_own():
+    """Two rows with the same errno say when each applies."""
+    assert len(Refusal) == len({refusal.reason for refusal in Refusal})
 
 
 def test_every_row_of_the_table_is_tried():
     """Each has an example above, whose errno stands there on its own."""
-    assert set(ERRNOS) <= {type(error) for error, _ in RAISED}
+    assert set(REFUSALS) <= {type(error) for error, _ in RAISED}
 
 
 @pytest.mark.parametrize(
@@ -119,8 +151,8 @@ def test_every_row_of_the_table_is_tried():
         (errors.CorruptionError("file", 7, "x"), True),
         (OSError(errno.ENOSPC, "x"), True),
         (errors.TopicExistsError("x"), False),
-        (FileError(errno.ENOENT), False),
-        (FileError(errno.ENOENT, "offsets 0 to 3 exist", reported=True), True),
+        (FileError(Refusal.NOT_FOUND), False),
+        (FileError(Refusal.NOT_FOUND, "offsets 0 to 3 exist", reported=True), True),
     ],
 )
 def test_what_leaves_a_line_for_people(error: Exception, reported: bool):

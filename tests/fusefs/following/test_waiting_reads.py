@@ -84,7 +84,7 @@ async def test_one_more_than_the_bound_is_refused(nursery: trio.Nursery):
     await trio.testing.wait_all_tasks_blocked()
 
     assert list(bench.ends.values()) == [errno.EMFILE]
-    bench.waiting.close(errno.ENOTCONN)
+    bench.waiting.close()
 
 
 async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
@@ -98,14 +98,14 @@ async def test_no_other_user_takes_all_waiting_reads(nursery: trio.Nursery):
 
     assert ["3 of 7", "4 of 8", "8 of 9", "12 of 99", "16 of 10"] == list(bench.ends)
     assert {errno.EMFILE} == set(bench.ends.values())
-    bench.waiting.close(errno.ENOTCONN)
+    bench.waiting.close()
 
 
 async def test_closing_ends_all_and_every_later_one(bench: Bench, nursery: trio.Nursery):
     """When the mount ends."""
     nursery.start_soon(bench.read, "a", 7)
     await trio.testing.wait_all_tasks_blocked()
-    bench.waiting.close(errno.ENOTCONN)
+    bench.waiting.close()
     await bench.read("b", 7)
     await trio.testing.wait_all_tasks_blocked()
 
@@ -127,7 +127,7 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
     await trio.sleep(0.2)
 
     assert bench.ends == {"b": errno.EINTR}
-    bench.waiting.close(errno.ENOTCONN)
+    bench.waiting.close()
     nursery.cancel_scope.cancel()
 
 
@@ -144,7 +144,7 @@ async def test_a_read_that_is_answered_soon_costs_no_look(
     await trio.sleep(LOOK_SECONDS)
 
     assert ({8}, {"a": "woken"}) == (bench.looked_at, bench.ends)
-    bench.waiting.close(errno.ENOTCONN)
+    bench.waiting.close()
     nursery.cancel_scope.cancel()
 
 
@@ -162,7 +162,7 @@ async def test_many_short_waits_cost_no_search(
     nursery.start_soon(bench.read, "long", 7)
     while not bench.searches:  # It is made in a thread, for which this clock does not wait.
         await trio.sleep(HEIR_SECONDS)
-    bench.waiting.close(errno.ENOTCONN)
+    bench.waiting.close()
     nursery.cancel_scope.cancel()
 
 
@@ -209,7 +209,7 @@ async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
         await trio.sleep(0.01)
 
     assert bench.ends == {"a": errno.EINTR}
-    bench.waiting.close(errno.ENOTCONN)
+    bench.waiting.close()
     nursery.cancel_scope.cancel()
 
 
