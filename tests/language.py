@@ -1,0 +1,95 @@
+"""`python -m tests.language --sample 100 --seed 7`: random docstrings, messages and sentences, for a reader to judge.
+
+A reader who did not write them marks each text that had to be read twice. The goal is at most five in a hundred. Paths
+restrict the sample to some files or folders, and `--kind` to docstrings, error messages or sentences of documents.
+"""
+
+# ruff: noqa: T201 - a command, for people
+
+from __future__ import annotations
+
+import argparse
+import ast
+import random
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+KINDS = ("docstring", "message", "sentence")
+FEWEST_WORDS = 4
+_CODE_BLOCK = re.compile(r"(?ms)^ *```.*?^ *```$|^<!--.*?-->$|^    .*?$")
+_PARAGRAPH = re.compile(r"(?m)^(?:[-*] |\d+\. |\|)?.+(?:\n(?![-*|#] ?|\d+\. ).+)*")
+_SENTENCE = re.compile(r"\S.*?(?:[.!?:](?=\s+[A-Z`*\[])|\Z)", re.DOTALL)
+
+
+class Text(NamedTuple):
+    """A text of the repository and its place."""
+
+    path: str
+    line: int
+    kind: str
+    words: str
+
+
+def texts(path: str) -> Iterator[Text]:
+    """Yield the texts of one file."""
+    source = (ROOT / path).read_text()
+    found = _of_python(source) if path.endswith(".py") else _of_document(source)
+    for kind, line, text in found:
+        words = " ".join(text.lstrip("#>*- ").split())
+        if len(re.findall(r"[A-Za-z]{2,}", words)) >= FEWEST_WORDS:
+            yield Text(path, line, kind, words)
+
+
+def _of_python(source: str) -> Iterator[tuple[str, int, str]]:
+    """Yield docstrings, those of attributes too, and the strings that raised errors and options' help have."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            if isinstance(node.value.value, str):
+                yield "docstring", node.lineno, node.value.value.partition("\n\n")[0]
+        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield from (("message", arg.lineno, _shown(arg)) for arg in node.exc.args)
+        elif isinstance(node, ast.keyword) and node.arg == "help":
+            yield "message", node.value.lineno, _shown(node.value)
+
+
+def _shown(node: ast.expr) -> str:
+    """Return a string with its placeholders; an empty one for any other expression."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(map(_shown, node.values))
+    if isinstance(node, ast.FormattedValue):
+        return f"{{{ast.unparse(node.value)}}}"
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _of_document(source: str) -> Iterator[tuple[str, int, str]]:
+    """Yield the sentences of paragraphs and list items, and the cells of tables."""
+    prose = _CODE_BLOCK.sub(lambda block: "\n" * block[0].count("\n"), source)
+    for part in _PARAGRAPH.finditer(prose):
+        pieces = re.finditer(r"[^|]+", part[0]) if part[0].startswith("|") else _SENTENCE.finditer(part[0])
+        for piece in pieces:
+            yield "sentence", prose.count("\n", 0, part.start() + piece.start()) + 1, piece[0]
+
+
+def main() -> None:
+    """Print the sample, in the order of the files."""
+    parser = argparse.ArgumentParser(prog="python -m tests.language", description=__doc__)
+    parser.add_argument("paths", nargs="*", help="files and folders [default: the whole repository]")
+    parser.add_argument("--sample", type=int, default=100, help="how many texts [default: 100]")
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws other texts [default: 0]")
+    parser.add_argument("--kind", choices=KINDS)
+    options = parser.parse_args()
+    listing = subprocess.run(
+        ["git", "ls-files", *options.paths], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    files = [path for path in listing if path.endswith((".py", ".md")) and (ROOT / path).is_file()]
+    known = [text for path in files for text in texts(path) if options.kind in {None, text.kind}]
+    for text in sorted(random.Random(options.seed).sample(known, min(options.sample, len(known)))):
+        print(f"{text.path}:{text.line}: {text.kind}\n    {text.words}")
+
+
+if __name__ == "__main__":
+    main()
