@@ -1,7 +1,7 @@
 """The speed of topicfs: each figure beside a reference that is measured in the same run.
 
-`python -m benchmarks` runs everything, `python -m benchmarks --list` names it, `make bench` also draws the page
-docs/performance.md. A machine's speed drifts and others use it too, so no figure is judged alone: every *side* of a
+`python -m benchmarks` runs everything, `python -m benchmarks --list` names it, `make bench` also draws the figures
+in docs/performance.md and docs/performance/tables.md. A machine's speed drifts and others use it too, so no figure is judged alone: every *side* of a
 *case* runs once a round, the order turning from round to round, and what counts is the ratio of two sides in the same
 round, of which the median is given.
 

@@ -52,7 +52,13 @@ TABLE_WIDTH = 160
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Keep every round's figures.")
 @click.option("--plots", type=click.Path(path_type=Path), help="Draw an SVG a benchmark into this directory.")
-@click.option("--page", "page_file", type=click.Path(path_type=Path), help="Fill the marks of this page.")
+@click.option(
+    "--page",
+    "pages",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="Fill the marks of this page. May be repeated.",
+)
 @click.option(
     "--from",
     "sources",
@@ -70,7 +76,7 @@ def main(  # noqa: PLR0913 - the options of a command
     directory: Path | None,
     json_file: Path | None,
     plots: Path | None,
-    page_file: Path | None,
+    pages: Sequence[Path],
     sources: Sequence[Path],
 ) -> None:
     """Measure how fast topicfs is, beside references in the same run.
@@ -102,7 +108,7 @@ def main(  # noqa: PLR0913 - the options of a command
         for result in report.benchmarks:
             show(result, console)
     show_goals(report, console)
-    _keep(report, json_file=json_file, plots_directory=plots, page_file=page_file)
+    _keep(report, json_file=json_file, plots_directory=plots, pages=pages)
     sys.exit(0 if all(result.acceptable for result in report.benchmarks) else 1)
 
 
@@ -160,7 +166,7 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 
 def _keep(
-    report: RunResult, *, json_file: Path | None, plots_directory: Path | None, page_file: Path | None
+    report: RunResult, *, json_file: Path | None, plots_directory: Path | None, pages: Sequence[Path]
 ) -> None:
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
@@ -170,10 +176,10 @@ def _keep(
 
         for result in report.benchmarks:
             plots.draw(result, plots_directory)
-    if page_file is not None:
-        pictures = (plots_directory or page_file.parent).resolve()
-        relative = Path(os.path.relpath(pictures, page_file.parent.resolve()))
-        page_file.write_text(page.filled(page_file.read_text(), report, relative))
+    for file in pages:
+        pictures = (plots_directory or file.parent).resolve()
+        relative = Path(os.path.relpath(pictures, file.parent.resolve()))
+        file.write_text(page.filled(file.read_text(), report, relative))
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

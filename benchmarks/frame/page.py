@@ -4,7 +4,8 @@
     … table and picture, written here …
     <!-- end of NAME -->
 
-NAME is a benchmark's, `machine` for what the run ran on, or `goals` for all of them. Everything outside the marks is left as it stands.
+NAME is a benchmark's, `goals` for the goals of all of them, `machine` for the machine of the run (`machine in brief`
+for one line of it), or that of a table of `summary`. The text outside of the marks is never changed.
 """
 
 from __future__ import annotations
@@ -13,13 +14,19 @@ from pathlib import Path
 
 from benchmarks.frame.results import BenchmarkResult, RunResult
 from benchmarks.frame.rows import GOAL_HEADINGS, HEADINGS, goal_rows, rows
+from benchmarks.frame.summary import TABLES, machine_in_brief, table
 
-MACHINE, GOALS = "machine", "goals"
+MACHINE, IN_BRIEF, GOALS = "machine", "machine in brief", "goals"
 
 
 def filled(page: str, report: RunResult, pictures: Path) -> str:
     """Fill the page's marks; a benchmark that did not run keeps what was there. `pictures` is relative to the page."""
     page = _with(page, MACHINE, _machine(report))
+    page = _with(page, IN_BRIEF, machine_in_brief(report))
+    for name, lines in TABLES.items():
+        summary = table(report, lines)
+        if summary is not None:
+            page = _with(page, name, summary)
     page = _with(page, GOALS, _goals(report))
     for result in report.benchmarks:
         page = _with(page, result.name, _figures(result, pictures))

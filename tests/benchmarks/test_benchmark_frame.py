@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from benchmarks import registry
 from benchmarks.__main__ import main
-from benchmarks.frame import page, plots, record
+from benchmarks.frame import page, plots, record, summary
 from benchmarks.frame.question import (
     MEGABYTES_A_SECOND,
     MICROSECONDS,
@@ -31,6 +32,8 @@ from benchmarks.frame.table import show, show_goals
 pytestmark = pytest.mark.slow
 
 SPEED = MEGABYTES_A_SECOND
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/performance.md", "docs/performance/tables.md")
 
 
 def case_result(
@@ -213,12 +216,30 @@ def test_every_benchmark_is_what_its_line_says(name):
     assert name == registry.load(name).name
 
 
-@pytest.mark.parametrize("name", [*registry.MODULES, "machine", "goals"])
-def test_the_page_has_a_place_for_every_benchmark(name):
-    """Once: what is measured is shown."""
-    text = (Path(__file__).parents[2] / "docs/performance.md").read_text()
+@pytest.mark.parametrize("name", [*registry.MODULES, *summary.TABLES, "machine", "goals"])
+def test_the_pages_have_a_place_for_every_table(name):
+    """In one page or another: what is measured is shown."""
+    text = "".join((ROOT / page).read_text() for page in PAGES)
     assert 1 == text.count(f"<!-- figures of {name} -->")
     assert 1 == text.count(f"<!-- end of {name} -->")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_pages_show_the_figures_that_are_kept(name):
+    """Drawing a page again from the figures under version control changes nothing."""
+    pictures = ROOT / "docs/performance"
+    report = record.from_json((pictures / "figures.json").read_text())
+    text = (ROOT / name).read_text()
+    relative = Path(os.path.relpath(pictures, (ROOT / name).parent))
+    assert text == page.filled(text, report, relative)
+
+
+def test_a_summary_compares_with_the_other_side():
+    """By the median of the rounds' ratios; without the figures there is no table."""
+    report = RunResult({}, True, (run(two_sides),))
+    [row] = summary.table(report, (summary.Line("a toy", "toy", "a case", "other"),)).splitlines()[2:]
+    assert "| a toy | 50.0 MB/s | other: 100 MB/s | 2.00× slower |" == row
+    assert None is summary.table(report, (summary.Line("a toy", "toy", "no such case", "other"),))
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are():

@@ -20,7 +20,7 @@ from topicfs.main import cli
 
 PAGES = [
     *sorted(ROOT.glob("*.md")),
-    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("docs/**/*.md")),
     *sorted(ROOT.glob("fusefs/*.md")),
     *sorted(ROOT.glob("tests/**/*.md")),
 ]
