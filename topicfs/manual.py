@@ -143,11 +143,7 @@ def _of_a_command(name: str, context: click.Context) -> tuple[str, list[tuple[st
     command, parent = context.command, context.parent
     assert isinstance(command, ExampleCommand | ExampleGroup), name
     below = {f"{name}-{word}(1)": child for word, child in _children(command, context)}
-    related = (
-        *([f"{_page_name(parent)}(1)"] if parent else []),
-        *RELATED.get(name, ()),
-        *below,
-    )
+    related = (*([f"{_page_name(parent)}(1)"] if parent else []), *RELATED.get(name, ()), *below)
     return _summary(command), [
         ("SYNOPSIS", [_typed(context.command_path, " ".join(command.collect_usage_pieces(context)))]),
         ("DESCRIPTION", paragraphs(command.help or "")),

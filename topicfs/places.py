@@ -8,12 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from topicfs.cluster.place import ClusterAddress, cluster_address, is_cluster
-from topicfs.data_directory import (
-    opened_for_reading,
-    opened_for_writing,
-    parse_directories,
-    suggesting,
-)
+from topicfs.data_directory import opened_for_reading, opened_for_writing, parse_directories, suggesting
 
 if TYPE_CHECKING:
     from topicfs.cluster.protocol.security import Security

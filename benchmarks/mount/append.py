@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import lines
-from benchmarks.frame.question import (
-    MICROSECONDS,
-    MICROSECONDS_OF_PROCESSOR,
-    Benchmark,
-    Cases,
-    Conditions,
-)
+from benchmarks.frame.question import MICROSECONDS, MICROSECONDS_OF_PROCESSOR, Benchmark, Cases, Conditions
 from benchmarks.mount.setup.cpu_time import Timing, one_processor
 from benchmarks.mount.setup.system_calls import append_lines
 from benchmarks.mount.setup.targets import Display, MeasuredLog, logs_for_appends

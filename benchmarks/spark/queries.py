@@ -127,12 +127,7 @@ def _goals(*, of_kafka: float, of_memory: float) -> tuple[Goal, ...]:
 
 
 def _cases(
-    setup: SparkSetup,
-    name: str,
-    query: Callable[[str], None],
-    goals: tuple[Goal, ...],
-    *,
-    quick: bool = True,
+    setup: SparkSetup, name: str, query: Callable[[str], None], goals: tuple[Goal, ...], *, quick: bool = True
 ) -> Iterator[Case]:
     """Both times of the same rounds: the goals are for the one that passes."""
     most_rounds = None if quick else SLOW_ROUNDS
@@ -228,7 +223,5 @@ def _broker(home: Path, data: Path) -> Iterator[SparkPlace]:
 
 
 BENCHMARK = Benchmark(
-    name="spark",
-    question="How fast does Spark read a topic, and what would it take elsewhere?",
-    cases=cases,
+    name="spark", question="How fast does Spark read a topic, and what would it take elsewhere?", cases=cases
 )

@@ -104,11 +104,7 @@ def fetch(
     Raises what `Connection.call` does, ClusterError.
     """
     wanted = list(wanted)
-    request = {
-        **_terms(max_bytes, 0, isolation),
-        "sessionEpoch": NO_SESSION,
-        "topics": _by_topic(wanted),
-    }
+    request = {**_terms(max_bytes, 0, isolation), "sessionEpoch": NO_SESSION, "topics": _by_topic(wanted)}
     server, answer = _ask(brokers, node, request, seconds)
     if answer["errorCode"]:
         raise error_of(answer["errorCode"], str(server))

@@ -11,12 +11,7 @@ from pathlib import Path
 
 from topicfs.cluster.brokers.brokers import Brokers, Metadata, TopicMetadata
 from topicfs.cluster.brokers.settings import topic_settings
-from topicfs.cluster.errors import (
-    DELETED,
-    NONE,
-    TOPIC_AUTHORIZATION_FAILED,
-    WrittenByOthersError,
-)
+from topicfs.cluster.errors import DELETED, NONE, TOPIC_AUTHORIZATION_FAILED, WrittenByOthersError
 from topicfs.cluster.mirror.copy import MirroredPartition
 from topicfs.cluster.mirror.journal import MirrorJournal
 from topicfs.storage.config.topic import SETTINGS, TopicConfig

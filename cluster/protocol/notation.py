@@ -38,12 +38,7 @@ def api(key: int, name: str, versions: range, *, request: str, response: str, fl
     """Return a kind of request by its fields, in the notation above."""
 
     def schema(text: str) -> Schema:
-        return Schema(
-            name=name,
-            fields=parse_fields(text),
-            versions=versions,
-            flexible_since=flexible_since,
-        )
+        return Schema(name=name, fields=parse_fields(text), versions=versions, flexible_since=flexible_since)
 
     return Api(key, schema(request), schema(response))
 

@@ -215,12 +215,7 @@ class ClusterPartition:
         return appended
 
     def begin_append(
-        self,
-        batches: bytearray,
-        *,
-        durable: bool,
-        encoded_here: bool,
-        unless: Callable[[], bool],
+        self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
     ) -> SentAppend:
         size, producer = len(batches), self._writable()
         begun = producer.begin(batches, durable=durable, encoded_here=encoded_here, unless=unless)

@@ -41,11 +41,7 @@ def settings_of_session(
 
 
 def connector_settings(
-    *,
-    defaults: Mapping[str, str],
-    arguments: Mapping[str, str],
-    present: bool,
-    jars: Callable[[], Path],
+    *, defaults: Mapping[str, str], arguments: Mapping[str, str], present: bool, jars: Callable[[], Path]
 ) -> dict[str, str]:
     """Return what to set, for a user's `defaults` (of the session, of spark-defaults.conf) and `arguments` (of spark-submit).
 

@@ -27,9 +27,7 @@ _registering = Lock()
 
 
 def in_tasks(
-    spark: SparkSession,
-    work: Callable[[TaskInput], Iterator[TaskResult]],
-    inputs: Sequence[TaskInput],
+    spark: SparkSession, work: Callable[[TaskInput], Iterator[TaskResult]], inputs: Sequence[TaskInput]
 ) -> list[TaskResult]:
     """Return what `work`, a function of a module, yields for `inputs` in Spark's workers (blocking)."""
 

@@ -61,12 +61,7 @@ class Topics:
     """The topics of a place, by name. Calls are safe from any thread."""
 
     def __init__(
-        self,
-        place: Place,
-        *,
-        read_only: bool = False,
-        make: bool = True,
-        through_mount: str = THROUGH_MOUNT,
+        self, place: Place, *, read_only: bool = False, make: bool = True, through_mount: str = THROUGH_MOUNT
     ) -> None:
         """Open the place, with `make` a directory that is not there, too. See `open_topics`.
 

@@ -8,14 +8,7 @@ from topicfs.callers import completion
 from topicfs.commands.groups_reset import reset
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.groups.location import opened_groups
-from topicfs.groups.output import (
-    group_object,
-    say_json,
-    say_list,
-    say_members,
-    say_positions,
-    say_state,
-)
+from topicfs.groups.output import group_object, say_json, say_list, say_members, say_positions, say_state
 from topicfs.groups.scenarios import parse_topics
 from topicfs.groups.view import SHARE
 from topicfs.lines import say

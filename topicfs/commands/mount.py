@@ -75,10 +75,7 @@ NEEDS_PYFUSE3 = (
             "what was read once is read from the disk",
         ),
         ("topicfs mount --metrics 9464 ./data ./mnt", "Prometheus scrapes http://localhost:9464/metrics"),
-        (
-            "topicfs mount --client-config client.properties kafka://host:9093 ./mnt",
-            "over TLS, or with SASL",
-        ),
+        ("topicfs mount --client-config client.properties kafka://host:9093 ./mnt", "over TLS, or with SASL"),
     ),
 )
 @click.argument("places", metavar="[DIR[,DIR]|kafka://HOST:PORT] MOUNTPOINT", nargs=-1, required=True)

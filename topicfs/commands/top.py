@@ -15,13 +15,7 @@ import click
 
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.options import (
-    DEFAULT_DIRECTORY,
-    VARIABLE,
-    checked_security,
-    client_config_option,
-    parse_place,
-)
+from topicfs.options import DEFAULT_DIRECTORY, VARIABLE, checked_security, client_config_option, parse_place
 from topicfs.places import Place
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of

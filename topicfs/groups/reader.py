@@ -44,13 +44,7 @@ def file_of(group: str, path: str, *, follow: bool) -> str:
 
 
 def copy_as_member(
-    place: Place,
-    group: str,
-    path: str,
-    output: BinaryIO,
-    *,
-    shown: Shown,
-    follow: bool,
+    place: Place, group: str, path: str, output: BinaryIO, *, shown: Shown, follow: bool
 ) -> None:
     """Write what the group has not read yet. Raises StorageError, OSError."""
     name = file_of(group, path, follow=follow)
@@ -81,11 +75,7 @@ def _copy_file(path: Path, output: BinaryIO) -> None:
 
 
 async def _copy(
-    engine: Engine,
-    name: str,
-    output: BinaryIO,
-    shown: Shown,
-    directories: tuple[Path, ...],
+    engine: Engine, name: str, output: BinaryIO, shown: Shown, directories: tuple[Path, ...]
 ) -> None:
     with closing(
         MountReader(engine, directories=directories, isolation=shown.isolation, schemas=shown.schemas)

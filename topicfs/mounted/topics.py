@@ -10,22 +10,12 @@ from topicfs.mounted.appends import numbers_of, status_of
 from topicfs.mounted.reasons import explained
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import check_partitions
-from topicfs.storage.errors import (
-    PartitionOfflineError,
-    StorageError,
-    TopicNotEmptyError,
-    UnknownTopicError,
-)
+from topicfs.storage.errors import PartitionOfflineError, StorageError, TopicNotEmptyError, UnknownTopicError
 from topicfs.storage.model import ONLINE
 
 
 def create(
-    mountpoint: Path,
-    name: str,
-    *,
-    partitions: int | None,
-    replicas: int | None,
-    overrides: Mapping[str, str],
+    mountpoint: Path, name: str, *, partitions: int | None, replicas: int | None, overrides: Mapping[str, str]
 ) -> None:
     """Create a topic with a name that the caller has checked. If it cannot be as asked, remove it again."""
     TopicConfig.from_overrides(overrides)

@@ -15,17 +15,7 @@ from rich.text import Text
 from topicfs.storage.messages import printable
 from topicfs.terminal import plain
 from topicfs.top.samples import PartitionSample, TopicSample, TopRow, TopSample, rate_of
-from topicfs.top.terminal_keys import (
-    BACKSPACE,
-    DOWN,
-    END,
-    ENTER,
-    ESCAPE,
-    HOME,
-    PAGE_DOWN,
-    PAGE_UP,
-    UP,
-)
+from topicfs.top.terminal_keys import BACKSPACE, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
 
 WIDE = 120
 """Columns of a terminal from which on all columns of the table are shown."""

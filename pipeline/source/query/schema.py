@@ -32,7 +32,7 @@ _COLUMNS = (
 _HEADERS = StructField("headers", ArrayType(_HEADER))
 
 _ARROW = {field.name: field.type for field in SCHEMA} | {
-    "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 }
 """The columns' types in Arrow, as Spark expects them; its own function for this differs between its versions."""
 

@@ -34,10 +34,7 @@ class _InOrder(ExampleGroup):
         ),
         ("topicfs pipeline restore ./archive", "the archive back into its topics, offsets and times kept"),
         ("topicfs pipeline replay orders copy", "every record of a topic into another"),
-        (
-            "topicfs pipeline replay orders late --where \"key = 'late'\"",
-            "some of them, chosen by SQL",
-        ),
+        ("topicfs pipeline replay orders late --where \"key = 'late'\"", "some of them, chosen by SQL"),
         ("topicfs pipeline aggregate orders per-hour --window '1 hour'", "how many came in each hour"),
         ("topicfs pipeline verify", "every segment checked, by many tasks"),
         ("topicfs pipeline report", "a page of plots: report.html"),

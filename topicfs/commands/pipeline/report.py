@@ -34,10 +34,7 @@ _LAG = "array_join(transform(groups, one -> concat(one.group, ' ', one.lag)), ',
             "topicfs pipeline report --data /var/lib/kafka/data",
             "of a broker's log directory, beside the broker",
         ),
-        (
-            "topicfs pipeline report --data kafka://host:9092",
-            "of a cluster: all but its segments",
-        ),
+        ("topicfs pipeline report --data kafka://host:9092", "of a cluster: all but its segments"),
     ),
 )
 @click.argument("topics", metavar="[TOPIC[,TOPIC]]", required=False)

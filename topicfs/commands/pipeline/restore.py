@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     help="How many partitions a topic that is made has at least; else as many as it had.",
 )
 @click.option(
-    "--without-offsets",
-    is_flag=True,
-    help="Give offsets up where they cannot be kept: in a Kafka cluster.",
+    "--without-offsets", is_flag=True, help="Give offsets up where they cannot be kept: in a Kafka cluster."
 )
 @place_option
 def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
