@@ -21,11 +21,9 @@ class ScrubOnDemand(Protocol):
 
     def start(self) -> None:
         """Begin a scrub of everything in a thread. A scrub that was started here before and still runs goes on instead."""
-        ...
 
     def report(self) -> list[str]:
         """Return lines: `state running` or `state idle`, the bytes read and healed, and the findings since `start`."""
-        ...
 
 
 class Replication(Protocol):
@@ -36,22 +34,18 @@ class Replication(Protocol):
 
         Raises UnknownTopicError, InvalidConfigError, ReadOnlyError, OSError.
         """
-        ...
 
     def catch_up(self) -> None:
         """Have the replicas that are behind catch up now. A replica that fails is tried again later."""
-        ...
 
     def elect_preferred(self, topic: str | None = None) -> int:
         """Elect the first assigned replicas where they are in sync; return how many partitions changed."""
-        ...
 
     def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
         """Elect the replica in a data directory although it is not in sync. Records that only other replicas have are lost.
 
         Raises UnknownTopicError, StorageError where its log is not there.
         """
-        ...
 
     def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
         """Move a replica to another data directory, while it serves; returns once it is on its way.
@@ -59,11 +53,9 @@ class Replication(Protocol):
         `source`: the directory of the replica, where there are several. Raises UnknownTopicError, InvalidConfigError (no
         such replica or directory, or one is on its way), ReadOnlyError, OSError.
         """
-        ...
 
     def cancel_move(self, partition: TopicPartition) -> None:
         """Cancel the move of a replica, and remove its copy. Raises InvalidConfigError if no replica is being moved, and OSError."""
-        ...
 
 
 class Engine(LogEngine, Protocol):
@@ -72,24 +64,19 @@ class Engine(LogEngine, Protocol):
     @property
     def scrubber(self) -> ScrubOnDemand | None:
         """The scrub of the engine. None: it has none (*known*)."""
-        ...
 
     @property
     def scrub(self) -> str | None:
         """A line with the bytes scrubbed and healed since the engine was opened. None: there was no scrub (*known*)."""
-        ...
 
     @property
     def groups(self) -> Groups:
         """The groups of readers, and their positions (*known*; of its calls `coordination.membership` says who may wait)."""
-        ...
 
     @property
     def share_groups(self) -> ShareGroups:
         """Queues: records handed out one by one, each to one holder at a time (*known*; see `coordination.share_groups`)."""
-        ...
 
     @property
     def replication(self) -> Replication | None:
         """Changes of replicas. None: the engine has one copy of each partition, or the brokers of a cluster manage them (*known*)."""
-        ...

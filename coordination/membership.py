@@ -201,7 +201,6 @@ class Membership(Protocol):
     @property
     def member_id(self) -> str:
         """The member's id; empty until the group gave it one."""
-        ...
 
     def held(self) -> MemberPartitions:
         """Return what it holds now.
@@ -209,7 +208,6 @@ class Membership(Protocol):
         Partitions come with their positions. Partitions go only after `give_up`, but for these: the partition was
         deleted; `max.poll.interval.ms` passed while others waited; the member is `lost`.
         """
-        ...
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
         """Commit positions in partitions that it holds, in one append with all that come within a few milliseconds.
@@ -221,7 +219,6 @@ class Membership(Protocol):
         InvalidPositionError, GroupError, OSError (ENOSPC, EIO):
         the group's position is what it was before.
         """
-        ...
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Give partitions back: nothing more of them is handed out, and what was committed so far is all that was done.
@@ -229,11 +226,9 @@ class Membership(Protocol):
         Their next holder begins at the committed position. Of partitions that are not wanted back (or not held)
         nothing happens.
         """
-        ...
 
     def leave(self) -> Future[None]:
         """End the membership; what was committed before counts. The future is done when the others may go on. Idempotent."""
-        ...
 
 
 class GroupsSummary(NamedTuple):
@@ -250,7 +245,6 @@ class Groups(Protocol):
 
     def summary(self) -> GroupsSummary | None:
         """Return the groups in numbers; None where nobody has used groups yet (*known*)."""
-        ...
 
     def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
         """Return the position of each group in each partition, as far as that is at hand (*known*).
@@ -258,26 +252,21 @@ class Groups(Protocol):
         None of a remote engine. The first call of an engine that has read nothing about groups yet has it read, and does
         not wait for that.
         """
-        ...
 
     def listed(self) -> Mapping[str, GroupListing]:
         """Return the groups by name, ascending; a snapshot (*asked*). Raises GroupError, OSError."""
-        ...
 
     def describe(self, group: str) -> GroupDescription:
         """Return a group as it is now (*asked*). Raises UnknownGroupError, GroupError."""
-        ...
 
     def positions(self, group: str) -> GroupPositions:
         """Return the positions of a group; none for an unknown one, as in Kafka (*asked*). Raises GroupError."""
-        ...
 
     def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
         """Return the positions in the partitions of a topic, of each group that has any there (*asked*).
 
         Groups that may not be seen are left out. Raises GroupError, OSError.
         """
-        ...
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         """Commit positions in the name of no member, as Kafka's reset tool does; creates the group (*changes*).
@@ -286,36 +275,30 @@ class Groups(Protocol):
         GroupNotEmptyError, UnknownTopicError (nothing is committed then), InvalidPositionError, ReadOnlyError,
         GroupError, OSError.
         """
-        ...
 
     def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Delete positions of a group; those it does not have are passed over (*changes*).
 
         Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError.
         """
-        ...
 
     def create(self, group: str) -> None:
         """Create a group without members (*changes*).
 
         Raises InvalidGroupError, GroupExistsError, ReadOnlyError, GroupError, OSError.
         """
-        ...
 
     def delete(self, group: str) -> None:
         """Delete a group, its positions and its settings (*changes*).
 
         Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError.
         """
-        ...
 
     def config(self, group: str) -> GroupConfig:
         """Return the settings of a group, the defaults for an unknown one (*known*)."""
-        ...
 
     def settings(self, group: str) -> Sequence[ShownSetting]:
         """Return every setting of a group, and where its value comes from (*known*)."""
-        ...
 
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
         """Set settings, or with None remove them: all or nothing, on disk when it returns (*changes*).
@@ -323,7 +306,6 @@ class Groups(Protocol):
         Members go by them at once. Raises UnknownGroupError, InvalidConfigError, GroupNotEmptyError (a new assignor
         for a group with members), ReadOnlyError, OSError.
         """
-        ...
 
     def join(
         self,
@@ -339,8 +321,6 @@ class Groups(Protocol):
         `client_id` becomes the beginning of the member's id; `reader` is shown in descriptions. Raises
         InvalidGroupError, ReadOnlyError, GroupsUnsupportedError.
         """
-        ...
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener` after groups came or went or changed their state, generation or members. Does not wait."""
-        ...

@@ -161,12 +161,10 @@ class ShareSession(Protocol):
     @property
     def member_id(self) -> str:
         """The member's id, as Kafka makes one (*known*)."""
-        ...
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics whose records it is given (*known*)."""
-        ...
 
     def take(self) -> Leased | None:
         """Lease the next record to this session; None: there is none now (*changes*).
@@ -177,11 +175,9 @@ class ShareSession(Protocol):
         Raises SessionClosedError, UnknownTopicError (its topics are gone), CorruptionError (the batch cannot be read;
         take again to go on behind it), PartitionOfflineError, ReadOnlyError, OSError.
         """
-        ...
 
     def take_some(self, most: int) -> Sequence[Leased]:
         """Lease up to `most` adjacent records of one partition; empty: there is none now (*changes*). Raises as `take`."""
-        ...
 
     def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
         """Say what became of records: when it returns, that is kept (*changes*).
@@ -189,25 +185,21 @@ class ShareSession(Protocol):
         Raises RecordNotHeldError where one of them is not held by this session, or no longer: nothing of its partition
         is changed then; partitions are taken one after the other. An OSError or StorageError leaves the records held.
         """
-        ...
 
     def held(self) -> Sequence[Leased]:
         """Return what it holds, the oldest lease first; what was taken from it is not among them (*known*)."""
-        ...
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` whenever `take` may give something it did not give before; returns the call that ends it.
 
         It is called from any thread, must be quick and must not raise. Called too often is possible, too seldom not.
         """
-        ...
 
     def close(self) -> None:
         """Give back what it holds, and leave the group (*changes*). Idempotent; raises nothing.
 
         What cannot be written then is not lost: the records are there for others, and their deliveries count.
         """
-        ...
 
 
 class ShareGroup(Protocol):
@@ -219,29 +211,23 @@ class ShareGroup(Protocol):
     @property
     def settings(self) -> ShareGroupSettings:
         """The settings as they are now (*known*)."""
-        ...
 
     def listed_settings(self) -> Sequence[ShownSetting]:
         """Return every setting that holds, and where its value comes from (*known*)."""
-        ...
 
     @property
     def state(self) -> str:
         """`Empty`, `Stable` or `Dead`, as Kafka's tools print it (*known*)."""
-        ...
 
     @property
     def epoch(self) -> int:
         """The group's epoch, which goes up when sessions come and go or topics change (*known*)."""
-        ...
 
     def topics(self) -> Sequence[str]:
         """Return the topics in which the group has a state, by name (*known*)."""
-        ...
 
     def members(self) -> Sequence[ShareMember]:
         """Return the open sessions, the oldest first (*known*)."""
-        ...
 
     def open(self, topics: Sequence[str], *, holder: str) -> ShareSession:
         """Begin a session over topics; the first one of a group makes it (*changes*).
@@ -250,47 +236,39 @@ class ShareGroup(Protocol):
         PolicyViolationError (an internal topic), GroupExistsError (a consumer group has that name), GroupFullError
         (200 members), UnknownGroupError (deleted since `group` returned it), ReadOnlyError, OSError.
         """
-        ...
 
     def positions(self, topic: str) -> Sequence[QueuePosition]:
         """Return where the group stands in each partition of a topic (*asked*). Raises UnknownTopicError."""
-        ...
 
     def in_flight(self, topic: str) -> Sequence[InFlight]:
         """Return the records that are held, by partition and offset (*known*)."""
-        ...
 
     def settle(self, place: RecordName, word: Acknowledgement) -> None:
         """Say in its holder's place what becomes of a record in flight (*changes*).
 
         The holder is answered RecordNotHeldError from then on. Raises RecordNotHeldError where nobody holds it.
         """
-        ...
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
         """Return the records that were given up and not forgotten since, by partition and offset (*asked*).
 
         The newest 10,000 of all groups; those whose log no longer has them are left out.
         """
-        ...
 
     def forget_rejected(self, place: RecordName) -> None:
         """Take a record out of `rejected` (*changes*). Raises RecordNotHeldError where it is not there."""
-        ...
 
     def reset(self, partition: TopicPartition, offset: Offset) -> None:
         """Set the group's start offset: what is below is done, what is from there on is delivered (*changes*).
 
         Raises GroupNotEmptyError while it has sessions, UnknownTopicError, ReadOnlyError, OSError.
         """
-        ...
 
     def alter(self, changes: Mapping[str, str | None]) -> None:
         """Change settings by Kafka's names (`share.record.lock.duration.ms`), or with None remove them (*changes*).
 
         Raises InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError.
         """
-        ...
 
 
 class ShareGroups(Protocol):
@@ -299,30 +277,24 @@ class ShareGroups(Protocol):
     @property
     def unavailable(self) -> str | None:
         """The reason why there are none, as a sentence; None: there may be (*known*)."""
-        ...
 
     def groups(self) -> Mapping[str, ShareGroup]:
         """Return the groups by name: with sessions, or with a state that is kept (*asked*, the first time)."""
-        ...
 
     def exists(self, name: str) -> bool:
         """Return whether a group of the name is kept (*asked*, the first time)."""
-        ...
 
     def group(self, name: str) -> ShareGroup:
         """Return the group of a name, whether it exists or is to be made (*asked*, the first time).
 
         Raises InvalidGroupError, GroupExistsError (a consumer group has that name); GroupsUnsupportedError where `unavailable`.
         """
-        ...
 
     def create(self, name: str) -> ShareGroup:
         """Make a group without sessions, as `mkdir` does (*changes*). Raises GroupExistsError, and as `group`."""
-        ...
 
     def delete(self, name: str) -> None:
         """Delete a group with all it keeps (*changes*). Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
-        ...
 
 
 class NoShareGroups:

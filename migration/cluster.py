@@ -58,21 +58,17 @@ class Cluster(Protocol):
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
     ) -> TopicDescription:
         """Create it with one replica a partition, all of them on the broker `node_id`; known when this returns."""
-        ...
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None: ...
 
     def offsets(self, name: str, partitions: int) -> dict[int, range]:
         """Return each partition's range from log start to log end."""
-        ...
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """Return a group's positions in those of `partitions` in which it has committed anything."""
-        ...
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
         """Move a group; a cluster refuses it while the group has members."""
-        ...
 
 
 class KafkaCluster:

@@ -54,13 +54,11 @@ class ShareGroupCluster(Protocol):
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         """Return where a group stands in those of the partitions in which it has begun."""
-        ...
 
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
         """Set the start offsets of a group without members as the states say, and have what they name delivered again."""
-        ...
 
 
 def put_share_groups(

@@ -82,27 +82,22 @@ class Partition(Protocol):
     @property
     def topic(self) -> str:
         """Name of the topic (*known*)."""
-        ...
 
     @property
     def number(self) -> int:
         """Number of the partition in its topic (*known*)."""
-        ...
 
     @property
     def config(self) -> TopicConfig:
         """The topic's settings as they are now (*asked*)."""
-        ...
 
     @property
     def directory(self) -> Path | None:
         """The directory of the partition's files; None for an engine that has none (*known*)."""
-        ...
 
     @property
     def rewrites(self) -> int:
         """Number of compactions and `cuts`: after each, positions counted before are not valid. Listeners are notified (*known*)."""
-        ...
 
     cuts: tuple[Offset, ...]
     """Offsets from which on visible records were lost in unclean elections, a new tuple after each (*known*)."""
@@ -110,7 +105,6 @@ class Partition(Protocol):
     @property
     def log_start_offset(self) -> Offset:
         """Earliest readable offset: what `offsets` says, for callers that ask at each read and append (*known*)."""
-        ...
 
     @property
     def newest_timestamp(self) -> Timestamp:
@@ -118,42 +112,34 @@ class Partition(Protocol):
 
         A remote engine says -1 until it has seen a record.
         """
-        ...
 
     @property
     def unknown(self) -> str | None:
         """The reason why `offsets` says nothing of the records: no log was loaded, or no leader has answered; None: it does (*known*)."""
-        ...
 
     def find_bounds(self) -> None:
         """Wait until `offsets` says what there is, for readers that must not miss records (*asked*).
 
         Raises PartitionOfflineError if that stays unknown, PartitionGoneError, and NotAuthorizedError after a revocation.
         """
-        ...
 
     def offsets(self) -> PartitionOffsets:
         """Return log start, last stable offset, high watermark and log end (*known*). While `unknown` has a reason the range is empty."""
-        ...
 
     def visible_end(self, isolation: Isolation) -> Offset:
         """Return the exclusive end of what a reader sees: what `offsets` says, for callers that ask at each read (*known*)."""
-        ...
 
     def glance(self) -> PartitionGlance:
         """Return what those need who look at all partitions again and again (*known*)."""
-        ...
 
     def status(self) -> PartitionStatus:
         """Return the state of the partition; each segment is looked up on the disk (*asked*)."""
-        ...
 
     def check_in_sync(self) -> None:
         """Raise NotEnoughReplicasError while fewer replicas are in sync than min.insync.replicas, and than there are (*known*).
 
         For callers that are about to append durably. A remote engine raises nothing: its broker answers so at the append.
         """
-        ...
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         """Append whole v2 batches as a leader does: all of them or none, but for a remote engine.
@@ -172,7 +158,6 @@ class Partition(Protocol):
         OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO); nothing is kept then.
         With `durable` NotEnoughReplicasAfterAppendError: everything is kept, on fewer replicas than min.insync.replicas.
         """
-        ...
 
     def read(
         self,
@@ -188,14 +173,12 @@ class Partition(Protocol):
 
         Raises OffsetOutOfRangeError below the log start or above the log end; CorruptionError for a torn file.
         """
-        ...
 
     def end_at_hand(self, offset: Offset) -> Offset:
         """Return the exclusive end of what `read` gives from `offset` on without waiting, be it more than is visible (*known*).
 
         Without a gap; `offset` itself where it would have to ask. An engine that is not remote has everything at hand.
         """
-        ...
 
     def offset_for_timestamp(
         self,
@@ -209,7 +192,6 @@ class Partition(Protocol):
         With `max_bytes` the search goes through about as many bytes of batches and of their records at most: raises
         SearchTooLongError where they are not enough.
         """
-        ...
 
     def record_at(
         self,
@@ -219,29 +201,24 @@ class Partition(Protocol):
         max_bytes: int | None = None,
     ) -> FoundRecord | TimestampOffset | None:
         """Do what `offset_for_timestamp` does; a record that the search has decoded is returned itself, if readers see it (*asked*)."""
-        ...
 
     def segments(self) -> Sequence[SegmentInfo] | None:
         """Return the segments, the oldest first and the active one last: a snapshot. None, at once, without a `directory`."""
-        ...
 
     def segment_of(self, name: str) -> SegmentInfo | None:
         """Return the segment that a file of that name belongs to now; None where there is no such file, or no longer."""
-        ...
 
     def open_segment_file(self, name: str) -> memoryview:
         """Return the bytes of one of the partition's own files (`SegmentInfo.files`), mapped read-only, as long as now.
 
         Raises SegmentDeletedError when it is gone.
         """
-        ...
 
     def delete_records(self, before: Offset) -> Offset:
         """Move the log start offset up to `before` (-1: to the high watermark); returns the new one (kafka-storage.md#deleting-records).
 
         Raises OffsetOutOfRangeError beyond the high watermark, PolicyViolationError on compact-only topics.
         """
-        ...
 
     def sync(self) -> None:
         """Put everything appended so far on disk (blocking).
@@ -249,7 +226,6 @@ class Partition(Protocol):
         Raises OSError; the partition is offline from then on, for a page may be lost for good. Raises
         NotEnoughReplicasError if it is on the disks of fewer replicas than min.insync.replicas; a later call may succeed.
         """
-        ...
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener` after the visible end or the log start moved, from the thread that moved it.
@@ -257,7 +233,6 @@ class Partition(Protocol):
         It must be quick and must not raise. Readers wait for more records in this way. From the first listener on a
         remote engine follows what is *known*; the call itself does not wait.
         """
-        ...
 
 
 class Topic(Protocol):
@@ -266,42 +241,34 @@ class Topic(Protocol):
     @property
     def name(self) -> str:
         """Name of the topic (*known*)."""
-        ...
 
     @property
     def topic_id(self) -> str:
         """Id of the topic: base64url, 22 characters (*known*)."""
-        ...
 
     @property
     def internal(self) -> bool:
         """True for one of Kafka's own (`__consumer_offsets`, …): never written by users (*known*)."""
-        ...
 
     @property
     def config(self) -> TopicConfig:
         """The settings as they are now (*asked*). What a remote engine's settings do not know is left out."""
-        ...
 
     @property
     def overrides(self) -> Mapping[str, str]:
         """The settings that this topic overrides, with Kafka's names for them (*asked*)."""
-        ...
 
     def settings(self) -> Sequence[ShownSetting]:
         """Return every setting that holds, and where its value comes from (*asked*).
 
         A remote engine's may have names that `config` does not know.
         """
-        ...
 
     def partitions(self) -> Mapping[int, Partition]:
         """Return the partitions by number, ascending; a snapshot (*known*)."""
-        ...
 
     def opened(self) -> Iterable[Partition]:
         """Return the partitions that are at hand; of very many that nobody has asked for yet, none is opened for it (*known*)."""
-        ...
 
 
 def records_of(topic: Topic) -> int:
@@ -316,44 +283,35 @@ class LogEngine(Protocol):
     @property
     def read_only(self) -> bool:
         """True if nothing may be changed (*known*)."""
-        ...
 
     @property
     def remote(self) -> bool:
         """True if answers may have to be waited for, as over a network: see the module."""
-        ...
 
     @property
     def foreign(self) -> bool:
         """True if the directory belongs to another process (opened read-only): nothing there may be changed or created (*known*)."""
-        ...
 
     @property
     def warnings(self) -> Sequence[str]:
         """Warnings for the owner, about what made no call fail: a line each, the oldest first; a snapshot (*known*)."""
-        ...
 
     @property
     def doing(self) -> str | None:
         """The progress of a change of topics that takes long, as a line; None between two (*known*)."""
-        ...
 
     @property
     def counts(self) -> EngineCounts:
         """The counts of what it did since it was opened (*known*)."""
-        ...
 
     def topics(self) -> Mapping[str, Topic]:
         """Return the topics by name, ascending; a snapshot (*known*)."""
-        ...
 
     def topic(self, name: str) -> Topic:
         """Return the topic (*known*). Raises UnknownTopicError."""
-        ...
 
     def partition(self, topic: str, number: int) -> Partition:
         """Return the partition (*known*). Raises UnknownTopicError."""
-        ...
 
     def create_topic(
         self,
@@ -368,29 +326,24 @@ class LogEngine(Protocol):
         Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError; an engine that gives
         out the ids itself refuses one (InvalidConfigError).
         """
-        ...
 
     def add_partitions(self, topic: str, *, total: int) -> None:
         """Create what is missing up to `total` partitions; fewer than there are is no change."""
-        ...
 
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
         """Delete a topic, or only if it is empty. Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError."""
-        ...
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set overrides, or with None remove them: all or nothing.
 
         Raises InvalidConfigError (unknown name, bad value), UnknownTopicError, ReadOnlyError.
         """
-        ...
 
     def reconfigure(self, config: EngineConfig) -> None:
         """Go on with other settings of the engine, of which some hold from the next start on (blocking).
 
         `storage.config.live_settings` says which. Raises StorageError where the settings are not the engine's own.
         """
-        ...
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
         """Load an offline partition again, after the cause was repaired (blocking: it is recovered).
@@ -402,27 +355,21 @@ class LogEngine(Protocol):
         Raises what still keeps it offline: StorageError (CorruptionError, DirectoryLockedError, …), OSError, and
         UnknownTopicError, ReadOnlyError; the partition is then as before.
         """
-        ...
 
     def directories(self) -> Sequence[DirectoryStatus]:
         """Return the state of each data directory; a snapshot. Empty for an engine that has none (*known*)."""
-        ...
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         """Call `listener` after topics or partitions came or went, or were reopened. Does not wait."""
-        ...
 
     def maintenance(self, now: Timestamp) -> None:
         """Do the duties due at `now`: flush, checkpoints, retention, delayed deletion (blocking)."""
-        ...
 
     def keep_log_starts(self) -> None:
         """Put the log starts on disk, also for other processes that read the files (blocking, OSError)."""
-        ...
 
     def close(self) -> None:
         """Flush, checkpoint and leave the clean-shutdown marker (blocking). Idempotent.
 
         A remote engine ends what is waiting, in whatever thread, and waits for no answer itself.
         """
-        ...

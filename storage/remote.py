@@ -123,11 +123,9 @@ class PendingAppend(Protocol):
     @property
     def failed(self) -> bool:
         """True if it is known to have failed."""
-        ...
 
     def end(self) -> Appended:
         """Wait for the end of the append (blocking). Raises what `Partition.append` does."""
-        ...
 
 
 class BeginsAppends(Protocol):
@@ -140,4 +138,3 @@ class BeginsAppends(Protocol):
 
         Raises what `Partition.append` does for the sake of the batches.
         """
-        ...

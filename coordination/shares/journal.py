@@ -58,11 +58,9 @@ class JournalPlaces(Protocol):
 
     def directories(self) -> Sequence[Path]:
         """Return those that serve now."""
-        ...
 
     def failed(self, directory: Path, error: OSError) -> None:
         """Go on without a directory whose copy could not be written, while another one was."""
-        ...
 
 
 class EachDirectory:

@@ -64,15 +64,12 @@ class Controller(Protocol):
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
         """Return the state without a replica that failed, on disk already; it may have another leader, or none (blocking)."""
-        ...
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
         """Return each assigned replica as it is now."""
-        ...
 
     def doctor(self, partition: ReplicatedPartition, /) -> Doctor:
         """Return who heals its segments: for readers that fall over damage."""
-        ...
 
 
 class ReplicatedPartition(ServedPartition):

@@ -55,19 +55,15 @@ class File(Protocol):
 
     def size(self) -> int:
         """Return the file's bytes, as the disk knows them."""
-        ...
 
     def append(self, data: Buffer) -> None:
         """Add `data` at the end: all of it, or none with OSError."""
-        ...
 
     def pwrite(self, data: Buffer, position: Position) -> None:
         """Write `data` at `position`: all of it, or OSError; what a failed write added at the end is cut off."""
-        ...
 
     def pread(self, size: int, position: Position) -> bytes:
         """Return up to `size` bytes from `position`; fewer at the end of the file only."""
-        ...
 
     def map(self, length: int) -> memoryview:
         """Return the first `length` bytes as a read-only mapping, valid after the file is closed or removed.
@@ -75,23 +71,18 @@ class File(Protocol):
         Ask again for each use: it is cheap, shows all writes made before, and lets an idle mapping be dropped.
         Raises ValueError when the file is shorter than that.
         """
-        ...
 
     def truncate(self, size: int) -> None:
         """Cut or extend (with zeros that take no room) to `size` bytes."""
-        ...
 
     def sync(self) -> None:
         """Put the content on disk (blocking)."""
-        ...
 
     def moved(self, path: Path) -> None:
         """Take note that the file, or a directory above it, was renamed: `path` is where it is found from now on."""
-        ...
 
     def close(self) -> None:
         """Free the descriptor. Idempotent."""
-        ...
 
 
 class FileSystem(Protocol):
@@ -100,64 +91,50 @@ class FileSystem(Protocol):
     @property
     def read_only(self) -> bool:
         """True if all that would change the disk raises ReadOnlyError."""
-        ...
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
         """Open a file; with `create` a missing one is made, empty. FileNotFoundError otherwise."""
-        ...
 
     def exists(self, path: Path) -> bool: ...
 
     def size(self, path: Path) -> int:
         """Return the file's bytes, as the disk knows them."""
-        ...
 
     def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
         """Return the entries whose names begin with `prefix`, by name, ascending. FileNotFoundError, NotADirectoryError."""
-        ...
 
     def make_directory(self, path: Path, *, private: bool = False) -> None:
         """Make a directory in an existing one; with `private` nobody but its owner may enter it. FileExistsError."""
-        ...
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory; OSError (ENOTEMPTY) for any other."""
-        ...
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file or directory atomically; a file at `target` is replaced."""
-        ...
 
     def link(self, source: Path, target: Path) -> bool:
         """Return a file a second name, which must be free; False where the disk cannot (another one, or no hard links)."""
-        ...
 
     def unlink(self, path: Path) -> None:
         """Unlink a file. FileNotFoundError."""
-        ...
 
     def read_bytes(self, path: Path) -> bytes:
         """Return the content of a small file. Raises CorruptionError if no file but a segment can be that large."""
-        ...
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
         """Return the first and the last `length` bytes of a file that is not kept open; fewer where it is shorter.
 
         A start calls it for two files of each segment. FileNotFoundError.
         """
-        ...
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         """Create or replace a small file in place (not atomic); with `sync` its content is on disk after."""
-        ...
 
     def sync_directory(self, path: Path) -> None:
         """Put the names in a directory on disk (blocking)."""
-        ...
 
     def sync_all(self, path: Path) -> None:
         """Put everything in and below a directory on disk, whatever else that takes (blocking)."""
-        ...
 
     def modified_time_ms(self, path: Path) -> Timestamp: ...
 

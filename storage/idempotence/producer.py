@@ -41,14 +41,12 @@ class LineEncoder(Protocol):
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
         """Return whole LF-ended lines as v2 batches at base offset 0. Raises the error of a line that does not fit."""
-        ...
 
     def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
         """Return the partition of each line, from 0 to one below the number; the same whenever it is asked again.
 
         `first_record` is the number of the first line in the file.
         """
-        ...
 
 
 class AppendOutcome(NamedTuple):

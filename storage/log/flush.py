@@ -136,11 +136,9 @@ class Flusher(Protocol):
 
     def submit(self, flush: Flush) -> None:
         """Run `flush` later; equal ones that wait are one. Called under a log's lock: it does not block."""
-        ...
 
     def close(self) -> None:
         """Wait for the flush that is being done; begin no other. Idempotent."""
-        ...
 
 
 class NoFlusher:

@@ -30,11 +30,9 @@ class OwnPartition(Protocol):
 
     def producers(self) -> list[ProducerEntry]:
         """Return the producers that wrote here and are remembered; a snapshot."""
-        ...
 
     def append(self, batches: bytearray, *, accepted: bool) -> Appended:
         """Append as `Partition.append` does. With `accepted` no limit of the topic's settings refuses the batches."""
-        ...
 
 
 class LastBatch(NamedTuple):

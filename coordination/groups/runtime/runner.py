@@ -56,19 +56,15 @@ class LocalMember(Protocol):
 
     def rebalance(self) -> None:
         """Take part in a rebalance that began."""
-        ...
 
     def topics_changed(self, deleted: Collection[str]) -> None:
         """Look whether it wants other topics now."""
-        ...
 
     def take_commits(self) -> Write | None:
         """Return what is to be written for its commits so far."""
-        ...
 
     def end(self, reason: Exception) -> None:
         """Be a member no longer."""
-        ...
 
 
 class _Known(NamedTuple):

@@ -55,11 +55,9 @@ class GroupOverrides(Protocol):
 
     def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
         """Return the settings given for each group itself; a snapshot."""
-        ...
 
     def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
         """Replace them; none removes the group's entry. On disk when it returns (OSError, ReadOnlyError)."""
-        ...
 
 
 class EmbeddedGroups:

@@ -41,11 +41,9 @@ class CodecModule(Protocol):
 
     def parts(self, data: memoryview, limit: int, magic: int, /) -> _Parts:
         """Yield the decompressed content part by part. Raises OversizeContentError and what FAULTS has."""
-        ...
 
     def compress(self, data: Buffer, level: int) -> bytes:
         """Return the data compressed as Kafka's producers do it."""
-        ...
 
 
 _MODULES = {
