@@ -19,7 +19,7 @@ from topicfs.storage.config.kinds import (
     read_value,
     split_list,
 )
-from topicfs.storage.config.setting import Setting, SettingRow, Synonym, synonyms
+from topicfs.storage.config.setting import Setting, Synonym, row
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError
 
@@ -39,242 +39,67 @@ class EngineConfig(NamedTuple):
     follows: bool = False
     """Another engine leads these logs: nothing is removed, compacted or appended but what that has done."""
 
-    node_id: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(0),
-            "",
-            "The node named in a new data directory's meta.properties.",
-            synonyms("node.id", "broker.id"),
-        ),
-    ] = 1
-    num_partitions: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(1),
-            "partitions",
-            "How many partitions a topic gets that is made without a number.",
-            synonyms("num.partitions"),
-        ),
-    ] = 1
-    replication_factor: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(1),
-            "replicas",
-            "How many replicas each partition of a new topic gets, in data directories that replicate.",
-            synonyms("default.replication.factor"),
-        ),
-    ] = 1
-    follower_rate: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(0),
-            "bytes/s",
-            "How fast a replica that is behind may catch up.",
-            synonyms("follower.replication.throttled.rate"),
-        ),
-    ] = 2**63 - 1
-    move_rate: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(0),
-            "bytes/s",
-            "How fast replicas may be copied that move to another data directory.",
-            synonyms("replica.alter.log.dirs.io.max.bytes.per.second"),
-        ),
-    ] = 2**63 - 1
-    recovery_threads: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(1),
-            "threads",
-            "How many logs are loaded at a time.",
-            synonyms("num.recovery.threads.per.data.dir"),
-        ),
-    ] = 2
-    initial_task_delay_ms: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(0),
-            "ms",
-            "How long after opening the duties begin.",
-            synonyms("log.initial.task.delay.ms"),
-        ),
-    ] = 30_000
-    flush_check_interval_ms: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(1),
-            "ms",
-            "How often to look for logs whose flush.ms has passed. A broker looks never by default, which "
-            "leaves a topic's flush.ms without effect; here it has one.",
-            synonyms("log.flush.scheduler.interval.ms"),
-        ),
-    ] = 1_000
-    recovery_point_interval_ms: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(0),
-            "ms",
-            "How often recovery points are written.",
-            synonyms("log.flush.offset.checkpoint.interval.ms"),
-        ),
-    ] = 60_000
-    log_start_offset_interval_ms: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(0),
-            "ms",
-            "How often log start offsets are written.",
-            synonyms("log.flush.start.offset.checkpoint.interval.ms"),
-        ),
-    ] = 60_000
-    high_watermark_interval_ms: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(0),
-            "ms",
-            "How often high watermarks are written.",
-            synonyms("replica.high.watermark.checkpoint.interval.ms"),
-        ),
-    ] = 5_000
-    retention_check_interval_ms: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(1),
-            "ms",
-            "How often segments are looked through for deletion.",
-            synonyms("log.retention.check.interval.ms"),
-        ),
-    ] = 300_000
-    cleaner_enable: Annotated[
-        bool,
-        SettingRow(
-            Boolean(),
-            "",
-            "Whether compacted topics are compacted.",
-            synonyms("log.cleaner.enable"),
-        ),
-    ] = True
-    cleaner_backoff_ms: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(0),
-            "ms",
-            "How long the cleaner rests once no log is dirty enough.",
-            synonyms("log.cleaner.backoff.ms"),
-        ),
-    ] = 15_000
-    cleaner_dedupe_buffer_bytes: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(1),
-            "bytes",
-            "Memory for the keys of one cleaning, 24 bytes each; a dirtier log takes several.",
-            synonyms("log.cleaner.dedupe.buffer.size"),
-        ),
-    ] = 134_217_728
-    scrub_interval_hours: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(0),
-            "h",
-            "How long after one scrub the next begins, which reads everything and heals what it can; 0: never. "
-            "Kafka has none.",
-            synonyms("log.scrub.interval.hours"),
-        ),
-    ] = 168
-    producer_id_expiration_ms: Annotated[
-        int,
-        SettingRow(
-            WholeNumber(1, INT_MAX),
-            "ms",
-            "How long after its last record a producer without open transaction is forgotten.",
-            synonyms("producer.id.expiration.ms"),
-        ),
-    ] = 86_400_000
-    producer_id_check_interval_ms: Annotated[
-        int,
-        SettingRow(
-            WholeNumber(1, INT_MAX),
-            "ms",
-            "How often producers are looked through for forgetting.",
-            synonyms("producer.id.expiration.check.interval.ms"),
-        ),
-    ] = 600_000
-    offsets_topic_num_partitions: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(1),
-            "partitions",
-            "How many partitions __consumer_offsets gets when the first group is made.",
-            synonyms("offsets.topic.num.partitions"),
-        ),
-    ] = 50
-    offsets_retention_minutes: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(1),
-            "min",
-            "How long the positions of a group without members are kept.",
-            synonyms("offsets.retention.minutes"),
-        ),
-    ] = 10_080
-    offsets_retention_check_interval_ms: Annotated[
-        int,
-        SettingRow(
-            long_of_at_least(1),
-            "ms",
-            "How often positions are looked through for expiry.",
-            synonyms("offsets.retention.check.interval.ms"),
-        ),
-    ] = 600_000
-    offset_metadata_max_bytes: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(0),
-            "bytes",
-            "How long the metadata of a committed position may be.",
-            synonyms("offset.metadata.max.bytes"),
-        ),
-    ] = 4_096
-    group_max_size: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(1),
-            "members",
-            "How many members a group may have.",
-            synonyms("group.max.size"),
-        ),
-    ] = INT_MAX
-    group_min_session_timeout_ms: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(0),
-            "ms",
-            "The shortest session timeout that a consumer may ask for.",
-            synonyms("group.min.session.timeout.ms"),
-        ),
-    ] = 6_000
-    group_max_session_timeout_ms: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(0),
-            "ms",
-            "The longest session timeout that a consumer may ask for.",
-            synonyms("group.max.session.timeout.ms"),
-        ),
-    ] = 1_800_000
-    group_initial_rebalance_delay_ms: Annotated[
-        int,
-        SettingRow(
-            int_of_at_least(0),
-            "ms",
-            "How long an empty group waits for more members. A broker waits three seconds; here a shell would wait for them.",
-            synonyms("group.initial.rebalance.delay.ms"),
-        ),
-    ] = 0
+    # fmt: off
+    node_id: Annotated[int, row("The node named in a new data directory's meta.properties.",
+        int_of_at_least(0), "", "node.id", "broker.id")] = 1
+    num_partitions: Annotated[int, row("How many partitions a topic gets that is made without a number.",
+        int_of_at_least(1), "partitions", "num.partitions")] = 1
+    replication_factor: Annotated[int, row("How many replicas each partition of a new topic gets, in data "
+        "directories that replicate.",
+        int_of_at_least(1), "replicas", "default.replication.factor")] = 1
+    follower_rate: Annotated[int, row("How fast a replica that is behind may catch up.",
+        long_of_at_least(0), "bytes/s", "follower.replication.throttled.rate")] = 2**63 - 1
+    move_rate: Annotated[int, row("How fast replicas may be copied that move to another data directory.",
+        long_of_at_least(0), "bytes/s", "replica.alter.log.dirs.io.max.bytes.per.second")] = 2**63 - 1
+    recovery_threads: Annotated[int, row("How many logs are loaded at a time.",
+        int_of_at_least(1), "threads", "num.recovery.threads.per.data.dir")] = 2
+    initial_task_delay_ms: Annotated[int, row("How long after opening the duties begin.",
+        long_of_at_least(0), "ms", "log.initial.task.delay.ms")] = 30_000
+    flush_check_interval_ms: Annotated[int, row("How often to look for logs whose flush.ms has passed. A broker "
+        "looks never by default, which leaves a topic's flush.ms without effect; here it has one.",
+        long_of_at_least(1), "ms", "log.flush.scheduler.interval.ms")] = 1_000
+    recovery_point_interval_ms: Annotated[int, row("How often recovery points are written.",
+        long_of_at_least(0), "ms", "log.flush.offset.checkpoint.interval.ms")] = 60_000
+    log_start_offset_interval_ms: Annotated[int, row("How often log start offsets are written.",
+        long_of_at_least(0), "ms", "log.flush.start.offset.checkpoint.interval.ms")] = 60_000
+    high_watermark_interval_ms: Annotated[int, row("How often high watermarks are written.",
+        long_of_at_least(0), "ms", "replica.high.watermark.checkpoint.interval.ms")] = 5_000
+    retention_check_interval_ms: Annotated[int, row("How often segments are looked through for deletion.",
+        long_of_at_least(1), "ms", "log.retention.check.interval.ms")] = 300_000
+    cleaner_enable: Annotated[bool, row("Whether compacted topics are compacted.",
+        Boolean(), "", "log.cleaner.enable")] = True
+    cleaner_backoff_ms: Annotated[int, row("How long the cleaner rests once no log is dirty enough.",
+        long_of_at_least(0), "ms", "log.cleaner.backoff.ms")] = 15_000
+    cleaner_dedupe_buffer_bytes: Annotated[int, row("Memory for the keys of one cleaning, 24 bytes each; a dirtier "
+        "log takes several.",
+        long_of_at_least(1), "bytes", "log.cleaner.dedupe.buffer.size")] = 134_217_728
+    scrub_interval_hours: Annotated[int, row("How long after one scrub the next begins, which reads everything and "
+        "heals what it can; 0: never. Kafka has none.",
+        int_of_at_least(0), "h", "log.scrub.interval.hours")] = 168
+    producer_id_expiration_ms: Annotated[int, row("How long after its last record a producer without open "
+        "transaction is forgotten.",
+        WholeNumber(1, INT_MAX), "ms", "producer.id.expiration.ms")] = 86_400_000
+    producer_id_check_interval_ms: Annotated[int, row("How often producers are looked through for forgetting.",
+        WholeNumber(1, INT_MAX), "ms", "producer.id.expiration.check.interval.ms")] = 600_000
+    offsets_topic_num_partitions: Annotated[int, row("How many partitions __consumer_offsets gets when the first "
+        "group is made.",
+        int_of_at_least(1), "partitions", "offsets.topic.num.partitions")] = 50
+    offsets_retention_minutes: Annotated[int, row("How long the positions of a group without members are kept.",
+        int_of_at_least(1), "min", "offsets.retention.minutes")] = 10_080
+    offsets_retention_check_interval_ms: Annotated[int, row("How often positions are looked through for expiry.",
+        long_of_at_least(1), "ms", "offsets.retention.check.interval.ms")] = 600_000
+    offset_metadata_max_bytes: Annotated[int, row("How long the metadata of a committed position may be.",
+        int_of_at_least(0), "bytes", "offset.metadata.max.bytes")] = 4_096
+    group_max_size: Annotated[int, row("How many members a group may have.",
+        int_of_at_least(1), "members", "group.max.size")] = INT_MAX
+    group_min_session_timeout_ms: Annotated[int, row("The shortest session timeout that a consumer may ask for.",
+        int_of_at_least(0), "ms", "group.min.session.timeout.ms")] = 6_000
+    group_max_session_timeout_ms: Annotated[int, row("The longest session timeout that a consumer may ask for.",
+        int_of_at_least(0), "ms", "group.max.session.timeout.ms")] = 1_800_000
+    group_initial_rebalance_delay_ms: Annotated[int, row("How long an empty group waits for more members. A broker "
+        "waits three seconds; here a shell would wait for them.",
+        int_of_at_least(0), "ms", "group.initial.rebalance.delay.ms")] = 0
+    # fmt: on
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
@@ -320,9 +145,9 @@ def broker_settings() -> Mapping[str, Setting]:
     defaults = EngineConfig()
     table = {}
     for field, annotation in get_type_hints(EngineConfig, include_extras=True).items():
-        for row in getattr(annotation, "__metadata__", ()):
-            name = row.synonyms[0].name
-            table[name] = Setting(name, field, getattr(defaults, field), row)
+        for one in getattr(annotation, "__metadata__", ()):
+            name = one.synonyms[0].name
+            table[name] = Setting(name, field, getattr(defaults, field), one)
     return table
 
 

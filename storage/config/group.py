@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 
 from topicfs.storage.config.kinds import OneOf, OptionalWholeNumber, int_of_at_least
 from topicfs.storage.config.listing import ShownSetting, list_group
-from topicfs.storage.config.setting import Setting, SettingRow, read_overrides, read_table
+from topicfs.storage.config.setting import Setting, read_overrides, read_table, row
 from topicfs.storage.errors import InvalidConfigError
 
 _DURATION = re.compile(
@@ -70,42 +70,22 @@ class OffsetResetChoice:
 class GroupConfig:
     """The settings of a group. Immutable: a change makes a new value."""
 
-    assignor: Annotated[
-        str,
-        SettingRow(
-            OneOf(("cooperative-sticky", "range", "roundrobin", "sticky")),
-            "",
-            "Who gets which partition. With cooperative-sticky nothing stops for partitions that stay where they are; "
-            "the others take all partitions back first. It can be changed while the group has no members.",
-        ),
-    ] = "cooperative-sticky"
-    auto_offset_reset: Annotated[
-        OffsetReset,
-        SettingRow(
-            OffsetResetChoice(),
-            "",
-            "Where the group begins in a partition in which it has no position, or one out of range: the earliest record "
-            "(Kafka's consumer begins at the latest), the latest, what is so long ago, or with none nowhere: an error.",
-        ),
-    ] = FROM_THE_EARLIEST
-    commit: Annotated[
-        str,
-        SettingRow(
-            OneOf((ASK, MANUAL)),
-            "",
-            "What moves the positions: ask, a reader that asks for more has done with what it was given before; manual, "
-            "it says so.",
-        ),
-    ] = ASK
-    max_poll_interval_ms: Annotated[
-        int | None,
-        SettingRow(
-            OptionalWholeNumber(int_of_at_least(1)),
-            "ms",
-            "How long a reader may keep partitions that others wait for; nothing, the default: as long as it likes "
-            "(Kafka's consumer: five minutes).",
-        ),
-    ] = None
+    # fmt: off
+    assignor: Annotated[str, row("Who gets which partition. With cooperative-sticky nothing stops for partitions "
+        "that stay where they are; the others take all partitions back first. It can be changed while the group has "
+        "no members.",
+        OneOf(("cooperative-sticky", "range", "roundrobin", "sticky")), "")] = "cooperative-sticky"
+    auto_offset_reset: Annotated[OffsetReset, row("Where the group begins in a partition in which it has no "
+        "position, or one out of range: the earliest record (Kafka's consumer begins at the latest), the latest, "
+        "what is so long ago, or with none nowhere: an error.",
+        OffsetResetChoice(), "")] = FROM_THE_EARLIEST
+    commit: Annotated[str, row("What moves the positions: ask, a reader that asks for more has done with what it was "
+        "given before; manual, it says so.",
+        OneOf((ASK, MANUAL)), "")] = ASK
+    max_poll_interval_ms: Annotated[int | None, row("How long a reader may keep partitions that others wait for; "
+        "nothing, the default: as long as it likes (Kafka's consumer: five minutes).",
+        OptionalWholeNumber(int_of_at_least(1)), "ms")] = None
+    # fmt: on
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> GroupConfig:

@@ -17,10 +17,6 @@ class Synonym(NamedTuple):
     """Factor by which its value is multiplied; a negative value means "none" in every unit and stays as it is."""
 
 
-def synonyms(*names: str | Synonym) -> tuple[Synonym, ...]:
-    return tuple(name if isinstance(name, Synonym) else Synonym(name) for name in names)
-
-
 class SettingRow(NamedTuple):
     """A setting's row of the table, beside its type and default."""
 
@@ -31,6 +27,12 @@ class SettingRow(NamedTuple):
     """The first one present in a file counts."""
     hidden: bool = False
     """Not listed to users: for tests only."""
+
+
+def row(meaning: str, kind: ValueKind, unit: str, *names: str | Synonym, hidden: bool = False) -> SettingRow:
+    """Return the row of a setting that has these `names` in a `server.properties`."""
+    synonyms = tuple(name if isinstance(name, Synonym) else Synonym(name) for name in names)
+    return SettingRow(kind, unit, meaning, synonyms, hidden)
 
 
 class Setting(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Annotated
 from topicfs.storage.config.group import FROM_THE_EARLIEST, NONE, OffsetReset, OffsetResetChoice
 from topicfs.storage.config.kinds import OneOf, WholeNumber
 from topicfs.storage.config.listing import ShownSetting, list_group
-from topicfs.storage.config.setting import Setting, SettingRow, read_overrides, read_table
+from topicfs.storage.config.setting import Setting, read_overrides, read_table, row
 
 
 class ShareOffsetReset(OffsetResetChoice):
@@ -36,48 +36,23 @@ class ShareOffsetReset(OffsetResetChoice):
 class ShareGroupSettings:
     """The settings of a share group. Immutable: a change makes a new value."""
 
-    share_record_lock_duration_ms: Annotated[
-        int,
-        SettingRow(
-            WholeNumber(1000, 3_600_000),
-            "ms",
-            "A lease's length: a member that holds a record longer without a word about it loses it to the next one.",
-        ),
-    ] = 30_000
-    share_delivery_count_limit: Annotated[
-        int,
-        SettingRow(
-            WholeNumber(2, 10),
-            "",
-            "How often a record is delivered before it is given up, and found in rejected.",
-        ),
-    ] = 5
-    share_partition_max_record_locks: Annotated[
-        int,
-        SettingRow(
-            WholeNumber(100, 10_000),
-            "",
-            "Records of a partition between the first that is not done and the last that was delivered.",
-        ),
-    ] = 2000
-    share_auto_offset_reset: Annotated[
-        OffsetReset,
-        SettingRow(
-            ShareOffsetReset(),
-            "",
-            "Where the group begins in a partition that is new to it: the earliest record (a broker's groups begin at the "
-            "latest), the latest, or what is so long ago.",
-        ),
-    ] = FROM_THE_EARLIEST
-    share_isolation_level: Annotated[
-        str,
-        SettingRow(
-            OneOf(("read_committed", "read_uncommitted")),
-            "",
-            "With read_committed, the default here, what transactions aborted is passed over, and what is not decided yet "
-            "waited for; a broker's default is read_uncommitted.",
-        ),
-    ] = "read_committed"
+    # fmt: off
+    share_record_lock_duration_ms: Annotated[int, row("A lease's length: a member that holds a record longer without "
+        "a word about it loses it to the next one.",
+        WholeNumber(1000, 3_600_000), "ms")] = 30_000
+    share_delivery_count_limit: Annotated[int, row("How often a record is delivered before it is given up, and found "
+        "in rejected.",
+        WholeNumber(2, 10), "")] = 5
+    share_partition_max_record_locks: Annotated[int, row("Records of a partition between the first that is not done "
+        "and the last that was delivered.",
+        WholeNumber(100, 10_000), "")] = 2000
+    share_auto_offset_reset: Annotated[OffsetReset, row("Where the group begins in a partition that is new to it: "
+        "the earliest record (a broker's groups begin at the latest), the latest, or what is so long ago.",
+        ShareOffsetReset(), "")] = FROM_THE_EARLIEST
+    share_isolation_level: Annotated[str, row("With read_committed, the default here, what transactions aborted is "
+        "passed over, and what is not decided yet waited for; a broker's default is read_uncommitted.",
+        OneOf(("read_committed", "read_uncommitted")), "")] = "read_committed"
+    # fmt: on
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> ShareGroupSettings:
