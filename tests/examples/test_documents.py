@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import pytest
 
-from testing.processes import started
 from tests.examples.conftest import ROOT, shell
 from topicfs.commands.pipeline.group import JOBS
 from topicfs.fusefs.tree.partitions import NAMES
@@ -62,21 +61,11 @@ def test_the_readmes_first_session_prints_what_it_says(mounted):
 
 
 @pytest.mark.fuse
-def test_the_readmes_first_commands_work(mounted):
-    """Where the offset and the time that they name are there; `tail -f` has to be ended."""
-    screen = (ROOT / "README.md").read_text().partition("\n## ")[0]
-    lines = re.findall(r"(?m)^    \$ (.*?) +#", screen)
-    assert 4 == len(lines)
-    named = re.search(r"@(\S+)", screen)[1]
-    stamp = int(datetime.fromisoformat(named).timestamp() * 1000)
-    (mounted / "mnt/orders").mkdir()
-    with (mounted / "mnt/orders/0/log.json").open("a") as file:
-        file.writelines(f'{{"ts":{stamp},"payload":"at {offset}"}}\n' for offset in range(50))
-    assert ["", "at 42", "at 0"] == [shell(mounted, line) for line in lines[:3]]
-    with started(["bash", "-c", f"exec {lines[3]}"], cwd=mounted, stdout=subprocess.PIPE, text=True) as tail:
-        assert [*(f"at {offset}\n" for offset in range(41, 50)), "one apple\n"] == [
-            tail.stdout.readline() for _ in range(10)
-        ]
+def test_the_recorded_session_is_what_a_mount_prints(tmp_path):
+    """The picture in the README, made again: the same bytes."""
+    drawn = tmp_path / "session.svg"
+    subprocess.run([sys.executable, ROOT / "scripts/record_session.py", drawn], check=True)
+    assert (ROOT / "docs/session.svg").read_text() == drawn.read_text()
 
 
 def test_the_explanation_that_is_shown_is_the_commands_own(checkout):
