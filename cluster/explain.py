@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from topicfs.cluster.engine import ClusterEngine
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.connection import CLIENT_ID, Connection
-from topicfs.cluster.protocol.notation import Api
 from topicfs.cluster.topics.partition import ClusterPartition
 from topicfs.inspection.explain import (
     ExplainedRecord,
@@ -21,6 +20,7 @@ from topicfs.inspection.explain import (
     RequestAnswered,
     record_at,
 )
+from topicfs.protocol.notation import Api
 from topicfs.storage.model import Buffer, Isolation, Offset, Timestamp
 from topicfs.storage.segment.trace import BatchFound, RecordFound
 

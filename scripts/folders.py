@@ -11,7 +11,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "folders.md"
-LAYERS = ("topicfs", "fusefs", "pipeline", "cluster", "schemas", "migration", "inspection", "replication")
+LAYERS = (
+    "topicfs",
+    "fusefs",
+    "pipeline",
+    "cluster",
+    "schemas",
+    "migration",
+    "inspection",
+    "protocol",
+    "replication",
+)
 """The packages that come first, from the highest layer down; the others follow by name."""
 _OPENING = """\
 # Folders

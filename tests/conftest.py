@@ -34,6 +34,7 @@ FOLDERS = (
     "replication",
     "inspection",
     "migration",
+    "protocol",
     "cluster",
     "schemas",
     "fusefs",

@@ -25,6 +25,7 @@ FOLDERS = (
     "inspection",
     "migration",
     "pipeline",
+    "protocol",
     "pyspark_topicfs",
     "replication",
     "schemas",

@@ -26,14 +26,14 @@ from topicfs.cluster.errors import (
     error_of,
     kind_of,
 )
-from topicfs.cluster.protocol.messages import (
+from topicfs.protocol.messages import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_RECORDS,
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
 )
-from topicfs.cluster.protocol.notation import Api
+from topicfs.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
 from topicfs.storage.errors import ClusterError, StorageError, TopicExistsError, UnknownTopicError
 from topicfs.storage.model import Offset, TopicPartition

@@ -9,7 +9,7 @@ from topicfs.cluster.brokers.brokers import Brokers, Leader
 from topicfs.cluster.brokers.fetch import EARLIEST, LATEST, list_all_offsets
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
-from topicfs.cluster.protocol.messages import DESCRIBE_LOG_DIRS
+from topicfs.protocol.messages import DESCRIBE_LOG_DIRS
 from topicfs.storage.model import Isolation, Offset, PartitionOffsets, Timestamp, TopicPartition
 
 NO_LEADER = "no broker leads it"

@@ -23,8 +23,8 @@ from topicfs.cluster.errors import (
 )
 from topicfs.cluster.place import ClusterAddress, Server
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read, Throttle
-from topicfs.cluster.protocol.messages import METADATA, METADATA_BY_ID
-from topicfs.cluster.protocol.notation import Api
+from topicfs.protocol.messages import METADATA, METADATA_BY_ID
+from topicfs.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
 from topicfs.storage.disk.names import is_topic_name
 from topicfs.storage.model import TopicPartition

@@ -11,8 +11,8 @@ from typing import TypeAlias
 from topicfs.cluster.brokers.brokers import Backoff, Brokers
 from topicfs.cluster.errors import NONE, Passing, UnreachableError, error_of, kind_of
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS
-from topicfs.cluster.protocol.group_messages import FIND_COORDINATOR
-from topicfs.cluster.protocol.notation import Api
+from topicfs.protocol.group_messages import FIND_COORDINATOR
+from topicfs.protocol.notation import Api
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.wire import Values

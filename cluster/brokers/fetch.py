@@ -16,7 +16,7 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.errors import NONE, MalformedAnswerError, error_of
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS
-from topicfs.cluster.protocol.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+from topicfs.protocol.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
 from topicfs.storage.model import (

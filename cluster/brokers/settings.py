@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.errors import MalformedAnswerError, error_of
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS
-from topicfs.cluster.protocol.messages import DESCRIBE_CONFIGS
+from topicfs.protocol.messages import DESCRIBE_CONFIGS
 from topicfs.storage.config.listing import ConfigSource, ShownSetting, shown, unknown_setting
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError, NotAuthorizedError, StorageError

@@ -8,13 +8,13 @@ from uuid import UUID
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.coordinators import GROUP, SHARE, Codes, Coordinators, by_topic
 from topicfs.cluster.errors import GROUP_ID_NOT_FOUND, NONE
-from topicfs.cluster.protocol.group_messages import (
+from topicfs.coordination.records.share_state_records import ShareState
+from topicfs.protocol.group_messages import (
     ALTER_SHARE_GROUP_OFFSETS,
     DESCRIBE_SHARE_GROUP_OFFSETS,
     WRITE_SHARE_GROUP_STATE,
 )
-from topicfs.cluster.protocol.notation import Api
-from topicfs.coordination.records.share_state_records import ShareState
+from topicfs.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.wire import Values

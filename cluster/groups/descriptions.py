@@ -11,9 +11,9 @@ from contextlib import suppress
 
 from topicfs.cluster.errors import UnsupportedVersionError
 from topicfs.cluster.groups.requests import GroupClient
-from topicfs.cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
 from topicfs.coordination.groups.runtime.assignment import read_assignment, read_topics
 from topicfs.coordination.membership import GroupDescription, GroupListing, GroupState, MemberDescription
+from topicfs.protocol.group_messages import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
 from topicfs.storage.errors import CorruptBatchError, UnknownGroupError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.wire import Values

@@ -19,7 +19,6 @@ from topicfs.cluster.errors import NONE, error_of
 from topicfs.cluster.groups.descriptions import describe, read_listing
 from topicfs.cluster.groups.member import ClusterMember
 from topicfs.cluster.groups.requests import NO_GENERATION, GroupClient, fetch_positions
-from topicfs.cluster.protocol.group_messages import LIST_GROUPS
 from topicfs.cluster.topics.catalog import Catalog
 from topicfs.coordination.membership import (
     CommittedPosition,
@@ -34,6 +33,7 @@ from topicfs.coordination.membership import (
     check_positions,
 )
 from topicfs.coordination.records.group_records import check_group_name
+from topicfs.protocol.group_messages import LIST_GROUPS
 from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.disk import names

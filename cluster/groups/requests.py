@@ -21,7 +21,9 @@ from topicfs.cluster.errors import (
     kind_of,
 )
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS, Connection
-from topicfs.cluster.protocol.group_messages import (
+from topicfs.coordination.groups.requests import JoinedMember, Protocol
+from topicfs.coordination.membership import CommittedPosition, Position
+from topicfs.protocol.group_messages import (
     DELETE_GROUPS,
     HEARTBEAT,
     JOIN_GROUP,
@@ -31,9 +33,7 @@ from topicfs.cluster.protocol.group_messages import (
     OFFSET_FETCH,
     SYNC_GROUP,
 )
-from topicfs.cluster.protocol.notation import Api
-from topicfs.coordination.groups.requests import JoinedMember, Protocol
-from topicfs.coordination.membership import CommittedPosition, Position
+from topicfs.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.errors import UnknownGroupError
 from topicfs.storage.model import Offset, TopicPartition

@@ -1,1 +1,1 @@
-"""Kafka's protocol over one connection: its messages field by field, TLS, and authentication."""
+"""One connection to a broker: requests and their answers, TLS, and authentication."""

@@ -33,10 +33,10 @@ from topicfs.cluster.errors import (
     tls_reason,
 )
 from topicfs.cluster.place import Server
-from topicfs.cluster.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from topicfs.cluster.protocol.notation import Api
 from topicfs.cluster.protocol.sasl import Credentials
 from topicfs.cluster.protocol.security import PLAINTEXT, Security
+from topicfs.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from topicfs.protocol.notation import Api
 from topicfs.storage.codec.value_copy import begin_text
 from topicfs.storage.errors import ClusterError, CorruptBatchError
 from topicfs.storage.model import Buffer

@@ -34,7 +34,6 @@ from topicfs.cluster.errors import (
     MalformedAnswerError,
     error_of,
 )
-from topicfs.cluster.protocol.messages import LIST_OFFSETS, PRODUCE
 from topicfs.cluster.topics.producer_ids import ProducerIdentity, ProducerIds
 from topicfs.cluster.topics.sent_batches import (
     FIRST_VERSION_BY_ID,
@@ -43,6 +42,7 @@ from topicfs.cluster.topics.sent_batches import (
     SentBatch,
     SentBatches,
 )
+from topicfs.protocol.messages import LIST_OFFSETS, PRODUCE
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.codec.batch import set_producer
 from topicfs.storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from topicfs.cluster.brokers.brokers import Backoff
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.errors import Passing, ThrottledError, error_of, kind_of
-from topicfs.cluster.protocol.messages import INIT_PRODUCER_ID
+from topicfs.protocol.messages import INIT_PRODUCER_ID
 from topicfs.storage.errors import ClusterError, NotAuthorizedError, StorageError
 from topicfs.storage.model import NO_PRODUCER_ID
 

@@ -19,7 +19,7 @@ from topicfs.cluster.brokers.brokers import Leader
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.protocol.connection import Connection, SentRequest
-from topicfs.cluster.protocol.messages import PRODUCE
+from topicfs.protocol.messages import PRODUCE
 from topicfs.storage.errors import ClusterError
 from topicfs.storage.model import NO_TIMESTAMP, Appended, Offset, Timestamp, TopicPartition
 from topicfs.storage.validation.batches import Incoming

@@ -14,7 +14,7 @@ from tests.doubles.producing import connected, impatient
 from tests.doubles.relay import Lost, Relay
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.errors import MalformedAnswerError
-from topicfs.cluster.protocol.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
+from topicfs.protocol.messages import INIT_PRODUCER_ID, LIST_OFFSETS, PRODUCE
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import NotAuthorizedError, NotEnoughReplicasError, PartitionOfflineError

@@ -17,7 +17,7 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine, open_engine
 from topicfs.cluster.errors import ThrottledError
-from topicfs.cluster.protocol.messages import METADATA, PRODUCE
+from topicfs.protocol.messages import METADATA, PRODUCE
 from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.model import Offset
 

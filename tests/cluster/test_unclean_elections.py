@@ -24,8 +24,8 @@ from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import CachePlace, ClusterEngine
 from topicfs.cluster.groups import member
 from topicfs.cluster.place import cluster_address
-from topicfs.cluster.protocol.messages import METADATA
 from topicfs.fusefs.errors import FileError
+from topicfs.protocol.messages import METADATA
 from topicfs.storage.model import Isolation
 
 pytestmark = pytest.mark.java

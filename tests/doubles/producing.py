@@ -11,7 +11,7 @@ from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.messages import FETCH
+from topicfs.protocol.messages import FETCH
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.model import Offset, Record, Timestamp
 

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from tests.doubles.servers import Start
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.messages import API_VERSIONS, APIS, FETCH
-from topicfs.cluster.protocol.notation import Api
 from topicfs.cluster.protocol.security import PLAINTEXT, Security
+from topicfs.protocol.messages import API_VERSIONS, APIS, FETCH
+from topicfs.protocol.notation import Api
 
 
 class Lost(Enum):

@@ -10,6 +10,7 @@ NAMES = (
     "replication",
     "inspection",
     "migration",
+    "protocol",
     "cluster",
     "schemas",
     "fusefs",

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from topicfs.cluster.errors import ERRORS
 from topicfs.cluster.place import Server
-from topicfs.cluster.protocol.messages import API_VERSIONS, APIS, METADATA
+from topicfs.protocol.messages import API_VERSIONS, APIS, METADATA
 from topicfs.storage.codec.records import encode
 from topicfs.storage.model import Offset, Record, Timestamp
 from topicfs.storage.wire import Field

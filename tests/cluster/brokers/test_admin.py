@@ -15,8 +15,8 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import CachePlace, ClusterEngine, open_engine
 from topicfs.cluster.place import cluster_address
-from topicfs.cluster.protocol.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
 from topicfs.cluster.protocol.security import read_security
+from topicfs.protocol.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.config.listing import ConfigSource
 from topicfs.storage.config.topic import TopicConfig

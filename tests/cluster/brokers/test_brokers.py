@@ -26,7 +26,7 @@ from topicfs.cluster.errors import (
 )
 from topicfs.cluster.place import ClusterAddress, Server, cluster_address
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.messages import METADATA
+from topicfs.protocol.messages import METADATA
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.errors import ClusterError
 from topicfs.storage.model import TopicPartition

@@ -29,7 +29,7 @@ from topicfs.cluster.errors import (
 )
 from topicfs.cluster.place import ClusterAddress, Server
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.messages import FETCH, LIST_OFFSETS
+from topicfs.protocol.messages import FETCH, LIST_OFFSETS
 from topicfs.storage.checkpoints.identifiers import new_id
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
 from topicfs.storage.codec.batch import scan

@@ -17,7 +17,7 @@ from tests.doubles.servers import Start
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.place import ClusterAddress
-from topicfs.cluster.protocol.messages import METADATA
+from topicfs.protocol.messages import METADATA
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.wire import MAX_STRUCTURES
 

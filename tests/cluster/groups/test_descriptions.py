@@ -6,8 +6,8 @@ import pytest
 
 from tests.doubles.producing import connected, found
 from tests.doubles.relay import Relay
-from topicfs.cluster.protocol.group_messages import CONSUMER_GROUP_DESCRIBE
 from topicfs.coordination.membership import Position
+from topicfs.protocol.group_messages import CONSUMER_GROUP_DESCRIBE
 from topicfs.storage.errors import UnknownGroupError
 from topicfs.storage.model import Offset, TopicPartition
 

@@ -26,8 +26,8 @@ from topicfs.cluster.errors import NOT_COORDINATOR
 from topicfs.cluster.groups.member import ClusterMember
 from topicfs.cluster.groups.requests import GroupClient
 from topicfs.cluster.place import cluster_address
-from topicfs.cluster.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
+from topicfs.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
 from topicfs.storage.errors import (
     GroupExistsError,
     GroupNotEmptyError,

@@ -18,9 +18,9 @@ from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine
 from topicfs.cluster.place import ClusterAddress
-from topicfs.cluster.protocol.group_messages import OFFSET_COMMIT
-from topicfs.cluster.protocol.messages import API_VERSIONS, METADATA
 from topicfs.coordination.membership import Position, Subscription
+from topicfs.protocol.group_messages import OFFSET_COMMIT
+from topicfs.protocol.messages import API_VERSIONS, METADATA
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.errors import NotAssignedError, UnknownTopicError
 from topicfs.storage.model import TopicPartition

@@ -21,7 +21,7 @@ from topicfs.cluster.errors import (
 )
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.connection import Connection, Throttle
-from topicfs.cluster.protocol.messages import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from topicfs.protocol.messages import API_VERSIONS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
 
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}
 

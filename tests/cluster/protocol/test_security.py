@@ -16,9 +16,9 @@ from tests.doubles.waiting import wait_until
 from topicfs.cluster.errors import AuthenticationError, NotKafkaError, UnreachableError
 from topicfs.cluster.place import Server
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.messages import METADATA
 from topicfs.cluster.protocol.sasl import Credentials, oauthbearer, scram
 from topicfs.cluster.protocol.security import PLAINTEXT, Security, read_security
+from topicfs.protocol.messages import METADATA
 from topicfs.storage.errors import InvalidConfigError
 
 EVERYTHING = {"topics": None, "allowAutoTopicCreation": False}

@@ -14,10 +14,10 @@ from tests.cluster.protocol.test_connection import agreeing, frame
 from tests.doubles.servers import Serve, Start
 from topicfs.cluster.errors import AuthenticationError, MalformedAnswerError, UnreachableError
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from topicfs.cluster.protocol.notation import Api
 from topicfs.cluster.protocol.sasl import Credentials, oauthbearer, plain, scram
 from topicfs.cluster.protocol.security import Security
+from topicfs.protocol.messages import API_VERSIONS, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from topicfs.protocol.notation import Api
 from topicfs.storage.errors import ClusterError
 
 SECRET = "hunter2"

@@ -27,8 +27,8 @@ from topicfs.cluster.engine import open_engine
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.messages import PRODUCE
 from topicfs.cluster.topics.producer import PartitionProducer
+from topicfs.protocol.messages import PRODUCE
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.binary.fields import CODEC_MASK
 from topicfs.storage.codec.headers import Codec

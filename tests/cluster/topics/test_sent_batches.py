@@ -17,8 +17,8 @@ from topicfs.cluster.engine import open_engine
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.protocol.messages import PRODUCE
 from topicfs.cluster.topics.producer import MOST_SENT
+from topicfs.protocol.messages import PRODUCE
 from topicfs.storage.errors import (
     PartitionGoneError,
     PartitionOfflineError,

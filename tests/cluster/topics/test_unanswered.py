@@ -16,7 +16,6 @@ from tests.doubles.relay import Relay
 from tests.doubles.remote_client import Program
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.errors import LEADER_NOT_AVAILABLE
-from topicfs.cluster.protocol.messages import LIST_OFFSETS
 from topicfs.coordination.membership import Position
 from topicfs.fusefs.appending.partitioners import KafkaPartitioner
 from topicfs.fusefs.appending.targets import Encoder, TopicTarget
@@ -24,6 +23,7 @@ from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.forms import FORMS
 from topicfs.fusefs.groups.positions import lags
 from topicfs.fusefs.reports import Reports
+from topicfs.protocol.messages import LIST_OFFSETS
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.errors import PartitionOfflineError
 from topicfs.storage.model import Offset, TopicPartition

@@ -1,11 +1,11 @@
 """The requests about groups, and their answers: members of the classic protocol, positions, share groups.
 
-Notation and versions: `cluster.protocol.messages`.
+Notation and versions: `protocol.messages`.
 """
 
 from __future__ import annotations
 
-from topicfs.cluster.protocol.notation import api
+from topicfs.protocol.notation import api
 from topicfs.storage.wire import NEWEST
 
 FIND_COORDINATOR = api(

@@ -1,4 +1,4 @@
-"""The notation in which `cluster.protocol.messages` has the fields of a message, by Kafka's own names, and a kind of request.
+"""The notation in which `protocol.messages` has the fields of a message, by Kafka's own names, and a kind of request.
 
     offset int64, host string?, nodes [int32], topics [name string 0-12, id uuid 13+]?, leader {id int32} @1
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from topicfs.cluster.protocol.messages import APIS, FETCH, METADATA, PRODUCE
-from topicfs.cluster.protocol.notation import parse_fields
+from topicfs.protocol.messages import APIS, FETCH, METADATA, PRODUCE
+from topicfs.protocol.notation import parse_fields
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.wire import NEWEST
 

@@ -1,16 +1,16 @@
 """The requests that are made of a cluster, and their answers: Kafka's own names and order of fields.
 
 Each is known in a range of versions; which one is spoken is agreed upon with each broker (`cluster.protocol.connection`). The
-schemas' notation is explained in `cluster.protocol.notation`; a test compares them with those in Kafka's jar. The oldest versions are those of
-Kafka 2.8. Those about groups are in `cluster.protocol.group_messages`.
+schemas' notation is explained in `protocol.notation`; a test compares them with those in Kafka's jar. The oldest versions are those of
+Kafka 2.8. Those about groups are in `protocol.group_messages`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from topicfs.cluster.protocol.group_messages import GROUP_APIS
-from topicfs.cluster.protocol.notation import api
+from topicfs.protocol.group_messages import GROUP_APIS
+from topicfs.protocol.notation import api
 from topicfs.storage.wire import NEWEST
 
 API_VERSIONS = api(
