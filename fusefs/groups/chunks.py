@@ -227,21 +227,8 @@ class ChunkReader:
         start_offset = self.next_offset
         self._pieces.popleft()
         first = min(piece.batches[0].base_offset, start_offset)
-        partition, form, *_ = self.source
-        text = form.render(
-            piece,
-            topic=partition.topic,
-            partition=partition.number,
-            start_offset=first,
-            end_offset=end_offset,
-        )
-        sizes = form.measure(
-            piece,
-            topic=partition.topic,
-            partition=partition.number,
-            start_offset=first,
-            end_offset=end_offset,
-        )
+        text = self.source.render(piece, first, end_offset)
+        sizes = self.source.measure(piece, first, end_offset)
         self.next_offset = self._start_of_next(end_offset)
         if not text:
             return None
@@ -259,16 +246,9 @@ class ChunkReader:
         first, last = piece.find(start_offset), piece.find(end_offset)
         if first < last:
             last = min(last, piece.within(first, CHUNK_BYTES), last if most is None else first + most)
-        partition, form, *_ = self.source
         text = b""
         if first < last:  # Before anything else, for it may have to begin again in a thread.
-            text = form.render(
-                piece,
-                topic=partition.topic,
-                partition=partition.number,
-                start_offset=offsets[first],
-                end_offset=offsets[last - 1] + 1,
-            )
+            text = self.source.render(piece, offsets[first], offsets[last - 1] + 1)
         if last < len(piece) and offsets[last] < end_offset:
             self.next_offset = Offset(offsets[last])
         else:

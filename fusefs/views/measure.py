@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from array import array
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -97,6 +98,20 @@ class Source(NamedTuple):
         """Return the batches fetched from an offset on, decoded for the form."""
         return decoded(
             self.partition, offset, fetched, isolation=self.isolation, decode=decoder_of(self.form)
+        )
+
+    def render(self, columns: Columns, start_offset: int, end_offset: int) -> bytes:
+        """Return the text of the records with start_offset <= offset < end_offset."""
+        topic, partition = self.partition.topic, self.partition.number
+        return self.form.render(
+            columns, topic=topic, partition=partition, start_offset=start_offset, end_offset=end_offset
+        )
+
+    def measure(self, columns: Columns, start_offset: int, end_offset: int) -> array[int]:
+        """Return the number of bytes that `render` makes of each batch."""
+        topic, partition = self.partition.topic, self.partition.number
+        return self.form.measure(
+            columns, topic=topic, partition=partition, start_offset=start_offset, end_offset=end_offset
         )
 
     @property
@@ -280,14 +295,7 @@ class Measure:
             self._advancing.release()
 
     def _pass_columns(self, columns: Columns, fetched: DecodedFetch, end_offset: Offset) -> None:
-        partition, form, *_ = self.source
-        sizes = form.measure(
-            columns,
-            topic=partition.topic,
-            partition=partition.number,
-            start_offset=self._index.frontier.offset,
-            end_offset=end_offset,
-        )
+        sizes = self.source.measure(columns, self._index.frontier.offset, end_offset)
         batches = columns.batches
         last = batches[-1]
         with self._lock:
@@ -426,7 +434,6 @@ class Measure:
 
     def _rendered_between(self, start_offset: Offset, end_offset: Offset) -> int:
         """Bytes that the records of [start_offset, end_offset) render to."""
-        partition, form, *_ = self.source
         offset, total = start_offset, 0
         while offset < end_offset:
             fetched = self.source.read(offset, STEP_BYTES // 4)
@@ -435,15 +442,7 @@ class Measure:
                     if not self.knows_damage(piece.error):
                         raise piece.error
                     continue
-                total += sum(
-                    form.measure(
-                        piece,
-                        topic=partition.topic,
-                        partition=partition.number,
-                        start_offset=start_offset,
-                        end_offset=end_offset,
-                    )
-                )
+                total += sum(self.source.measure(piece, start_offset, end_offset))
             if not fetched.pieces:
                 break
             offset = fetched.next_offset

@@ -86,7 +86,6 @@ class _Queue:
         self._rank = rank
         self._ranks = ranks
         self._source = source
-        self._form = source.form
         self._fetch_bytes = max(SMALLEST_FETCH_BYTES, min(LARGEST_FETCH_BYTES, HELD_BYTES // (4 * ranks)))
         self._next_offset = share.start_offset
         """Offset of the record behind the lines that were taken."""
@@ -183,7 +182,7 @@ class _Queue:
         begin = bisect_left(piece.offsets, offset)
         if begin > first:
             return begin
-        size = self._text_size(piece, offset)
+        size = sum(self._source.measure(piece, offset, offset + 1))
         if behind - begin <= LINES_AT_ONCE and size <= TOGETHER_BYTES:
             return behind
         batch = next(batch for batch in piece.batches if batch.record_end > begin)
@@ -196,26 +195,13 @@ class _Queue:
         self._pieces.clear()
         return first
 
-    def _text_size(self, piece: Columns, offset: Offset) -> int:
-        topic, number, end_offset = self._share.partition.topic, self._share.partition.number, offset + 1
-        return sum(
-            self._form.measure(
-                piece, topic=topic, partition=number, start_offset=offset, end_offset=end_offset
-            )
-        )
-
     def _lines_of(self, columns: Columns, first: int, last: int) -> list[bytes]:
-        partition = self._share.partition
-        text = self._form.render(
-            columns,
-            topic=partition.topic,
-            partition=partition.number,
-            start_offset=columns.offsets[first],
-            end_offset=columns.offsets[last - 1] + 1,
-        )
+        text = self._source.render(columns, columns.offsets[first], columns.offsets[last - 1] + 1)
         if last - first == 1:  # It may be large: no copy is made.
             return [text]
-        if self._form is VALUES:  # A value may contain the end of a line; in the other forms it is escaped.
+        if (
+            self._source.form is VALUES
+        ):  # A value may contain the end of a line; in the other forms it is escaped.
             sizes = (max(0, length) + 1 for length in columns.value_lengths[first:last])
             return [text[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
         return [line + b"\n" for line in text[:-1].split(b"\n")]

@@ -303,14 +303,7 @@ class Rendering:
             last = min(first + step, columns.within(first, WINDOW_BYTES))
         if last < len(columns):
             end_offset = min(end_offset, Offset(columns.offsets[last]))
-        partition, form, *_ = self._view.source
-        data = form.render(
-            columns,
-            topic=partition.topic,
-            partition=partition.number,
-            start_offset=start_offset,
-            end_offset=end_offset,
-        )
+        data = self._view.source.render(columns, start_offset, end_offset)
         if last < len(columns):  # Not before: rendering may have to begin again in a thread.
             self._rendered = last
         else:
