@@ -21,10 +21,8 @@ import trio
 
 from topicfs.fusefs.appending.flags import access_of
 from topicfs.fusefs.errors import FileError, Refusal, file_error
-from topicfs.fusefs.following.polls import Notify
-from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.handle import Handle, Notify
 from topicfs.fusefs.nodes.context import MountContext
-from topicfs.fusefs.nodes.handles import Handle
 from topicfs.fusefs.nodes.nodes import (
     Attributes,
     Directory,
@@ -165,8 +163,7 @@ class TopicFileSystem:
 
         `pid` is the process that asks, 0 where it cannot be seen: what takes long may end with it.
         """
-        context = self.context
-        return context.appending.blocking.patiently(call, Program(context.waiting, pid, ""))
+        return self.context.appending.blocking.patiently(call, self.root.program(pid))
 
     def _lookup(self, parent: Directory, name: bytes) -> Node:
         if len(name) > MAX_NAME:

@@ -4,8 +4,6 @@ Any exception that is not a FUSEError would end pyfuse3's main loop and with it 
 here turns whatever is left into EIO and a line in the log.
 """
 
-# ruff: noqa: ARG002 - pyfuse3 gives every handler all of its arguments
-
 from __future__ import annotations
 
 import functools

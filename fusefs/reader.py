@@ -164,15 +164,12 @@ class _SameThread(BlockingCalls):
         """Take no limit: there are no threads."""
 
     async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
-        del abandon, asker
         return call()
 
     async def patiently(self, call: Callable[[], T], asker: Asker | None = None) -> T:
-        del asker
         return call()
 
     async def in_thread(self, call: Callable[[], T], asker: Asker | None = None) -> T:
-        del asker
         return call()
 
 
@@ -183,20 +180,18 @@ class _NoMeasuring(MeasuringQueue):
         """Queue nothing."""
 
     def measured(self, view: Measurable) -> bool:
-        del view
         return False
 
     async def measure(
         self, view: Measurable, *, seconds: float, ended: Callable[[], bool] = lambda: False
     ) -> bool:
-        del view, seconds, ended
         return False
 
     async def measure_little(self, view: Measurable, *, seconds: float) -> None:
-        del view, seconds
+        pass
 
     def measure_later(self, view: Measurable, then: Callable[[], None], *, little: bool = False) -> None:
-        del view, then, little
+        pass
 
 
 class _NoWaker(Waker):
@@ -210,10 +205,10 @@ class _NoReports(Reports):
     """Writes no line: each error is raised to the one program there is."""
 
     def error(self, where: str, reason: str) -> None:
-        del where, reason
+        pass
 
     def warning(self, where: str, reason: str) -> None:
-        del where, reason
+        pass
 
 
 def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> MountContext:

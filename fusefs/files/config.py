@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TopicTextFile
 from topicfs.storage.config.listing import ConfigSource
@@ -89,7 +87,5 @@ class ConfigFile(TopicTextFile):
 
         return config_target(self.path, alter)
 
-    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        if access.writes:
-            self._files.check_writable()
-        return super()._writer(access, pid)
+    def check_writable(self) -> None:
+        self._files.check_writable()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
-from topicfs.fusefs.following.waiting_reads import Program
-from topicfs.fusefs.nodes.handles import FollowFile, Handle
+from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import (
     FOR_LONG,
     READ_MODE,
@@ -46,6 +45,4 @@ class FollowNode(FileNode):
                 nonblocking=access.nonblocking,
             )
 
-        return FollowFile(
-            await blocking.patiently(begin, Program(self.context.waiting, pid, f"/{self.path}"))
-        )
+        return await blocking.patiently(begin, self.program(pid))

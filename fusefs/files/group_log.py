@@ -6,11 +6,10 @@ from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import Subscription
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.groups.read_limit import ReadLimit
 from topicfs.fusefs.groups.reader import GroupHandle, GroupRead, ends_of
-from topicfs.fusefs.nodes.handles import Handle, SpokenFile
+from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import (
     CONSUMING_MODE,
     READ_BLOCK,
@@ -71,13 +70,12 @@ class GroupLogNode(FileNode):
             reports=context.reports,
             clock=context.clock,
         )
-        asker = Program(context.waiting, pid, what.path)
+        asker = self.program(pid)
         await what.blocking.patiently(lambda: check_group_exists(what.engine, what.group), asker)
         ends = await what.blocking.patiently(lambda: ends_of(what), asker) if what.limit.drains else {}
-        handle = GroupHandle(
+        return GroupHandle(
             what, opener_pid=pid, program=program_of(pid), nonblocking=access.nonblocking, ends=ends
         )
-        return SpokenFile(handle)
 
 
 def check_group_exists(engine: Engine, group: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Protocol
 
-from topicfs.fusefs.errors import FileError, Refusal, file_error
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.nodes.nodes import LINK_MODE, Attributes, Directory, Link, nanoseconds
 from topicfs.fusefs.views.records import find_record
@@ -34,11 +35,10 @@ class RecordLink(Link):
         self._suffix = dot + suffix
 
     def is_current(self) -> bool:
-        try:
+        with suppress(FileError, StorageError):
             self.check_exists()
-        except FileError:
-            return False
-        return True
+            return True
+        return False
 
     def check_exists(self) -> None:
         """Raise FileError (ENOENT) where no record is visible, as far as that is known without asking a remote engine."""
@@ -62,11 +62,8 @@ class RecordLink(Link):
         return f"{offset}{self._suffix}"
 
     def _offset(self) -> Offset:
-        try:
-            self._files.partition.find_bounds()
-            offset = self._find(self._files.partition, isolation=self._files.context.settings.isolation)
-        except StorageError as error:
-            raise file_error(error) from error
+        self._files.partition.find_bounds()
+        offset = self._find(self._files.partition, isolation=self._files.context.settings.isolation)
         if offset is None:
             raise FileError(Refusal.NOT_FOUND, "no record is visible")
         return offset

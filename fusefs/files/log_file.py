@@ -17,10 +17,10 @@ from topicfs.fusefs.appending.flags import Access, check_append
 from topicfs.fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES, Framing
 from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.errors import FileError, Refusal
+from topicfs.fusefs.files.log_handle import LogHandle, LogHandleOptions, LogNode, UnsizedHandle
 from topicfs.fusefs.files.partition_files import PartitionFiles
-from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
-from topicfs.fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions, UnsizedHandle
+from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import (
     FOR_LONG,
     LOG_MODE,
@@ -28,7 +28,6 @@ from topicfs.fusefs.nodes.nodes import (
     READ_MODE,
     Attributes,
     Directory,
-    FileNode,
     accept_truncation,
 )
 from topicfs.fusefs.views.reader import ViewReader
@@ -39,10 +38,10 @@ DECODED_SECONDS = 1.0
 """For which the kernel may believe what the name of a decoded log means: a schema may come meanwhile."""
 
 
-class ViewNode(FileNode):
+class ViewNode(LogNode):
     """A view as a file."""
 
-    __slots__ = ("_files", "_guess", "_opened", "_opened_to_read", "_opened_whole", "_view")
+    __slots__ = ("_files", "_guess", "_opened", "_opened_whole", "_view")
 
     def __init__(self, parent: Directory, name: str, files: PartitionFiles, view: View) -> None:
         super().__init__(files.context, parent, name)
@@ -50,7 +49,7 @@ class ViewNode(FileNode):
         self._view = view
         self._guess: int | None = None
         """The size that stat told last, where it was not exact."""
-        self._opened = self._opened_to_read = 0
+        self._opened = 0
         self._opened_whole = False
         """True once it was opened to read with its exact size known, be it that of an empty file."""
 
@@ -159,7 +158,7 @@ class ViewNode(FileNode):
         writer = self._writer(access, pid)
         asker = None
         if access.reads:
-            asker = Program(self.context.waiting, pid, f"/{self.path}")
+            asker = self.program(pid)
             await self.context.appending.blocking.patiently(self._check_current, asker)
             if not self.measured:
                 await self._measure(self._open_seconds, pid)
@@ -181,7 +180,7 @@ class ViewNode(FileNode):
         self._files.check_exists()
 
     def begin_write(self) -> None:
-        self._files.check_exists()
+        super().begin_write()
         self._files.attributes_forgotten(self.node_id)
 
     def write_failed(self) -> None:
@@ -189,18 +188,7 @@ class ViewNode(FileNode):
 
     def closed(self, *, reads: bool) -> None:
         self._opened -= 1
-        self._opened_to_read -= reads
-
-    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        del pid
-        if access.writes:
-            raise FileError(Refusal.NOT_PERMITTED, "not to be written")
-        return None
-
-    def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
-        """Return what puts the log on disk, for who opens the file to read; None where nothing was written through it."""
-        del pid
-        return None
+        super().closed(reads=reads)
 
 
 def framing_of(form: Form) -> Framing:

@@ -10,10 +10,9 @@ from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.group_files import GroupConfigFile, GroupFile
 from topicfs.fusefs.files.group_log import check_spoken, program_of
-from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import VALUES, Form
 from topicfs.fusefs.groups.queue import QueueRead, TakeHandle
-from topicfs.fusefs.nodes.handles import BytesHandle, Handle, SpokenFile
+from topicfs.fusefs.handle import BytesHandle, Handle
 from topicfs.fusefs.nodes.nodes import (
     CONSUMING_MODE,
     READ_MODE,
@@ -60,7 +59,6 @@ class TakeNode(FileNode):
             waiting=context.waiting,
             blocking=context.appending.blocking,
         )
-        asker = Program(context.waiting, pid, what.path)
         holder = f"{program_of(pid)} {pid}"
         groups, name, topics = context.engine.share_groups, self._group, self._topics
 
@@ -69,8 +67,8 @@ class TakeNode(FileNode):
                 raise UnknownGroupError(f"{name}: no such queue")
             return groups.group(name).open(list(topics), holder=holder)
 
-        session = await what.blocking.run(begin, asker=asker)
-        return SpokenFile(TakeHandle(what, session, opener_pid=pid, nonblocking=access.nonblocking))
+        session = await what.blocking.run(begin, asker=self.program(pid))
+        return TakeHandle(what, session, opener_pid=pid, nonblocking=access.nonblocking)
 
 
 class QueueConfigFile(GroupConfigFile):
@@ -156,5 +154,5 @@ class QueuedRecord(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
-        asker = Program(self.context.waiting, pid, f"/{self.path}")
-        return BytesHandle(await self.context.appending.blocking.patiently(self._content, asker))
+        content = await self.context.appending.blocking.patiently(self._content, self.program(pid))
+        return BytesHandle(content)

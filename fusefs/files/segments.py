@@ -1,15 +1,13 @@
 """`segments/`: the real files of a partition, byte for byte, read-only."""
 
-# ruff: noqa: ARG002 - one signature for every kind of file
-
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.errors import FileError, Refusal, file_error
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
-from topicfs.fusefs.nodes.handles import Handle
+from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import (
     FOR_LONG,
     READ_MODE,
@@ -20,7 +18,7 @@ from topicfs.fusefs.nodes.nodes import (
     nanoseconds,
     refuse_writing,
 )
-from topicfs.storage.errors import SegmentDeletedError, StorageError
+from topicfs.storage.errors import SegmentDeletedError
 
 
 class SegmentsDirectory(Directory):
@@ -65,10 +63,7 @@ class SegmentFile(FileNode):
         if self.name.endswith(".log"):
             size = segment.size_bytes
         else:
-            try:
-                size = len(self._files.partition.open_segment_file(self.name))
-            except StorageError as error:
-                raise file_error(error) from error
+            size = len(self._files.partition.open_segment_file(self.name))
         timeout = 0.0 if segment.active else FOR_LONG
         if timeout:
             self._files.attributes_given(self.node_id)

@@ -10,12 +10,11 @@ from functools import partial
 from typing import Any
 
 from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.errors import FileError, Refusal, file_error
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.log_file import ViewNode
 from topicfs.fusefs.files.partition_files import PartitionFiles
-from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import VALUES, Form
-from topicfs.fusefs.nodes.handles import BytesHandle, Handle
+from topicfs.fusefs.handle import BytesHandle, Handle
 from topicfs.fusefs.nodes.nodes import (
     READ_MODE,
     Attributes,
@@ -49,7 +48,6 @@ from topicfs.fusefs.views.view import View
 from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
-from topicfs.storage.errors import StorageError
 
 REMEMBERED_SECONDS = 1.0
 """For which a looked-up selector keeps its node: `-10` means the last ten as of then, `@10m` ten minutes before that."""
@@ -89,8 +87,6 @@ def _resolved(
         raise FileError(Refusal.NOT_FOUND, error.reason, reported=True) from None
     except BatchCutError as error:
         raise FileError(Refusal.NOT_FOUND, str(error), reported=True) from None
-    except StorageError as error:
-        raise file_error(error) from error
 
 
 def _found_file(
@@ -162,7 +158,7 @@ class AskedFile(FileNode):
         return self._file is not None and time.monotonic() < self._until
 
     async def measure(self, pid: int) -> None:
-        program = Program(self.context.waiting, pid, "")
+        program = self.program(pid)._replace(path="")  # It is not open yet.
         self._file = await self.context.appending.blocking.patiently(self._resolve, program)
         self._until = time.monotonic() + REMEMBERED_SECONDS
 
@@ -250,7 +246,7 @@ class RecordFile(FileNode):
         if content is None:
             content = await self.context.appending.blocking.patiently(
                 lambda: content_of(self._found(), self._form, self._files.partition),
-                Program(self.context.waiting, pid, f"/{self.path}"),
+                self.program(pid),
             )
         return BytesHandle(content)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.appending.targets import CommandTarget, LineTarget, last_line
 from topicfs.fusefs.files.text_file import PartitionTextFile
 from topicfs.storage.errors import InvalidConfigError, OffsetOutOfRangeError
@@ -47,7 +45,5 @@ class StartFile(PartitionTextFile):
         # Who reads the files beside us must not be shown what is deleted, nor a crash bring it back.
         self.context.engine.keep_log_starts()
 
-    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        if access.writes:
-            self._files.check_writable()
-        return super()._writer(access, pid)
+    def check_writable(self) -> None:
+        self._files.check_writable()

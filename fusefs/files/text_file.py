@@ -11,8 +11,7 @@ from topicfs.fusefs.appending.targets import LineTarget
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.files.topic_files import TopicFiles
-from topicfs.fusefs.following.waiting_reads import Program
-from topicfs.fusefs.nodes.handles import Handle, TextHandle
+from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
 from topicfs.storage.engine import LogEngine
 from topicfs.storage.errors import PartitionGoneError
@@ -32,6 +31,33 @@ def same_topic(engine: LogEngine, name: str) -> Callable[[], None]:
             raise PartitionGoneError(f"{name} was deleted")
 
     return check
+
+
+class TextHandle(Handle):
+    """A text as it was when the file was opened, and where its lines go when it takes some."""
+
+    def __init__(self, text: bytes, writer: AppendHandle | None, closed: Callable[[], None]) -> None:
+        self._text = text
+        self._writer = writer
+        self.flushes = writer is not None
+        self._closed = closed
+
+    async def read(self, position: int, size: int) -> bytes:
+        return self._text[position : position + size]
+
+    async def write(self, position: int, data: bytes) -> int:
+        if self._writer is None:
+            raise FileError(Refusal.NOT_OPEN)
+        return await self._writer.write(data)
+
+    async def flush(self) -> None:
+        if self._writer is not None:
+            await self._writer.flush()
+
+    async def release(self) -> None:
+        self._closed()
+        if self._writer is not None:
+            await self._writer.release()
 
 
 class TextFile(FileNode):
@@ -89,21 +115,24 @@ class TextFile(FileNode):
         writer = self._writer(access, pid)
         if not access.reads:
             return TextHandle(b"", writer, closed=lambda: None)
-        asker = Program(self.context.waiting, pid, f"/{self.path}")
-        await self.context.appending.blocking.patiently(self._renew, asker)
+        await self.context.appending.blocking.patiently(self._renew, self.program(pid))
         self._opened += 1
         return TextHandle(self._text, writer, self._closed)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         if not access.writes:
             return None
+        self.check_writable()
         target = self.target()
-        if self.context.engine.read_only:
-            raise FileError(Refusal.READ_ONLY)
         if target is None:
             raise FileError(Refusal.NOT_PERMITTED, f"{self.path} is only read")
         # A command waits for the disk, and may wait for other changes: `durable` makes it run in a thread.
         return AppendHandle(target, self.context.appending, opener_pid=pid, durable=True)
+
+    def check_writable(self) -> None:
+        """Raise FileError if nobody may write."""
+        if self.context.engine.read_only:
+            raise FileError(Refusal.READ_ONLY)
 
     def _closed(self) -> None:
         self._opened -= 1

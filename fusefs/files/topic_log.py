@@ -7,8 +7,6 @@ open(2), or at the size that stat reported last: a program that reads as many by
 before it is read.
 """
 
-# ruff: noqa: ARG002 - one signature for every kind of file
-
 from __future__ import annotations
 
 import time
@@ -25,22 +23,21 @@ from topicfs.fusefs.appending.framing import SPREAD_LINES
 from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.log_file import DECODED_SECONDS, framing_of
+from topicfs.fusefs.files.log_handle import LogHandle, LogHandleOptions, LogNode, UnsizedHandle
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS, current_until
 from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import DECODED_SUFFIXES, Form
-from topicfs.fusefs.nodes.handles import Handle, LogHandle, LogHandleOptions, UnsizedHandle
+from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import (
     LOG_MODE,
     READ_BLOCK,
     READ_MODE,
     Attributes,
     Directory,
-    FileNode,
     accept_truncation,
     nanoseconds,
-    refuse_writing,
 )
 from topicfs.fusefs.selectors import RangePlace, TimeRange, resolve
 from topicfs.fusefs.threads.turn import Turn
@@ -94,18 +91,18 @@ class MergedHandle(LogHandle):
                 raise FileError(Refusal.INTERRUPTED)
 
 
-class MergedFile(FileNode):
+class MergedFile(LogNode):
     """Records of all partitions of a topic, merged by time."""
 
-    __slots__ = ("_files", "_form", "_opened_to_read", "told_size")
+    __slots__ = ("_files", "_form", "told_size")
     mode = READ_MODE
 
     def __init__(self, parent: Directory, name: str, files: TopicFiles, form: Form) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._form = form
-        self._opened_to_read = self.told_size = 0
-        """`told_size` is the size that stat reported last: a reader that reaches its end below it gets newer records, too."""
+        self.told_size = 0
+        """The size that stat reported last: a reader that reaches its end below it gets newer records, too."""
 
     def attributes(self) -> Attributes:
         self.told_size = int(not self._opened_to_read)  # tar opens no empty file.
@@ -115,7 +112,7 @@ class MergedFile(FileNode):
     async def open(self, access: Access, pid: int) -> Handle:
         self._files.check_exists()
         writer = self._writer(access, pid)
-        program = Program(self.context.waiting, pid, f"/{self.path}")
+        program = self.program(pid)
         merged, shares = None, list[MergedRange]()
         if access.reads:
             form, shares = await self._prepare(pid), await self.shares(program)
@@ -128,15 +125,6 @@ class MergedFile(FileNode):
             return handle
         return UnsizedHandle(handle, lambda: None if self._sized else self.told_size)
 
-    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        refuse_writing(access)
-        return None
-
-    def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
-        """Return a function that syncs the topic's logs for a reader; None if the file takes no writes."""
-        del pid
-        return None
-
     @property
     def _sized(self) -> bool:
         """True if `told_size` is exact."""
@@ -144,7 +132,6 @@ class MergedFile(FileNode):
 
     async def _prepare(self, pid: int) -> Form:
         """Prepare the file for a read by process `pid`, and return the form to read. Raises FileError."""
-        del pid
         return self.context.decoding.renewed(self._form)
 
     async def shares(self, program: Program) -> list[MergedRange]:
@@ -176,15 +163,6 @@ class MergedFile(FileNode):
 
     def check_exists(self) -> None:
         self._files.check_exists()
-
-    def begin_write(self) -> None:
-        self._files.check_exists()
-
-    def write_failed(self) -> None:
-        """The kernel remembers nothing of it that a write changes."""
-
-    def closed(self, *, reads: bool) -> None:
-        self._opened_to_read -= reads
 
 
 class TopicSize:

@@ -9,10 +9,11 @@ from typing import NamedTuple, Protocol
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.following.polls import Notify, WaitingPoll
+from topicfs.fusefs.following.polls import WaitingPoll
 from topicfs.fusefs.following.tail import FETCH_BYTES, Tail, Tails
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.forms import Form
+from topicfs.fusefs.handle import Handle, Notify
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch
 from topicfs.fusefs.views.measure import Source
@@ -117,12 +118,14 @@ class _Stream:
         return found
 
 
-class FollowHandle:
+class FollowHandle(Handle):
     """One open(2) of `follow`: a stream that goes on where the last read ended.
 
     Programs that took more than they need (`head`, `grep -m`, bash's `read`) seek back to what they leave to the next
     one; so the last bytes given out can be read again.
     """
+
+    follows = True
 
     def __init__(
         self,
@@ -268,7 +271,7 @@ class FollowHandle:
             readable = True  # The read that follows tells the error, or takes its time, and does not wait.
         return select.POLLIN | select.POLLRDNORM if readable else 0
 
-    def release(self) -> None:
+    async def release(self) -> None:
         """End the stream: the last descriptor is closed."""
         self._poll.forget()
         for stream in self._streams.values():

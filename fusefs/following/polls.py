@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from topicfs.fusefs.handle import Notify
 from topicfs.fusefs.threads.blocking_calls import Listen
 from topicfs.storage.engine import Cancel
-
-
-class Notify(Protocol):
-    """A poll of the kernel, which is notified once that the file has become ready."""
-
-    def notify(self) -> None: ...
 
 
 class WaitingPoll:

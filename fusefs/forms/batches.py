@@ -127,13 +127,11 @@ class WholeBatches:
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:
         """The batches' bytes."""
-        del topic, partition
         data, spans = columns.data, _spans(columns.batches, start_offset, end_offset)
         return b"".join(data[start:end] for start, end in spans)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
         """Return one whole batch."""
-        del topic, partition
         header = columns.batches[index]
         return bytes(columns.data[header.position : header.end_position])
 
@@ -141,7 +139,6 @@ class WholeBatches:
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> array[int]:
         """See `Form`: the headers say it."""
-        del topic, partition
         return array("q", (size for _, size in _shown(columns.batches, start_offset, end_offset)))
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
@@ -149,7 +146,6 @@ class WholeBatches:
 
         Raises InvalidRecordError for what is none, RecordTooLargeError.
         """
-        del timestamp
         scanned = scan(text, check_crc=True)
         if scanned.problem is not None:
             raise InvalidRecordError(f"not a record batch: {scanned.problem}")

@@ -38,12 +38,10 @@ class KeyValue:
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:
         """Render each record as key, TAB, value, LF."""
-        del topic, partition
         return _render(columns, 0, len(columns), start_offset, end_offset)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
         """The line."""
-        del topic, partition
         if not 0 <= index < len(columns):
             raise IndexError(index)
         return _render(columns, index, index + 1, MIN_OFFSET, MAX_OFFSET)
@@ -52,7 +50,6 @@ class KeyValue:
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> array[int]:
         """Search keys and values for what must be escaped, which takes a byte more."""
-        del topic, partition
         data: memoryview = columns.data
         block: memoryview = columns.block
         source: cython.p_uchar = memory.octets_of(data)

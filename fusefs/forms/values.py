@@ -30,7 +30,6 @@ class Values:
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:
         """Render each value and an LF."""
-        del topic, partition
         data: memoryview = columns.data
         block: memoryview = columns.block
         column: cython.p_longlong = memory.int64s_of(block)
@@ -42,14 +41,12 @@ class Values:
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
         """Render exactly the value, without LF: nothing for a null one."""
-        del topic, partition
         return columns.value(index) or b""
 
     def measure(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> array[int]:
         """Add up lengths: no value is touched."""
-        del topic, partition
         block: memoryview = columns.block
         column: cython.p_longlong = memory.int64s_of(block)
         count: cython.Py_ssize_t = len(columns)

@@ -17,11 +17,12 @@ import trio
 
 from topicfs.coordination.share_groups import Leased, RecordName, ShareSession
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.following.polls import Notify, WaitingPoll
+from topicfs.fusefs.following.polls import WaitingPoll
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.groups.words import QueueWord, parse_word, whole_lines
+from topicfs.fusefs.handle import Handle, Notify
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import RecordNotHeldError
 
@@ -37,8 +38,10 @@ class QueueRead:
     blocking: BlockingCalls
 
 
-class TakeHandle:
+class TakeHandle(Handle):
     """One session of a share group. Used from the event loop's thread."""
+
+    follows = True
 
     def __init__(self, what: QueueRead, session: ShareSession, *, opener_pid: int, nonblocking: bool) -> None:
         self._what = what
@@ -165,7 +168,7 @@ class TakeHandle:
         if self._is_readable:
             self._poll.tell()
 
-    async def close(self) -> None:
+    async def release(self) -> None:
         """The last descriptor is closed: what is held is there for others."""
         self._poll.forget()
         self._stop_listening()

@@ -34,7 +34,7 @@ from topicfs.coordination.membership import (
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS
-from topicfs.fusefs.following.polls import Notify, WaitingPoll
+from topicfs.fusefs.following.polls import WaitingPoll
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
@@ -44,6 +44,7 @@ from topicfs.fusefs.groups.delivery import Delivery
 from topicfs.fusefs.groups.positions import wanted_partitions
 from topicfs.fusefs.groups.read_limit import END_SECONDS, ReadLimit
 from topicfs.fusefs.groups.words import CommitWord, parse_commit, whole_lines
+from topicfs.fusefs.handle import Handle, Notify
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.views.measure import Source
@@ -79,8 +80,10 @@ class _Held(NamedTuple):
     cancel: Cancel
 
 
-class GroupHandle:
+class GroupHandle(Handle):
     """One member of a group. Used from the event loop's thread; reading may go on in another one."""
+
+    follows = True
 
     def __init__(
         self,
@@ -395,7 +398,7 @@ class GroupHandle:
             raise FileError(Refusal.FAILED, "no answer to the commit: records may be given again") from None
         kept = any(self._keeps(one.share) for one in self._partitions.values())
         if self._what.limit.commits_at_end and not kept:
-            await self.close()
+            await self.release()
 
     async def _until_committed(self) -> None:
         for future in list(self._commits):
@@ -469,7 +472,7 @@ class GroupHandle:
         except (FileError, StorageError, ThreadNeededError):
             return True  # The read that follows tells the error, or takes its time, and does not wait.
 
-    async def close(self) -> None:
+    async def release(self) -> None:
         """The last descriptor is closed: what was given and not asked behind is given to another member."""
         if self._released:
             return

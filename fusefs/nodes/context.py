@@ -41,10 +41,10 @@ class NoKernel:
     """The stand-in for a kernel where there is none: nothing is cached."""
 
     def forget_attributes(self, node_id: int) -> None:
-        del node_id
+        pass
 
     def forget_name(self, parent_id: int, name: str) -> None:
-        del parent_id, name
+        pass
 
 
 class Settings(NamedTuple):

@@ -1,18 +1,17 @@
 """The operations of every directory, file and link of the tree: they take names and return values, without a kernel."""
 
-# ruff: noqa: ARG002 - one signature for every kind of file
-
 from __future__ import annotations
 
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.errors import FileError, Refusal
+from topicfs.fusefs.following.waiting_reads import Program
+from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.context import MountContext
-from topicfs.fusefs.nodes.handles import Handle
 from topicfs.storage.model import Timestamp
 
 _LATEST_NANOSECONDS = 2**63 - 1
@@ -83,6 +82,10 @@ class Node(ABC):
             return self.name
         return f"{self.parent.path}/{self.name}"
 
+    def program(self, pid: int) -> Program:
+        """The process `pid` (0 if it cannot be seen), which waits for something of the open file."""
+        return Program(self.context.waiting, pid, f"/{self.path}")
+
     @abstractmethod
     def attributes(self) -> Attributes:
         """The attributes that stat shows, as far as they are known now."""
@@ -125,6 +128,15 @@ class Directory(Node):
     def __init__(self, context: MountContext, parent: Directory | None, name: str) -> None:
         super().__init__(context, parent, name)
         self._children: dict[str, Node] = {}
+
+    def program(self, pid: int) -> Program:
+        return Program(self.context.waiting, pid, "")
+
+    async def change(self, call: Callable[[], object], pid: int) -> None:
+        """Make a change for process `pid` (blocking). Raises FileError and the engine's errors."""
+        if self.context.engine.read_only:
+            raise FileError(Refusal.READ_ONLY)
+        await self.context.appending.blocking.run(call, asker=self.program(pid))
 
     def attributes(self) -> Attributes:
         return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, ClassVar
 from topicfs.coordination.membership import Groups, Subscription
 from topicfs.coordination.share_groups import ShareGroups
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.errors import FileError, Refusal, file_error
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.group_files import GroupConfigFile, GroupStatusFile, LagFile, PositionFile
 from topicfs.fusefs.files.group_log import GroupLogNode
-from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import BATCH, SUFFIXES
 from topicfs.fusefs.groups.read_limit import parse_read_limit
 from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.storage.disk.names import check_topic_name
-from topicfs.storage.errors import GroupExistsError, InvalidNameError, StorageError, UnknownGroupError
+from topicfs.storage.errors import GroupExistsError, InvalidNameError, UnknownGroupError
 from topicfs.storage.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -75,9 +74,8 @@ class KindDirectory(Directory):
                     is_other = name not in self.listed()
                     raise FileError(Refusal.EXISTS, str(error), reported=is_other) from error
 
-        await self._change(create, pid)
-        asker = Program(self.context.waiting, pid, "")
-        node = await self.context.appending.blocking.patiently(lambda: self.lookup(name), asker)
+        await self.change(create, pid)
+        node = await self.context.appending.blocking.patiently(lambda: self.lookup(name), self.program(pid))
         assert isinstance(node, Directory)
         return node
 
@@ -90,15 +88,7 @@ class KindDirectory(Directory):
                 raise FileError(Refusal.NOT_EMPTY, f"{name} has positions; they go {remedy}", reported=True)
             self.service.delete(name)
 
-        await self._change(remove, pid)
-
-    async def _change(self, change: Callable[[], None], pid: int) -> None:
-        if self.context.engine.read_only:
-            raise FileError(Refusal.READ_ONLY)
-        try:
-            await self.context.appending.blocking.run(change, asker=Program(self.context.waiting, pid, ""))
-        except StorageError as error:
-            raise file_error(error) from error
+        await self.change(remove, pid)
 
 
 class GroupsDirectory(KindDirectory):

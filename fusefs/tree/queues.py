@@ -15,7 +15,6 @@ from topicfs.coordination.share_groups import (
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
-from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import FORMS
 from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.fusefs.tree.groups import GroupDirectory, KindDirectory
@@ -125,11 +124,6 @@ class _Records(Directory):
             raise FileError(Refusal.NOT_FOUND)
         return place
 
-    async def _settle(self, change: Callable[[], None], pid: int) -> None:
-        if self.context.engine.read_only:
-            raise FileError(Refusal.READ_ONLY)
-        await self.context.appending.blocking.run(change, asker=Program(self.context.waiting, pid, ""))
-
 
 class InFlightDirectory(_Records):
     """`in-flight`: rm accepts for the holder, mv to the directory above releases."""
@@ -141,13 +135,13 @@ class InFlightDirectory(_Records):
 
     async def remove_file(self, name: str, pid: int) -> None:
         place = self._place(name)
-        await self._settle(lambda: self.group.settle(place, Acknowledgement.ACCEPT), pid)
+        await self.change(lambda: self.group.settle(place, Acknowledgement.ACCEPT), pid)
 
     async def move_out(self, name: str, target: Directory, pid: int) -> None:
         if target is not self.parent:
             raise FileError(Refusal.NOT_PERMITTED, f"a record is released by `mv {name} ..`", reported=True)
         place = self._place(name)
-        await self._settle(lambda: self.group.settle(place, Acknowledgement.RELEASE), pid)
+        await self.change(lambda: self.group.settle(place, Acknowledgement.RELEASE), pid)
 
 
 class RejectedDirectory(_Records):
@@ -163,7 +157,7 @@ class RejectedDirectory(_Records):
         def forget() -> None:
             self.group.forget_rejected(self._place(name))
 
-        await self._settle(forget, pid)
+        await self.change(forget, pid)
 
 
 RECORDS: dict[str, Callable[[Directory, str, str, str], Node]] = {

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from topicfs.fusefs.errors import FileError, Refusal, file_error
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.mount_files import MetricsFile, ScrubFile
 from topicfs.fusefs.files.status import DaemonStatusFile
 from topicfs.fusefs.files.topic_files import AllTopics
-from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.nodes.context import MountContext
 from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.fusefs.tree.topics import TopicDirectory
 from topicfs.storage.disk.names import is_internal
-from topicfs.storage.errors import GroupsUnsupportedError, StorageError, TopicNotEmptyError
+from topicfs.storage.errors import GroupsUnsupportedError, TopicNotEmptyError
 
 
 def _groups(parent: RootDirectory, name: str) -> Node:
@@ -81,7 +80,7 @@ class RootDirectory(Directory):
 
     async def make_directory(self, name: str, pid: int) -> Directory:
         """Create a topic with as many partitions as num.partitions says."""
-        context, engine = self.context, self.context.engine
+        engine = self.context.engine
         if engine.read_only:
             raise FileError(Refusal.READ_ONLY)
         if is_internal(name):
@@ -90,11 +89,7 @@ class RootDirectory(Directory):
                 f"{name} is one of Kafka's own topics, made when it is needed",
                 reported=True,
             )
-        asker = Program(context.waiting, pid, "")
-        try:
-            await context.appending.blocking.run(lambda: engine.create_topic(name), asker=asker)
-        except StorageError as error:
-            raise file_error(error) from error
+        await self.change(lambda: engine.create_topic(name), pid)
         node = self.lookup(name)
         assert isinstance(node, Directory)
         return node
@@ -111,10 +106,8 @@ class RootDirectory(Directory):
             engine.delete_topic(name, with_records=self.context.settings.allow_delete)
 
         try:
-            await self.context.appending.blocking.run(remove, asker=Program(self.context.waiting, pid, ""))
+            await self.change(remove, pid)
         except TopicNotEmptyError as error:
             reason = f"{error}; {self.removal(name)}"
             raise FileError(Refusal.NOT_EMPTY, reason, reported=True) from error
-        except StorageError as error:
-            raise file_error(error) from error
         self.topics.refresh()

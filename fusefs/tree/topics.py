@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from topicfs.fusefs.errors import FileError, Refusal, file_error
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.config import ConfigFile
 from topicfs.fusefs.files.follow_file import FollowNode
 from topicfs.fusefs.files.replicas import ReplicasFile
@@ -14,14 +14,11 @@ from topicfs.fusefs.files.status import TopicStatusFile
 from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.files.topic_log import TopicLogFile, TopicTimesFile
 from topicfs.fusefs.following.follow import Followed
-from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import BATCH, LINE_SUFFIXES
 from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.fusefs.selectors import SelectorError, TimeRange, parse
-from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.tree.partitions import PartitionDirectory
 from topicfs.storage.disk.names import MAX_PARTITIONS
-from topicfs.storage.errors import StorageError
 
 REPLICAS = "replicas"
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
@@ -78,12 +75,11 @@ NOT_IN_A_TOPIC = (
 class TopicDirectory(Directory):
     """`orders`: a topic."""
 
-    __slots__ = ("_blocking", "files")
+    __slots__ = ("files",)
 
     def __init__(self, parent: Directory, name: str, files: TopicFiles) -> None:
         super().__init__(files.context, parent, name)
         self.files = files
-        self._blocking: BlockingCalls = files.context.appending.blocking
 
     def is_current(self) -> bool:
         return not self.files.deleted
@@ -116,13 +112,7 @@ class TopicDirectory(Directory):
         if number in self.files.topic.partitions():
             raise FileError(Refusal.EXISTS)
         engine = self.context.engine
-        try:
-            await self._blocking.run(
-                lambda: engine.add_partitions(self.name, total=number + 1),
-                asker=Program(self.context.waiting, pid, ""),
-            )
-        except StorageError as error:
-            raise file_error(error) from error
+        await self.change(lambda: engine.add_partitions(self.name, total=number + 1), pid)
         self.files.refresh()
         node = self.lookup(name)
         assert isinstance(node, Directory)

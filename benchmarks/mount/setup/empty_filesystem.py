@@ -40,10 +40,12 @@ import trio
 from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
 from topicfs.fusefs.daemon import IDLE_TASKS, MOST_TASKS
 from topicfs.fusefs.errors import FileError
+from topicfs.fusefs.files.log_handle import LogHandle
 from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS
+from topicfs.fusefs.following.follow import FollowHandle
+from topicfs.fusefs.handle import BytesHandle
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from topicfs.fusefs.mounting.system_mount import mount, unmount
-from topicfs.fusefs.nodes.handles import BytesHandle, FollowFile, LogHandle
 from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
 from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.fusefs.operations import BLOCK as STAT_BLOCK
@@ -143,7 +145,7 @@ class EmptyFileSystem(pyfuse3.Operations):
         kind = self._open[fh] = self._kinds[inode]
         if kind is NodeKind.FOLLOW:
             self._followers[fh] = OpenFollow()
-        ours: Any = {NodeKind.RECORD: BytesHandle, NodeKind.FOLLOW: FollowFile}.get(kind, LogHandle)
+        ours: Any = {NodeKind.RECORD: BytesHandle, NodeKind.FOLLOW: FollowHandle}.get(kind, LogHandle)
         return pyfuse3.FileInfo(fh=fh, direct_io=ours.direct_io, keep_cache=ours.keep_cache)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:

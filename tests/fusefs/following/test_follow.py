@@ -211,7 +211,7 @@ async def test_a_newer_poll_replaces_the_older_one():
 
     await follow.read(100)
     follow.poll(new)
-    follow.release()
+    await follow.release()
     topic.partitions[0].add(b"b")
 
     assert 1 == new.told

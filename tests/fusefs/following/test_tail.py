@@ -103,7 +103,7 @@ async def test_the_last_follower_takes_it_along():
     assert 1 == topic.tails.kept_chunks
 
     for follow in followers:
-        follow.release()
+        await follow.release()
     assert 0 == topic.tails.kept_chunks
     late = topic.follow(nonblocking=True)
     topic.partitions[0].add(b"b")
@@ -272,7 +272,7 @@ async def test_whatever_the_order_each_follower_gets_every_line_once(seed: int):
             case 5 if len(followers) > 4:
                 follow, start, found = followers.pop(chance.randrange(len(followers)))
                 assert written[start:].startswith(b"".join(found))
-                follow.release()
+                await follow.release()
             case _ if followers:
                 follow, _, found = chance.choice(followers)
                 try:

@@ -33,7 +33,7 @@ class Stream:
         self.member = member
         self.position = 0
         self.poll = handle.poll
-        self.close = handle.close
+        self.close = handle.release
 
     async def read(self, size: int = 100) -> bytes:
         data = bytes(await self.handle.read(self.position, size))

@@ -129,7 +129,7 @@ async def test_a_close_gives_back_what_is_held(queue: Queue):
     queue.add(b"a")
     taker = queue.open()
     await taker.read()
-    await taker.handle.close()
+    await taker.handle.release()
 
     assert b"a\n" == await queue.open().read()
 

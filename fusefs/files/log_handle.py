@@ -1,91 +1,58 @@
-"""Open files: what read, write, flush, fsync and release do between open and close."""
-
-# ruff: noqa: ARG002 - one signature for every kind of file
+"""The files of records, and what reads and writes them while they are open."""
 
 from __future__ import annotations
 
-import select
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance
+from topicfs.fusefs.appending.flags import Access
 from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.following.follow import FollowHandle
-from topicfs.fusefs.following.polls import Notify
+from topicfs.fusefs.handle import Handle
+from topicfs.fusefs.nodes.context import MountContext
+from topicfs.fusefs.nodes.nodes import Directory, FileNode, refuse_writing
 from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.fusefs.views.reader import ViewReader
 from topicfs.storage.remote import ThreadNeededError
 
-ALWAYS_READY = select.POLLIN | select.POLLOUT | select.POLLRDNORM | select.POLLWRNORM
-"""Events that poll(2) reports of an ordinary file."""
 
+class LogNode(FileNode):
+    """A file of records, and its open handles."""
 
-class Handle:
-    """One open(2), until release. What a kind of file does not do is EBADF, as for a descriptor opened otherwise."""
+    __slots__ = ("_opened_to_read",)
 
-    direct_io: bool = True
-    """Reads and writes come as the program made them; without it through the kernel's page cache."""
-    keep_cache: bool = False
-    """True if the page cache of an earlier open still holds."""
-    flushes: bool = False
-    """True if `flush` does anything: if not, close(2) need not ask."""
-    end: int | None = None
-    """Size that a program sees after it opened the file with O_TRUNC and without O_APPEND; None for any other program."""
-    follows: bool = False
-    """True if a read at the end waits for more: how long it takes says nothing of the mount."""
+    def __init__(self, context: MountContext, parent: Directory, name: str) -> None:
+        super().__init__(context, parent, name)
+        self._opened_to_read = 0
 
-    async def read(self, position: int, size: int) -> bytes | memoryview:
-        """Return at most `size` bytes from `position`; fewer only at the end. Raises FileError and the engine's errors."""
-        raise FileError(Refusal.NOT_OPEN)
-
-    async def write(self, position: int, data: bytes) -> int:
-        """Take `data`, which the program writes at `position`."""
-        raise FileError(Refusal.NOT_OPEN)
-
-    async def flush(self) -> None:
-        """Do what close(2) of one of its descriptors asks for."""
-
-    async def fsync(self) -> None:
-        """Put what was written on disk."""
-
-    async def release(self) -> None:
-        """The last descriptor was closed."""
-
-    def poll(self, notify: Notify | None) -> int:
-        """The events that are ready now; `notify` is called once when that may have changed."""
-        del notify
-        return ALWAYS_READY
-
-
-class Reader(Protocol):
-    """Reads a view; one a handle, for it keeps its place."""
-
-    def read_buffer(
-        self, view_position: int, size: int, *, short_at_damage: bool = False
-    ) -> bytes | memoryview: ...
-
-
-class OpenedNode(Protocol):
-    """The file that a handle was opened from."""
-
+    @abstractmethod
     def check_exists(self) -> None:
         """Raise FileError (ESTALE) once its topic is deleted."""
-        ...
 
     def begin_write(self) -> None:
         """A write through this very file begins: with its answer the kernel forgets the attributes by itself.
 
         Raises FileError (ESTALE) once its topic is deleted.
         """
-        ...
+        self.check_exists()
 
     def write_failed(self) -> None:
         """The write was refused: the kernel may believe the attributes that it was given."""
-        ...
 
     def closed(self, *, reads: bool) -> None:
         """Note that a handle was closed, which `reads` or not."""
-        ...
+        self._opened_to_read -= reads
+
+    def _writer(self, access: Access, pid: int) -> AppendHandle | None:
+        """Return what appends for process `pid`; None for a program that only reads. Raises FileError."""
+        refuse_writing(access)
+        return None
+
+    def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
+        """Return what puts the records on disk, for a program that opens the file to read; None if the file takes no writes."""
+        return None
 
 
 class LogHandleOptions(NamedTuple):
@@ -106,8 +73,8 @@ class LogHandle(Handle):
 
     def __init__(
         self,
-        node: OpenedNode,
-        reader: Reader | None,
+        node: LogNode,
+        reader: ViewReader | None,
         writer: AppendHandle | None,
         blocking: BlockingCalls,
         options: LogHandleOptions,
@@ -216,95 +183,3 @@ class UnsizedHandle(Handle):
 
     async def release(self) -> None:
         await self._handle.release()
-
-
-class TextHandle(Handle):
-    """A text as it was when the file was opened, and where its lines go when it takes some."""
-
-    def __init__(self, text: bytes, writer: AppendHandle | None, closed: Callable[[], None]) -> None:
-        self._text = text
-        self._writer = writer
-        self.flushes = writer is not None
-        self._closed = closed
-
-    async def read(self, position: int, size: int) -> bytes:
-        return self._text[position : position + size]
-
-    async def write(self, position: int, data: bytes) -> int:
-        if self._writer is None:
-            raise FileError(Refusal.NOT_OPEN)
-        return await self._writer.write(data)
-
-    async def flush(self) -> None:
-        if self._writer is not None:
-            await self._writer.flush()
-
-    async def release(self) -> None:
-        self._closed()
-        if self._writer is not None:
-            await self._writer.release()
-
-
-class FollowFile(Handle):
-    """An open `follow`."""
-
-    follows = True
-
-    def __init__(self, follow: FollowHandle) -> None:
-        self._follow = follow
-
-    async def read(self, position: int, size: int) -> bytes | memoryview:
-        return await self._follow.read(position, size)
-
-    def poll(self, notify: Notify | None) -> int:
-        return self._follow.poll(notify)
-
-    async def release(self) -> None:
-        self._follow.release()
-
-
-class Spoken(Protocol):
-    """An open file that waits for what it reads, and takes words about it."""
-
-    async def read(self, position: int, size: int) -> bytes | memoryview: ...
-
-    async def write(self, position: int, data: bytes) -> int: ...
-
-    def poll(self, notify: Notify | None) -> int: ...
-
-    async def close(self) -> None: ...
-
-
-class SpokenFile(Handle):
-    """An open file of a group or of a queue."""
-
-    follows = True
-
-    def __init__(self, spoken: Spoken) -> None:
-        self._spoken = spoken
-
-    async def read(self, position: int, size: int) -> bytes | memoryview:
-        return await self._spoken.read(position, size)
-
-    async def write(self, position: int, data: bytes) -> int:
-        """Take words about what was read before `position`."""
-        return await self._spoken.write(position, data)
-
-    def poll(self, notify: Notify | None) -> int:
-        return self._spoken.poll(notify)
-
-    async def release(self) -> None:
-        await self._spoken.close()
-
-
-class BytesHandle(Handle):
-    """A file whose bytes never change."""
-
-    direct_io = False
-    keep_cache = True
-
-    def __init__(self, content: bytes | memoryview) -> None:
-        self._content = content
-
-    async def read(self, position: int, size: int) -> bytes | memoryview:
-        return self._content[position : position + size]

@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from topicfs.fusefs.errors import FileError
-from topicfs.fusefs.nodes.handles import Handle, UnsizedHandle
+from topicfs.fusefs.files.log_handle import UnsizedHandle
+from topicfs.fusefs.handle import Handle
 
 
 class Stale(Handle):
