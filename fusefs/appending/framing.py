@@ -7,7 +7,7 @@ nobody knows where the next one begins, so that nothing more is taken.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.binary.fields import CODEC_MASK, CURRENT_MAGIC
@@ -58,89 +58,51 @@ def frame(waiting: Waiting, data: bytes) -> Framed:
     )  # One copy of what may be a MiB.
 
 
-def after_refusal(data: bytes, error: Exception) -> Waiting:
-    """The state after `data`, of which nothing was kept because of `error`."""
-    return NOTHING if data.endswith(b"\n") else Waiting(refused=error)
-
-
 SPREAD_BYTES = 4096
 """Most bytes of lines that go to many partitions in the event loop's thread: a few milliseconds' worth."""
-
 
 PARSED_BYTES = 16384
 """Most bytes of lines of JSON that are taken apart in the event loop's thread: a few milliseconds' worth."""
 
 
-class Framing(Protocol):
-    """The rules by which a file's bytes are cut into lines or batches."""
+class Framing:
+    """The rules by which a file's bytes are cut into records: lines, here. A line ends with its newline, or with its file."""
 
-    @property
-    def lingers(self) -> bool:
-        """True if acks=0 may put together what several writers wrote."""
-        ...
-
-    @property
-    def asks_elsewhere(self) -> bool:
-        """True if what is appended may have to be asked for elsewhere: in the event loop's thread it never is."""
-        ...
-
-    @property
-    def may_take_long(self) -> bool:
-        """True if `takes_long` is ever true."""
-        ...
+    lingers = True
+    """True if acks=0 may put together what several writers wrote."""
+    asks_elsewhere = False
+    """True if what is appended may have to be asked for elsewhere: in the event loop's thread it never is."""
+    may_take_long = False
+    """True if `takes_long` is ever true."""
 
     def takes_long(self, framed: bytes) -> bool:
-        """Return whether appending what was framed is nothing for the event loop's thread."""
-        ...
+        """Return whether appending what was framed takes too long for the event loop's thread."""
+        return False
 
     def is_whole(self, data: bytes) -> bool:
-        """Return whether `data`, before which nothing waits, certainly is what `frame` would make of it: whole records."""
-        ...
+        """Return whether `frame` would certainly find nothing but whole records in `data`, if nothing waits before it."""
+        return data.endswith(b"\n")
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         """Cut `data`, which follows `waiting`, behind the last whole record; what waits has at most `limit` bytes.
 
         Raises RecordTooLargeError, InvalidRecordError.
         """
-        ...
-
-    def after_refusal(self, data: bytes, error: Exception) -> Waiting:
-        """The state after `data`, of which nothing was kept because of `error`."""
-        ...
-
-    def ended(self, tail: bytes) -> bytes:
-        """The part of a begun record that is appended when its file is closed. Raises InvalidRecordError."""
-        ...
-
-
-class Lines:
-    """A record ends with its newline, or with its file."""
-
-    lingers = True
-    asks_elsewhere = False
-    may_take_long = False
-
-    def takes_long(self, framed: bytes) -> bool:
-        del framed
-        return False
-
-    def is_whole(self, data: bytes) -> bool:
-        return data.endswith(b"\n")
-
-    def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         framed = frame(waiting, data)
         if framed.waiting is not NOTHING and len(framed.waiting.tail) > limit:
             raise RecordTooLargeError(f"a line longer than max.message.bytes={limit}")
         return framed
 
     def after_refusal(self, data: bytes, error: Exception) -> Waiting:
-        return after_refusal(data, error)
+        """Return the state after `data`, of which nothing was kept because of `error`."""
+        return NOTHING if data.endswith(b"\n") else Waiting(refused=error)
 
     def ended(self, tail: bytes) -> bytes:
+        """Return the part of a begun record that is appended when its file is closed. Raises InvalidRecordError."""
         return tail + b"\n"
 
 
-class SpreadLines(Lines):
+class SpreadLines(Framing):
     """Lines that go to many partitions: each of those is an append of its own."""
 
     may_take_long = True
@@ -149,7 +111,7 @@ class SpreadLines(Lines):
         return len(framed) > SPREAD_BYTES
 
 
-class ParsedLines(Lines):
+class ParsedLines(Framing):
     """Lines of JSON, each of which is taken apart by itself: many of them take tens of milliseconds."""
 
     may_take_long = True
@@ -165,16 +127,14 @@ class SchemaLines(ParsedLines):
     asks_elsewhere = True
 
     def takes_long(self, framed: bytes) -> bool:
-        del framed
         return True
 
 
-class RecordBatches:
+class RecordBatches(Framing):
     """A batch says itself how long it is; only whole ones are appended."""
 
     lingers = False
     """They are large by themselves, and one that is refused shall not take others' with it."""
-    asks_elsewhere = False
     may_take_long = True
 
     def takes_long(self, framed: bytes) -> bool:
@@ -184,7 +144,6 @@ class RecordBatches:
         return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)
 
     def is_whole(self, data: bytes) -> bool:
-        del data
         return False
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
@@ -197,14 +156,13 @@ class RecordBatches:
         return Framed(data[:cut], Waiting(data[cut:]))
 
     def after_refusal(self, data: bytes, error: Exception) -> Waiting:
-        del data
         return Waiting(refused=error)
 
     def ended(self, tail: bytes) -> bytes:
         raise InvalidRecordError(f"the last batch is torn: {len(tail)} bytes of it came, and not its end")
 
 
-LINES = Lines()
+LINES = Framing()
 SPREAD_LINES = SpreadLines()
 PARSED_LINES = ParsedLines()
 SCHEMA_LINES = SchemaLines()

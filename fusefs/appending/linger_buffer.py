@@ -32,13 +32,28 @@ class Contributor(Protocol):
 class Gathered:
     """The lines that wait for one target."""
 
-    __slots__ = ("chunks", "contributors", "size", "target")
+    __slots__ = ("_chunks", "_contributors", "size", "target")
 
     def __init__(self, target: LineTarget) -> None:
         self.target = target
-        self.chunks: list[bytes] = []
-        self.contributors: set[Contributor] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._chunks: list[bytes] = []
+        self._contributors: set[Contributor] = set()
         self.size = 0
+
+    def add(self, lines: bytes, contributor: Contributor) -> None:
+        """Add lines; if they are not kept, the contributor is told."""
+        self._chunks.append(lines)
+        self._contributors.add(contributor)
+        self.size += len(lines)
+
+    def take(self) -> tuple[bytes, set[Contributor]]:
+        """Return all lines and who wrote them, and begin again with none."""
+        taken = b"".join(self._chunks), self._contributors
+        self._begin()
+        return taken
 
 
 class LingerBuffer:
@@ -55,9 +70,7 @@ class LingerBuffer:
     def add(self, target: LineTarget, lines: bytes, contributor: Contributor) -> None:
         """Take lines that `target.check` has passed; a failure is told to the contributor later."""
         gathered = self._waiting.setdefault(target, Gathered(target))
-        gathered.chunks.append(lines)
-        gathered.contributors.add(contributor)
-        gathered.size += len(lines)
+        gathered.add(lines, contributor)
         self._something.set()
         if gathered.size >= MAX_GATHERED_BYTES:
             self.append_now(target)
@@ -67,16 +80,17 @@ class LingerBuffer:
         gathered = self._waiting.pop(target, None)
         if gathered is None:
             return
+        lines, contributors = gathered.take()
         try:
-            gathered.target.append(b"".join(gathered.chunks))
+            target.append(lines)
         except Exception as error:  # noqa: BLE001 - whatever it is, the writers are told
-            for contributor in gathered.contributors:
+            for contributor in contributors:
                 contributor.failed(error)
 
     def append_all(self) -> None:
         """Append whatever waits."""
-        for gathered in list(self._waiting.values()):
-            self.append_now(gathered.target)
+        for target in list(self._waiting):
+            self.append_now(target)
 
     async def run(self) -> None:
         """Append what waits each time it has waited its while; until cancelled, then once more."""
@@ -94,23 +108,16 @@ END_SECONDS = 2.0
 """Time that the end of a mount waits for what was answered and is not appended yet."""
 
 
-class _Queue:
-    """The lines of one target that are not appended yet."""
+class _Queue(Gathered):
+    """The lines of one target of a remote engine, and who waits for them to be appended."""
 
-    __slots__ = ("_waiters", "awaited", "chunks", "contributors", "size", "target")
+    __slots__ = ("_waiters", "awaited")
 
     def __init__(self, target: LineTarget) -> None:
-        self.target = target
-        self.take()
+        super().__init__(target)
         self.awaited = trio.Event()
         """Set once somebody waits for the lines: then they gather no longer."""
         self._waiters: dict[object, Callable[[], None]] = {}
-
-    def take(self) -> None:
-        """Begin again with no lines."""
-        self.chunks: list[bytes] = []
-        self.contributors: set[Contributor] = set()
-        self.size = 0
 
     def listen(self, waiter: Callable[[], None]) -> Cancel:
         """Have `waiter` called after the next append."""
@@ -143,9 +150,7 @@ class RemoteLingerBuffer:
             queue = self._queues[target] = _Queue(target)
             # Not a task of the request, which is answered before.
             trio.lowlevel.spawn_system_task(self._append, queue)
-        queue.chunks.append(lines)
-        queue.contributors.add(contributor)
-        queue.size += len(lines)
+        queue.add(lines, contributor)
 
     async def drain(self, target: LineTarget, asker: Asker | None) -> None:
         """Wait until what was added of a target is appended, or known not to be. Raises FileError as `add` does."""
@@ -171,18 +176,17 @@ class RemoteLingerBuffer:
 
     async def _append(self, queue: _Queue) -> None:
         """Append what waits, until nothing does."""
-        while queue.chunks:
+        while queue.size:
             if queue.size < MAX_GATHERED_BYTES:
                 with trio.move_on_after(self._linger_seconds):
                     await queue.awaited.wait()
-            lines, contributors = b"".join(queue.chunks), queue.contributors
-            queue.take()
+            lines, contributors = queue.take()
             try:
                 await self._blocking.run(lambda lines=lines: queue.target.append(lines))  # type: ignore[misc] # a default binds it
             except Exception as error:  # noqa: BLE001 - whatever it is, the writers are told
                 for contributor in contributors:
                     contributor.failed(error)
-            if not queue.chunks:
+            if not queue.size:
                 del self._queues[queue.target]
             queue.tell()
 

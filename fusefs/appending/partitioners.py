@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.errors import InvalidConfigError, InvalidRecordError
 from topicfs.storage.partitioning import partition_of_key
@@ -25,8 +26,7 @@ Serves: TypeAlias = Callable[[int], bool]
 """Returns whether a partition has a leader: records without a key leave out those that have none."""
 
 
-def _any(partition: int) -> bool:
-    del partition
+def _any(_partition: int) -> bool:
     return True
 
 
@@ -37,22 +37,22 @@ class KeyedValue(NamedTuple):
     value: bytes | None
 
 
-class Partitioner(Protocol):
+class Partitioner(ABC):
     """The choice for one topic."""
 
     def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
-        """The one partition for a whole write of `size` bytes without keys; None: ask for each record.
+        """Return the one partition for a whole write of `size` bytes without keys; None: ask for each record.
 
-        One that `serves`, if there is any.
+        It is one that `serves`, if there is any.
         """
-        ...
+        return None
 
+    @abstractmethod
     def for_records(self, records: Sequence[KeyedValue], partitions: int, serves: Serves = _any) -> list[int]:
-        """The partition of each record, in order."""
-        ...
+        """Return the partition of each record, in order."""
 
 
-class KafkaPartitioner:
+class KafkaPartitioner(Partitioner):
     """Kafka's default: a key's hash; without a key one partition at a time, chosen at random (KIP-480, KIP-794)."""
 
     def __init__(self, pick: Callable[[int], int] = random.randrange) -> None:
@@ -78,36 +78,26 @@ class KafkaPartitioner:
         return [sticky if key is None else partition_of_key(key, partitions) for key, _value in records]
 
 
-class RoundRobinPartitioner:
+class RoundRobinPartitioner(Partitioner):
     """One record after the other, keys or not."""
 
     def __init__(self) -> None:
         self._next = 0
 
-    def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
-        del size, partitions, serves
-        return None
-
     def for_records(self, records: Sequence[KeyedValue], partitions: int, serves: Serves = _any) -> list[int]:
-        del serves
         first = self._next
         self._next = (first + len(records)) % partitions
         return [(first + turn) % partitions for turn in range(len(records))]
 
 
-class OwnPartitioner:
+class OwnPartitioner(Partitioner):
     """A function of the user's, given as `module:function`."""
 
     def __init__(self, topic: str, choose: Choose) -> None:
         self._topic = topic
         self._choose = choose
 
-    def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
-        del size, partitions, serves
-        return None
-
     def for_records(self, records: Sequence[KeyedValue], partitions: int, serves: Serves = _any) -> list[int]:
-        del serves
         return [self._checked(record, partitions) for record in records]
 
     def _checked(self, record: KeyedValue, partitions: int) -> int:
@@ -126,17 +116,10 @@ PartitionerFactory: TypeAlias = Callable[[str], Partitioner]
 """Makes the partitioner of the topic so named."""
 
 
-def _kafka(topic: str) -> Partitioner:
-    del topic
-    return KafkaPartitioner()
-
-
-def _round_robin(topic: str) -> Partitioner:
-    del topic
-    return RoundRobinPartitioner()
-
-
-NAMED: dict[str, PartitionerFactory] = {"kafka": _kafka, "roundrobin": _round_robin}
+NAMED: dict[str, PartitionerFactory] = {
+    "kafka": lambda _topic: KafkaPartitioner(),
+    "roundrobin": lambda _topic: RoundRobinPartitioner(),
+}
 
 
 def partitioner_factory(name: str) -> PartitionerFactory:

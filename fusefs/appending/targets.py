@@ -91,7 +91,6 @@ class CommandTarget:
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         """Do what the lines say (blocking). Raises what the engine does."""
-        del durable
         self._check(lines)
         self._act(lines)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.doubles.records import batch
-from topicfs.fusefs.appending.framing import BATCHES, NOTHING, Framed, Waiting, after_refusal, frame
+from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING, Framed, Waiting, frame
 from topicfs.storage.errors import RecordTooLargeError
 
 ERROR = RecordTooLargeError("too long")
@@ -58,7 +58,7 @@ def test_the_cut_of_the_writes_changes_nothing(pieces: list[bytes]):
 
 def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
     """The rest of a refused line never becomes a record of its own; what follows it does."""
-    waiting = after_refusal(b'bad json\n{"pay', ERROR)
+    waiting = LINES.after_refusal(b'bad json\n{"pay', ERROR)
 
     framed = frame(waiting, b'load": 1}\ngood\nne')
 
@@ -68,7 +68,7 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
 
 def test_skipping_goes_on_over_writes_without_a_newline():
     """A long refused line may come in many writes; each of them brings nothing else, and says so."""
-    refused = after_refusal(b"x" * 10, ERROR)
+    refused = LINES.after_refusal(b"x" * 10, ERROR)
 
     framed = frame(refused, b"y" * 10)
 
@@ -78,7 +78,7 @@ def test_skipping_goes_on_over_writes_without_a_newline():
 
 def test_the_write_that_ends_a_refused_line_brings_nothing_either():
     """With its newline the line is over: what follows is a line of its own."""
-    framed = frame(after_refusal(b"x" * 10, ERROR), b"y\n")
+    framed = frame(LINES.after_refusal(b"x" * 10, ERROR), b"y\n")
 
     assert framed == Framed(b"", NOTHING)
     assert framed.is_empty
@@ -87,10 +87,10 @@ def test_the_write_that_ends_a_refused_line_brings_nothing_either():
 @pytest.mark.parametrize("data", [b"rest\nnext\n", b"rest\nne", b"rest\nnext\nbe"])
 def test_a_write_that_brings_more_than_the_rest_is_not_empty(data: bytes):
     """A whole line or the beginning of one."""
-    assert not frame(after_refusal(b"x", ERROR), data).is_empty
+    assert not frame(LINES.after_refusal(b"x", ERROR), data).is_empty
 
 
 @pytest.mark.parametrize("data", [b"bad\n", b"good\nbad\n"])
 def test_a_refused_write_of_whole_lines_leaves_nothing_to_skip(data: bytes):
     """The next write begins a fresh line then."""
-    assert NOTHING == after_refusal(data, ERROR)
+    assert NOTHING == LINES.after_refusal(data, ERROR)
