@@ -19,8 +19,7 @@ from topicfs.pipeline.places.place import SparkPlace
 from topicfs.storage.checkpoints.meta_properties import MetaProperties, read_meta_properties
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import parse_segment_file
-from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import CorruptionError, Finding, NotALogDirectoryError
 from topicfs.storage.model import NO_TIMESTAMP, Offset, TopicPartition
 
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sized
 from pathlib import Path
+from typing import NamedTuple
+
+from topicfs.storage.model import Position
 
 
 class StorageError(Exception):
@@ -280,3 +283,17 @@ class NoAnswerError(ClusterError, PartitionOfflineError):
 
 class NotAuthorizedError(ClusterError):
     """A Kafka cluster knows the user, who may not do this."""
+
+
+class Finding(NamedTuple):
+    """Something in a file that is not as it must be."""
+
+    file: Path
+    position: Position | None
+    """Byte in the file; None where the whole file is meant."""
+    cause: str
+
+    @classmethod
+    def of(cls, error: CorruptionError) -> Finding:
+        """Return the finding of an error that a reader raised."""
+        return cls(error.file, Position(error.position), error.cause)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from threading import RLock
@@ -29,13 +29,12 @@ from topicfs.coordination.shares.journal import QueueJournal, RejectedKey, Rejec
 from topicfs.coordination.shares.memberships import Memberships, without_topics
 from topicfs.coordination.shares.queue import GivenUp, Queue
 from topicfs.coordination.shares.records.share_partition import HeldRecords
-from topicfs.coordination.shares.session import QueueSession
 from topicfs.coordination.shares.state.store import StateStore
 from topicfs.storage.checkpoints.identifiers import decode_id, new_id
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.config.share_group import SHARE_GROUP_SETTINGS, ShareGroupSettings, share_group_settings
 from topicfs.storage.disk.filesystem import Clock
-from topicfs.storage.engine import LogEngine, Partition, Topic
+from topicfs.storage.engine import Listeners, LogEngine, Partition, Topic
 from topicfs.storage.errors import (
     GroupExistsError,
     GroupFullError,
@@ -45,11 +44,62 @@ from topicfs.storage.errors import (
     PolicyViolationError,
     ReadOnlyError,
     RecordNotHeldError,
+    SessionClosedError,
     StorageError,
     UnknownGroupError,
     UnknownTopicError,
 )
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
+
+
+class QueueSession:
+    """A member of a group, and the records that it holds. The group does all the rest, under its lock."""
+
+    def __init__(
+        self, group: QueueGroup, member_id: str, topics: tuple[str, ...], holder: str, since: Timestamp
+    ) -> None:
+        self._group = group
+        self._member_id = member_id
+        self.topics = topics
+        self.holder = holder
+        self.since = since
+        self.leases: dict[RecordName, Leased] = {}
+        """The oldest lease first; changed by the group alone."""
+        self.listeners = Listeners()
+        self.is_closed = False
+
+    @property
+    def member_id(self) -> str:
+        return self._member_id
+
+    def take(self) -> Leased | None:
+        taken = self.take_some(1)
+        return taken[0] if taken else None
+
+    def take_some(self, most: int) -> Sequence[Leased]:
+        self._check_open()
+        return self._group.take(self, most)
+
+    def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
+        self._check_open()
+        self._group.acknowledge(self, words)
+
+    def held(self) -> Sequence[Leased]:
+        return list(self.leases.values())
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        return self.listeners.add(listener)
+
+    def close(self) -> None:
+        self._group.leave(self)
+
+    def as_member(self) -> ShareMember:
+        return ShareMember(self._member_id, self.holder, self.topics, self.since, len(self.leases))
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise SessionClosedError(f"group {self._group.name}: the session was closed")
+
 
 MOST_MEMBERS = 200
 """group.share.max.size."""

@@ -17,8 +17,7 @@ from topicfs.inspection.check.sound_batches import Expected, end_of_sound
 from topicfs.storage.checkpoints.leader_epochs import Entries, epoch_for_offset
 from topicfs.storage.codec.columns import Columns, decode, decode_each
 from topicfs.storage.codec.headers import Batches, BatchHeader
-from topicfs.storage.errors import CorruptBatchError, OversizeBatchError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import CorruptBatchError, Finding, OversizeBatchError
 from topicfs.storage.model import Offset, Position, TimestampType
 
 MAX_OFFSET_SPAN = 2**31 - 1

@@ -16,8 +16,7 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.lock import find_holder
-from topicfs.storage.errors import CorruptionError, NotALogDirectoryError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import CorruptionError, Finding, NotALogDirectoryError
 from topicfs.storage.idempotence.registry import ProducerRegistry
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.staging.record import CommitRecord

@@ -25,8 +25,7 @@ from topicfs.storage.disk.names import (
     parse_segment_file,
     segment_file,
 )
-from topicfs.storage.errors import CorruptBatchError, CorruptionError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, Finding
 from topicfs.storage.model import Offset, Position
 from topicfs.storage.producers.snapshot import decode as decode_snapshot
 

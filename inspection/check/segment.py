@@ -17,8 +17,7 @@ from topicfs.storage.codec.binary.fields import HEADER_SIZE
 from topicfs.storage.codec.headers import Batches
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import LEADER_EPOCHS, SegmentFileKind, segment_file
-from topicfs.storage.errors import CorruptBatchError, CorruptionError, TornBatchError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, Finding, TornBatchError
 from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
 from topicfs.storage.model import NO_TIMESTAMP, Offset, Position
 

@@ -2,5 +2,5 @@
 
 `files` walks the files named and lists those of no known kind, `log` prints segments, `decoders` what the records
 of coordinators' topics say, `indexes` the files beside segments and what of these disagrees with the segment,
-`report` gathers the disagreements in Kafka's order, `java` prints what Java prints, `options` are the tool's flags.
+`report` gathers the disagreements in Kafka's order, `options` are the tool's flags.
 """

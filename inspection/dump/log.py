@@ -8,9 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from topicfs.inspection.dump.decoders import RecordDecoder, decode_record
-from topicfs.inspection.dump.java import optional_long
 from topicfs.inspection.dump.options import UNLIMITED_BYTES, DumpOptions
-from topicfs.inspection.dump.report import DumpReport
+from topicfs.inspection.dump.report import DumpReport, optional_long
 from topicfs.storage.codec.batch import scan, verify_checksum
 from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
 from topicfs.storage.codec.columns import Columns, decode

@@ -6,12 +6,12 @@ Kafka keeps these in hash maps keyed by absolute path; so do we, for the sake of
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from topicfs.inspection.dump.java import hash_map_order
 from topicfs.storage.model import Offset, Timestamp
+from topicfs.storage.partitioning import java_string_hash
 
 T = TypeVar("T")
 
@@ -82,3 +82,30 @@ def _times(findings: Mapping[str, list[TimestampMismatch]], title: str, other: s
 
 def _walk(findings: Mapping[str, T]) -> Iterator[tuple[str, T]]:
     return ((file, findings[file]) for file in hash_map_order(findings))
+
+
+_INITIAL_BUCKETS = 16
+_LOAD_FACTOR = 0.75
+
+
+def hash_map_order(keys: Iterable[str]) -> list[str]:
+    """Return `keys` in the order in which a `java.util.HashMap` that they were put into iterates over them.
+
+    Kafka's dump reports its findings in that order. Buckets longer than eight keys, which Java turns into trees,
+    do not occur with file names.
+    """
+    inserted = list(dict.fromkeys(keys))
+    buckets = _INITIAL_BUCKETS
+    while len(inserted) > buckets * _LOAD_FACTOR:
+        buckets *= 2
+
+    def bucket(key: str) -> int:
+        code = java_string_hash(key) & 0xFFFF_FFFF
+        return (code ^ code >> 16) & (buckets - 1)
+
+    return sorted(inserted, key=bucket)
+
+
+def optional_long(value: int | None) -> str:
+    """Return the text of `OptionalLong.toString()`."""
+    return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"

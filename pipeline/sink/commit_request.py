@@ -28,8 +28,7 @@ from topicfs.storage.errors import DirectoryLockedError, StorageError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.bell import ring
-from topicfs.storage.staging.manifest import Content
-from topicfs.storage.staging.placement import Placement
+from topicfs.storage.staging.manifest import Content, Placement
 from topicfs.storage.staging.record import CommitRecord
 from topicfs.storage.staging.staged_file import StagedFile
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -11,7 +12,6 @@ from topicfs.replication.replicas.members.agreement import Agreement
 from topicfs.replication.replicas.members.member import ReplicatingDirectories
 from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
 from topicfs.replication.replicas.partition import ReplicatedPartition
-from topicfs.replication.replicas.rules.placement import place
 from topicfs.replication.replicas.rules.state import ReplicaId, ReplicaState, new_state, reassigned
 from topicfs.storage.checkpoints.identifiers import new_id
 from topicfs.storage.config.live_settings import LiveSettings
@@ -278,3 +278,17 @@ def _ranked(state: ReplicaState) -> tuple[ReplicaId, ...]:
 
 def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTopic]:
     return MappingProxyType(dict(sorted(topics.items())))
+
+
+def place(
+    serving: Sequence[ReplicaId], taken: Iterable[ReplicaState], replicas: int
+) -> tuple[ReplicaId, ...]:
+    """Return the directories of a partition's replicas, the preferred leader first.
+
+    Those with the fewest replicas; the one of them that is the preferred leader of the fewest leads.
+    """
+    states = list(taken)
+    held = Counter(one for state in states for one in state.assigned)
+    led = Counter(state.assigned[0] for state in states)
+    chosen = sorted(serving, key=lambda one: (held[one], one))[:replicas]
+    return tuple(sorted(chosen, key=lambda one: (led[one], one)))

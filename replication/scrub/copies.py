@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
-from topicfs.storage.errors import StorageError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Buffer, Offset, Position
 from topicfs.storage.segment.scan import declared_size

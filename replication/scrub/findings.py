@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding
 
 
 class ScrubFinding(NamedTuple):

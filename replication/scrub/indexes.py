@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from topicfs.replication.scrub.copies import Copy, CopyMovedError, Guard
 from topicfs.storage.codec.headers import Batches
 from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, segment_file
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding
 from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries
 from topicfs.storage.model import NO_TIMESTAMP, Position
 from topicfs.storage.segment.scan import windows

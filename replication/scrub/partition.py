@@ -11,8 +11,7 @@ from topicfs.replication.scrub.copies import CopyMovedError, Guard, changed_file
 from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
 from topicfs.replication.scrub.segment import Scrubbing, SegmentScrub
 from topicfs.replication.scrub.small_files import scrub_epochs, scrub_small_files, scrub_topic_id
-from topicfs.storage.errors import StorageError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Offset, TopicPartition

@@ -5,6 +5,7 @@ It runs in a thread of its own, at idle I/O priority and with long rests, and go
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import subprocess
@@ -16,19 +17,87 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
+from typing import Any, NamedTuple
 
 from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
 from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
-from topicfs.replication.scrub.position import ScrubPosition, read_position, write_position
+from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.directories.directories import Directories
+from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Topic
-from topicfs.storage.errors import StorageError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import CorruptionError, Finding, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import Say, printable, reason_of
 from topicfs.storage.model import Timestamp, TopicPartition
+
+_POSITION_VERSION = 1
+
+
+class ScrubPosition(NamedTuple):
+    """The position of a data directory's scrub, which goes on there after a restart.
+
+        topicfs.scrub:  {"version": 1, "began": 1764086400000, "ended": null, "partition": "orders-0", "offset": 1048576,
+                         "whole": true, "damaged": 0, "topic_id": "Fz8Xk0ZNTpWqC8yQWm1Q3A"}
+
+    A broker passes the file over. If it is lost, the next scrub begins at the front.
+    """
+
+    began: int
+    """Time in milliseconds since the epoch; likewise `ended`."""
+    ended: int | None = None
+    """None while it goes on."""
+    partition: str = ""
+    """`<topic>-<number>`; empty: the first one."""
+    offset: int = 0
+    """Base offset of the segment that is next."""
+    whole: bool = False
+    """True if no partition was passed over."""
+    damaged: int = 0
+    """Findings that could not be healed so far; those in the segment that is next may be found, and counted, again."""
+    topic_id: str | None = None
+    """Id of the partition's topic: one of the same name that was created since is scrubbed from its front."""
+
+    def skips(self, partition: TopicPartition) -> bool:
+        """Return whether the scrub has been through a partition: they are taken in the order of their names."""
+        return str(partition) < self.partition
+
+    def start_in(self, partition: TopicPartition, topic_id: str | None) -> int:
+        """Return the offset from which on a partition of a topic is scrubbed."""
+        return self.offset if (str(partition), topic_id) == (self.partition, self.topic_id) else 0
+
+
+def read_position(files: FileSystem, directory: Path) -> ScrubPosition | None:
+    """Return what the file of a data directory says; None where there is none, or where it says nothing of sense (OSError)."""
+    path = directory / names.SCRUB
+    if not files.exists(path):
+        return None
+    try:
+        plain = json.loads(files.read_bytes(path))
+        return _position(plain) if plain["version"] == _POSITION_VERSION else None
+    except (CorruptionError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_position(files: FileSystem, directory: Path, position: ScrubPosition) -> None:
+    """Put it into a data directory (OSError; blocking)."""
+    plain = {"version": _POSITION_VERSION, **position._asdict()}
+    write_atomically(files, directory / names.SCRUB, json.dumps(plain).encode() + b"\n")
+
+
+def _position(plain: dict[str, Any]) -> ScrubPosition:
+    ended = plain["ended"]
+    return ScrubPosition(
+        began=int(plain["began"]),
+        ended=None if ended is None else int(ended),
+        partition=str(plain["partition"]),
+        offset=max(int(plain["offset"]), 0),
+        whole=bool(plain.get("whole", False)),
+        damaged=int(plain.get("damaged", 0)),
+        topic_id=plain.get("topic_id"),
+    )
+
 
 MILLISECONDS_AN_HOUR = 3_600_000
 RESTS = 99

@@ -23,8 +23,7 @@ from topicfs.storage.checkpoints.leader_epochs import Entries
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.binary.fields import HEADER_SIZE, ROW_SIZE
 from topicfs.storage.codec.headers import Batches, BatchHeader
-from topicfs.storage.errors import StorageError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding, StorageError
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Position
 

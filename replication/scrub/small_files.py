@@ -16,8 +16,7 @@ from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.checkpoints.leader_epochs import encode_epochs
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
 from topicfs.storage.disk.names import LEADER_EPOCHS, PARTITION_METADATA, SegmentFileKind, segment_file
-from topicfs.storage.errors import CorruptBatchError, CorruptionError, StorageError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import CorruptBatchError, CorruptionError, Finding, StorageError
 from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.indexes.transaction_index import encode as encode_span
 from topicfs.storage.log.log import Log

@@ -15,8 +15,7 @@ from struct import Struct
 
 from topicfs.storage.codec.headers import Batches
 from topicfs.storage.disk.filesystem import FileSystem
-from topicfs.storage.errors import CorruptionError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import CorruptionError, Finding
 from topicfs.storage.indexes import offset_index, time_index, transaction_index
 from topicfs.storage.model import Offset, Position
 

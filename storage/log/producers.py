@@ -29,10 +29,10 @@ from topicfs.storage.producers.append import (
     EndMarker,
     Origin,
     ProducerAppend,
+    VerificationGuard,
 )
 from topicfs.storage.producers.entry import NO_SEQUENCE, SequencedBatch
 from topicfs.storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
-from topicfs.storage.producers.verification import VerificationGuard
 from topicfs.storage.segment.scan import Window, windows
 from topicfs.storage.segment.segment import Segment
 from topicfs.storage.segment.settings import SegmentDirectory

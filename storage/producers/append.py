@@ -7,6 +7,7 @@ kafka-storage.md#transactions.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -20,7 +21,68 @@ from topicfs.storage.producers.entry import (
     SequencedBatch,
     follows,
 )
-from topicfs.storage.producers.verification import Verification
+
+
+class VerificationGuard:
+    """Stands for one verification; only itself is equal to it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """One producer's, under way or answered."""
+
+    epoch: int
+    lowest_sequence: int
+    """The lowest one that asked: nothing above it may come first."""
+    bumps_epoch: bool
+    """True if the producer's transactions are of version 2, each under an epoch of its own."""
+    guard: VerificationGuard = field(default_factory=VerificationGuard)
+
+    def asked_again(self, *, epoch: int, sequence: int) -> Verification:
+        """Return the same after another batch of the producer asked, too: by a newer epoch, or earlier in this one."""
+        if epoch > self.epoch:
+            return replace(self, epoch=epoch, lowest_sequence=sequence)
+        if epoch == self.epoch:
+            return replace(self, lowest_sequence=min(sequence, self.lowest_sequence))
+        return self
+
+
+class Verifications:
+    """Which producers' coordinators were asked whether their transaction has this partition. Guarded by the log's lock.
+
+    Without this a batch that was delayed on its way could open a transaction which is never ended. The caller gets a
+    guard, asks the coordinator, and appends with the guard; a marker or an append in between makes the guard invalid.
+    Rules: kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
+    """
+
+    def __init__(self) -> None:
+        self._by_producer: dict[ProducerId, Verification] = {}
+
+    def get(self, producer_id: ProducerId) -> Verification | None:
+        return self._by_producer.get(producer_id)
+
+    def begin(
+        self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
+    ) -> VerificationGuard:
+        """Return the guard that an append of this producer must bring; the same one for all that ask until it is taken away."""
+        known = self._by_producer.get(producer_id)
+        if known is None:
+            asked = Verification(epoch=epoch, lowest_sequence=sequence, bumps_epoch=bumps_epoch)
+        else:
+            asked = known.asked_again(epoch=epoch, sequence=sequence)
+        self._by_producer[producer_id] = asked
+        return asked.guard
+
+    def answered(self, producer_id: ProducerId, guard: VerificationGuard | None) -> bool:
+        """Return whether `guard` is that of the producer's verification."""
+        known = self._by_producer.get(producer_id)
+        return known is not None and known.guard is guard
+
+    def end(self, producer_id: ProducerId) -> None:
+        """Forget the guard: a transactional batch or a marker is in the log."""
+        self._by_producer.pop(producer_id, None)
 
 
 class Origin(Enum):

@@ -10,9 +10,14 @@ from collections.abc import Iterable, Iterator
 
 from topicfs.storage.errors import ProducerFencedError
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from topicfs.storage.producers.append import CompletedTransaction, Origin, ProducerAppend
+from topicfs.storage.producers.append import (
+    CompletedTransaction,
+    Origin,
+    ProducerAppend,
+    VerificationGuard,
+    Verifications,
+)
 from topicfs.storage.producers.entry import ProducerEntry
-from topicfs.storage.producers.verification import VerificationGuard, Verifications
 
 DEFAULT_EXPIRATION_MS = 86_400_000
 """producer.id.expiration.ms: how long a silent producer is remembered."""

@@ -6,6 +6,6 @@ directory's owner, a daemon or the writer itself, claims it by renaming the mani
 notes in the manifest where the logs end and as which producer it will append, appends, and notes the write as done
 (`committer`, `record`). Whatever crashes, the next owner finds out in the logs what is there and appends the rest.
 A write that may not be appended is *refused* as a whole, with the reason. Batches get their offsets from the logs, as
-from any producer, unless the manifest has a *placement* (`placement`): then each batch gets the offset it says (`placer`).
+from any producer, unless the manifest has a *placement*: then each batch gets the offset it says (`placer`).
 A `bell` wakes the owner when there is a request, and the job when the owner has looked.
 """

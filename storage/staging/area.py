@@ -29,8 +29,7 @@ from topicfs.storage.disk.names import (
 )
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Timestamp
-from topicfs.storage.staging.manifest import Content, Manifest, decode_manifest, encode_manifest
-from topicfs.storage.staging.placement import Placement
+from topicfs.storage.staging.manifest import Content, Manifest, Placement, decode_manifest, encode_manifest
 from topicfs.storage.staging.record import CommitRecord, CommittedQuery, committed_of
 from topicfs.storage.staging.staged_file import (
     Frame,

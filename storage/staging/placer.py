@@ -30,8 +30,7 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.producers.entry import next_run
 from topicfs.storage.producers.progress import last_batch
 from topicfs.storage.staging.area import StagingArea
-from topicfs.storage.staging.manifest import BegunAppend, Manifest
-from topicfs.storage.staging.placement import LogPlacement, Placement
+from topicfs.storage.staging.manifest import BegunAppend, LogPlacement, Manifest, Placement
 from topicfs.storage.staging.staged_file import Frame
 from topicfs.storage.validation.batches import check_as_follower
 

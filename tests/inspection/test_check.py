@@ -18,8 +18,7 @@ from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.errors import NotALogDirectoryError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding, NotALogDirectoryError
 from topicfs.storage.indexes.transaction_index import AbortedSpan
 from topicfs.storage.indexes.transaction_index import encode as encode_aborted
 from topicfs.storage.model import Offset, Position, ProducerId, Record, Timestamp, TopicPartition

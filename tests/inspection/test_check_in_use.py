@@ -15,7 +15,7 @@ from topicfs.replication import open_engine
 from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding
 from topicfs.storage.manager.manager import LogManager
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 from topicfs.storage.segment.segment import Segment

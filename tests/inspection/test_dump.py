@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from topicfs.inspection.dump.files import DumpLine, dump
-from topicfs.inspection.dump.java import hash_map_order, optional_long
 from topicfs.inspection.dump.options import DumpOptions
+from topicfs.inspection.dump.report import hash_map_order, optional_long
 from topicfs.storage.codec.batch import assign_offsets
 from topicfs.storage.codec.compression.codecs import deflate
 from topicfs.storage.codec.headers import Codec

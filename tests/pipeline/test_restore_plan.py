@@ -15,7 +15,7 @@ from topicfs.pipeline.jobs.restore.plan import (
     plan_rounds,
 )
 from topicfs.storage.model import Offset, TopicPartition
-from topicfs.storage.staging.placement import LogPlacement
+from topicfs.storage.staging.manifest import LogPlacement
 
 ORDERS = TopicPartition("orders", 0)
 EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)

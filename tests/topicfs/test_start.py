@@ -32,7 +32,7 @@ HEAVY = (
     "topicfs.storage.directories.cluster_metadata",
     "topicfs.storage.compaction",
     "topicfs.coordination.groups",
-    "topicfs.replication.embedded_services",
+    "topicfs.replication.embedded_engine",
     "topicfs.replication.scrub",
     "topicfs.coordination.shares",
     "topicfs.storage.staging",

@@ -15,7 +15,7 @@ from topicfs.examples import ExampleCommand
 from topicfs.inspection.check.directory import DirectoryCheck, duplicates
 from topicfs.options import data_argument
 from topicfs.storage.disk.native import NativeFileSystem
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding
 from topicfs.storage.messages import printable
 from topicfs.terminal import console, is_terminal, plain
 

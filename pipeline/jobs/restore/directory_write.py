@@ -26,7 +26,7 @@ from topicfs.pipeline.sink.writers import task_context
 from topicfs.pipeline.tasks.task_source import write_in_tasks
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.staging.placement import Placement
+from topicfs.storage.staging.manifest import Placement
 from topicfs.storage.staging.staged_file import StagedFile
 
 if TYPE_CHECKING:

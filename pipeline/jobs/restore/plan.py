@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.storage.model import Offset, TopicPartition
-from topicfs.storage.staging.placement import LogPlacement
+from topicfs.storage.staging.manifest import LogPlacement
 
 MOST_RANGES = 50
 """Most ranges of one round: each is a condition of its query."""

@@ -36,8 +36,8 @@ from topicfs.storage.disk.names import check_topic_name
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.staging.area import WriteRefusedError
-from topicfs.storage.staging.placement import LogPlacement as LogPlace
-from topicfs.storage.staging.placement import Placement
+from topicfs.storage.staging.manifest import LogPlacement as LogPlace
+from topicfs.storage.staging.manifest import Placement
 
 RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
 ROUND_BYTES = 256 << 20

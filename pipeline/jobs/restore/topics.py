@@ -14,7 +14,7 @@ from topicfs.pipeline.source.directories import SourceDirectories
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import is_internal
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.staging.placement import NewTopic
+from topicfs.storage.staging.manifest import NewTopic
 from topicfs.storage.topics.topic import lenient_config
 
 FOREVER = {"retention.ms": "-1"}

@@ -21,8 +21,7 @@ from topicfs.replication.scrub.scrubber import Scrubber
 from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
-from topicfs.storage.errors import PartitionOfflineError, StorageError
-from topicfs.storage.findings import Finding
+from topicfs.storage.errors import Finding, PartitionOfflineError, StorageError
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 

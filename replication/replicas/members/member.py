@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from topicfs.replication.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
-from topicfs.replication.replicas.members.topic_ids import restore_topic_ids
 from topicfs.replication.replicas.rules.state import ReplicaId
 from topicfs.storage.checkpoints.atomic import TEMPORARY_SUFFIX
 from topicfs.storage.checkpoints.identifiers import new_id
@@ -23,6 +22,7 @@ from topicfs.storage.checkpoints.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
+from topicfs.storage.checkpoints.partition_metadata import topic_id_of, write_topic_id_again
 from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.directories.contents import read_contents
@@ -272,3 +272,17 @@ class ReplicatingDirectories:
     @property
     def serving(self) -> tuple[ReplicatingDirectory, ...]:
         return tuple(member for member in self if member.serves)
+
+
+def restore_topic_ids(files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: Say) -> None:
+    """Write again the topic ids that partitions of a closed data directory have lost (OSError; blocking).
+
+    `copy` is the directory's own copy of what is agreed on. A partition with another id is left: it may be another topic.
+    """
+    there = {entry.name for entry in files.list_directory(path) if entry.is_directory}
+    for topic, entry in copy.topics.items():
+        for partition, state in entry.partitions.items():
+            name = str(TopicPartition(topic, partition))
+            if number in state.assigned and name in there and topic_id_of(path / name, files) is None:
+                write_topic_id_again(files, path / name, entry.topic_id)
+                warn(f"{path / name}: its partition.metadata was missing or damaged, and is written again")

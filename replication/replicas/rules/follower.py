@@ -12,15 +12,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from topicfs.replication.replicas.rules.divergence import diverging, truncation_point
 from topicfs.replication.replicas.rules.state import LogEnd
-from topicfs.storage.checkpoints.leader_epochs import FILE_NAME
+from topicfs.storage.checkpoints.leader_epochs import FILE_NAME, Entries, EpochEnd, end_offset_for
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.parts import Hole
 from topicfs.storage.log.soundness import is_compacted, keep_lost_start, true_start
 from topicfs.storage.model import NO_LEADER_EPOCH, Fetched, Offset
+
+
+def diverging(leader: Entries, leader_end: Offset, epoch: int, end_offset: Offset) -> EpochEnd | None:
+    """Return where a leader's log ended the last epoch that it shares with a follower; None where the follower may go on.
+
+        leader     epoch 0 ──────────┬ epoch 2 ───
+                                     │ 40
+        follower   epoch 0 ──────────┴──── epoch 1 ──
+                                     40      55          cut at 40: the leader has no epoch 1, and its epoch 0 ended there
+
+    The follower says its end and its last batch's epoch, cuts its log at the answer, and asks again
+    (kafka-storage.md#truncation; KIP-101, KIP-279, KIP-595).
+    """
+    if epoch == NO_LEADER_EPOCH or not leader:
+        return None
+    end = end_offset_for(leader, epoch, leader_end)
+    if end is None:
+        # Nobody has led in it since: the follower's last leader was lost before anybody followed.
+        return EpochEnd(leader[-1].epoch, leader_end)
+    return end if end.epoch < epoch or end.end_offset < end_offset else None
+
+
+def truncation_point(answer: EpochEnd, follower: Entries, follower_end: Offset) -> Offset:
+    """Return where the follower cuts its log: the leader's end of the epoch, or its own, or its log's."""
+    own = end_offset_for(follower, answer.epoch, follower_end)
+    return min(answer.end_offset, own.end_offset if own else follower_end, follower_end)
 
 
 class Step(NamedTuple):

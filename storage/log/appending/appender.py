@@ -33,9 +33,8 @@ from topicfs.storage.model import (
     TimestampType,
     later,
 )
-from topicfs.storage.producers.append import Origin
+from topicfs.storage.producers.append import Origin, VerificationGuard
 from topicfs.storage.producers.entry import ProducerEntry
-from topicfs.storage.producers.verification import VerificationGuard
 from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.roll import RollParameters, RollReason, roll_reason, stays_active
 from topicfs.storage.segment.segment import Segment

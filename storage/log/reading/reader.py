@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.codec.records import FoundRecord
-from topicfs.storage.disk.names import SegmentFileKind
+from topicfs.storage.disk.filesystem import FileSystem
+from topicfs.storage.disk.names import SegmentFileKind, parse_segment_file
 from topicfs.storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from topicfs.storage.log.life import Life
 from topicfs.storage.log.parts import LogParts
-from topicfs.storage.log.reading import description
 from topicfs.storage.log.reading.fetch import empty_fetch, fetch, remember
 from topicfs.storage.log.reading.times import Search, TimeSearch
 from topicfs.storage.log.state import LogState
@@ -30,11 +32,13 @@ from topicfs.storage.model import (
 )
 from topicfs.storage.segment.chain import Chain, overlapping
 from topicfs.storage.segment.scan import ENDS_EARLY
+from topicfs.storage.segment.segment import Segment
 from topicfs.storage.segment.trace import SegmentsSearched, Trace
 
 _Value = TypeVar("_Value")
 
 _SUPERSEDED = Life.SUPERSEDED
+_INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.endswith("index"))
 
 
 class Location(NamedTuple):
@@ -88,11 +92,9 @@ class LogReader:
             segments=len(state.chain.segments),
             log_bytes=state.log_bytes(),
             index_bytes=self._or_default(
-                lambda state: description.index_bytes(state.chain, parts.directory, parts.files), 0
+                lambda state: _index_bytes(state.chain, parts.directory, parts.files), 0
             ),
-            first_timestamp=self._or_default(
-                lambda state: description.first_timestamp(state.chain), NO_TIMESTAMP
-            ),
+            first_timestamp=self._or_default(lambda state: _first_timestamp(state.chain), NO_TIMESTAMP),
             last_timestamp=self.newest_timestamp,
             first_dirty_offset=cleaning and cleaning.first_dirty_offset,
             cleanable_ratio=cleaning and cleaning.cleanable_ratio,
@@ -103,17 +105,17 @@ class LogReader:
     @property
     def newest_timestamp(self) -> Timestamp:
         """The largest time of all records; -1 where none has one, or where the disk does not answer."""
-        return self._or_default(lambda state: description.largest_timestamp(state.chain), NO_TIMESTAMP)
+        return self._or_default(lambda state: _largest_timestamp(state.chain), NO_TIMESTAMP)
 
     def segments(self) -> Sequence[SegmentInfo]:
-        return self._with_segments(description.describe_segments)
+        return self._with_segments(_describe_segments)
 
     def segment_of(self, name: str) -> SegmentInfo | None:
         def look(state: LogState) -> SegmentInfo | None:
-            segment = description.segment_of(name, state.chain)
+            segment = _segment_with_file(name, state.chain)
             if segment is None:
                 return None
-            return description.describe_segment(state, state.chain.floor(segment.base_offset))
+            return _describe_segment(state, state.chain.floor(segment.base_offset))
 
         return self._with_segments(look)
 
@@ -122,7 +124,7 @@ class LogReader:
 
     def _map_segment_file(self, state: LogState, name: str) -> memoryview:
         path = self.parts.directory / name
-        segment = description.segment_of(name, state.chain)
+        segment = _segment_with_file(name, state.chain)
         if segment is None:
             raise SegmentDeletedError(f"{path}: no file of a segment, or no longer")
         file = self.parts.files.open(path, read_only=True)
@@ -309,3 +311,54 @@ class LogReader:
             return self._with_segments(ask)
         except (OSError, SegmentDeletedError):
             return otherwise
+
+
+def _describe_segments(state: LogState) -> tuple[SegmentInfo, ...]:
+    """Return the segments, oldest first, the active one last."""
+    return tuple(_describe_segment(state, index) for index in range(len(state.chain.segments)))
+
+
+def _describe_segment(state: LogState, index: int) -> SegmentInfo:
+    chain, segment = state.chain, state.chain.segments[index]
+    return SegmentInfo(
+        base_offset=segment.base_offset,
+        end_offset=chain.end_offset(index, state.end_offset),
+        size_bytes=state.end.bytes_of(segment),
+        largest_timestamp=segment.largest_timestamp,
+        active=segment is chain.active,
+        files=segment.file_names(),
+    )
+
+
+def _index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
+    """Return the bytes of all index files, as `ls` shows them: those of the active segment have their full size."""
+    return sum(
+        files.size(path)
+        for segment in chain.segments
+        for path in _index_files(directory, segment.file_names())
+    )
+
+
+@lru_cache(maxsize=128)
+def _index_files(directory: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the paths of a segment's index files; kept, for to make a path takes longer than to ask the disk."""
+    return tuple(directory / name for name in names if name.endswith(_INDEX_SUFFIXES))
+
+
+def _first_timestamp(chain: Chain) -> Timestamp:
+    """Return the timestamp of the first batch; -1 where there is none."""
+    return next((segment.first_timestamp for segment in chain.segments if segment.size), NO_TIMESTAMP)
+
+
+def _largest_timestamp(chain: Chain) -> Timestamp:
+    """Return the largest timestamp of all records; -1 where none has one."""
+    return max((segment.largest.timestamp for segment in chain.segments), default=NO_TIMESTAMP)
+
+
+def _segment_with_file(name: str, chain: Chain) -> Segment | None:
+    """Return the segment one of whose files is called `name`."""
+    parsed = parse_segment_file(name)
+    if parsed is None:
+        return None
+    segment = chain.segments[chain.floor(parsed.base_offset)]
+    return segment if name in segment.file_names() else None

@@ -13,7 +13,7 @@ from tests.doubles.engines import append_lines, engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.share_groups import Acknowledgement, RecordName
-from topicfs.coordination.shares.session import QueueSession
+from topicfs.coordination.shares.group import QueueSession
 from topicfs.storage.errors import RecordNotHeldError
 from topicfs.storage.model import Offset
 

@@ -14,9 +14,8 @@ from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.records.group_records import write_group
 from topicfs.coordination.share_groups import Acknowledgement, Leased, RecordName, RejectedBy, parse_place
 from topicfs.coordination.shares.coordinator_topic import TopicRecord, append
-from topicfs.coordination.shares.group import MOST_MEMBERS, QueueGroup
+from topicfs.coordination.shares.group import MOST_MEMBERS, QueueGroup, QueueSession
 from topicfs.coordination.shares.groups import PRUNE_INTERVAL_MS
-from topicfs.coordination.shares.session import QueueSession
 from topicfs.storage.errors import (
     GroupExistsError,
     GroupFullError,

@@ -14,8 +14,7 @@ from topicfs.storage.disk.names import COMMITTED_WRITES, WriteFileKind, WriteId,
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.committer import Committer
-from topicfs.storage.staging.manifest import Manifest, encode_manifest
-from topicfs.storage.staging.placement import LogPlacement, NewTopic, Placement
+from topicfs.storage.staging.manifest import LogPlacement, Manifest, NewTopic, Placement, encode_manifest
 from topicfs.storage.staging.record import CommitRecord
 
 QUERY = "b1946ac9-2d3f"

@@ -12,8 +12,12 @@ from tests.doubles.engines import append_lines
 from tests.doubles.manual_clock import ManualClock
 from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.replication.scrub.findings import ScrubFinding
-from topicfs.replication.scrub.position import ScrubPosition, read_position, write_position
-from topicfs.replication.scrub.scrubber import MILLISECONDS_AN_HOUR
+from topicfs.replication.scrub.scrubber import (
+    MILLISECONDS_AN_HOUR,
+    ScrubPosition,
+    read_position,
+    write_position,
+)
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import LEADER_EPOCHS, SCRUB

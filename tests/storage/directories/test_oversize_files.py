@@ -10,7 +10,7 @@ import pytest
 from tests.doubles.engines import append_lines, read_lines
 from topicfs.fusefs.views.view_file import ViewStore
 from topicfs.inspection.check.directory import DirectoryCheck
-from topicfs.replication.scrub.position import read_position
+from topicfs.replication.scrub.scrubber import read_position
 from topicfs.storage.disk.names import SCRUB, view_file
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import CorruptionError, PartitionOfflineError

@@ -6,9 +6,8 @@ import pytest
 
 from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from topicfs.storage.producers.append import DataBatch, EndMarker, Origin
+from topicfs.storage.producers.append import DataBatch, EndMarker, Origin, Verification, Verifications
 from topicfs.storage.producers.state import ProducerState
-from topicfs.storage.producers.verification import Verification, Verifications
 
 PID = ProducerId(7)
 NOW = Timestamp(1_700_000_000_000)

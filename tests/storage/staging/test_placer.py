@@ -20,7 +20,7 @@ from topicfs.storage.errors import CorruptionError
 from topicfs.storage.manager import LogManager
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteRefusedError, WriteState
-from topicfs.storage.staging.placement import LogPlacement, NewTopic, Placement
+from topicfs.storage.staging.manifest import LogPlacement, NewTopic, Placement
 from topicfs.storage.staging.placer import BESIDE_BYTES
 
 pytestmark = pytest.mark.slow

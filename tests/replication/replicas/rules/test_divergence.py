@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
-from topicfs.replication.replicas.rules.divergence import diverging, truncation_point
+from topicfs.replication.replicas.rules.follower import diverging, truncation_point
 from topicfs.replication.replicas.rules.state import ReplicaId
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd, EpochEntry
 from topicfs.storage.model import NO_LEADER_EPOCH, Offset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.replication.replicas.rules.placement import place
 from topicfs.replication.replicas.rules.state import (
     LogEnd,
     ReplicaId,
@@ -17,6 +16,7 @@ from topicfs.replication.replicas.rules.state import (
     reassigned,
     without,
 )
+from topicfs.replication.replicas.topics import place
 from topicfs.storage.model import Offset
 
 ONE, TWO, THREE = ReplicaId(1), ReplicaId(2), ReplicaId(3)
