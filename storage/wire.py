@@ -7,14 +7,23 @@
 A message on disk begins with its int16 version. `Schema.read` gives a plain dict by Kafka's field names (its JSON
 form but for bytes), `Schema.write` takes one; fields that are left out get their defaults. Tagged fields are written
 when they differ from their default, and tags that the schema does not know are skipped on reading (kafka-coordinators.md#message-schemas).
+
+`parse_fields` reads fields in a notation of their own:
+
+    offset int64, host string?, epoch int32 =-1, topics [name string 0-12, id uuid 13+]?, nodes [int32], leader {id int32} @1
+
+`13+` and `0-12` are the versions that have a field, `?` says that it may be null (`?12+` since when), `[…]` is an array of
+one type or of structures, `{…}` a structure, `@1` the number of a tagged field, and `=-1` or `=null` the default if it is
+not that of the type.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, TypeAlias
 
@@ -59,12 +68,12 @@ class Field:
     until: int = NEWEST
     nullable_since: int | None = None
     tag: int | None = None
-    default: Any = None
-    has_default: bool = False
+    default: Any = ...
+    """`...`: that of the type."""
 
     def default_value(self) -> Any:
         """Return the value of the field where none is given."""
-        return self.default if self.has_default else _DEFAULTS.get(self.kind)
+        return _DEFAULTS.get(self.kind) if self.default is ... else self.default
 
     def in_version(self, version: int) -> bool:
         return self.since <= version <= self.until
@@ -125,6 +134,55 @@ class Schema:
         writer = _Writer(flexible=version >= self.flexible_since)
         writer.structure(self.fields, values, version)
         return [*writer.pieces, writer.out]
+
+
+_TOKEN = re.compile(r"[\[\]{},]|\?(?:\d+\+)?|[^\s\[\]{},?]+")
+_VERSIONS = re.compile(r"(\d+)(?:\+|-(\d+))")
+
+
+def parse_fields(text: str) -> tuple[Field, ...]:
+    """Read the fields of a structure."""
+    return _fields(_TOKEN.findall(text))
+
+
+def _fields(tokens: list[str]) -> tuple[Field, ...]:
+    """Take fields from the front of `tokens`, and the bracket that closes them."""
+    fields = []
+    while tokens:
+        name = tokens.pop(0)
+        if name in "]}":
+            break
+        field = _field(name, tokens)
+        while tokens and tokens[0] not in ",]}":
+            field = _qualified(field, tokens.pop(0))
+        if tokens and tokens[0] == ",":
+            tokens.pop(0)
+        fields.append(field)
+    return tuple(fields)
+
+
+def _field(name: str, tokens: list[str]) -> Field:
+    token = tokens.pop(0)
+    if token == "{":  # noqa: S105 (no password)
+        return Field(name=name, kind="structure", of=_fields(tokens))
+    if token != "[":  # noqa: S105 (as above)
+        return Field(name=name, kind=token)
+    if tokens[1] == "]":
+        kind, _ = tokens.pop(0), tokens.pop(0)
+        return Field(name=name, kind="array", of=kind)
+    return Field(name=name, kind="array", of=_fields(tokens))
+
+
+def _qualified(field: Field, token: str) -> Field:
+    if token.startswith("?"):
+        return replace(field, nullable_since=int(token[1:-1] or 0))
+    if token.startswith("@"):
+        return replace(field, tag=int(token[1:]))
+    if token.startswith("="):
+        return replace(field, default=None if token == "=null" else int(token[1:]))  # noqa: S105 (no password)
+    found = _VERSIONS.fullmatch(token)
+    assert found is not None, token
+    return replace(field, since=int(found[1]), until=int(found[2] or NEWEST))
 
 
 class _Reader:

@@ -9,34 +9,21 @@ Source: kafka-coordinators.md#consumer-protocol, Kafka's ConsumerProtocolSubscri
 from __future__ import annotations
 
 from topicfs.coordination.records.group_records import number_and_rest, with_number
-from topicfs.storage.wire import Field, Schema, Values
+from topicfs.storage.wire import Schema, Values, parse_fields
 
 NEWEST_VERSION = 3
-
-_TOPIC_PARTITIONS = (
-    Field(name="topic", kind="string"),
-    Field(name="partitions", kind="array", of="int32"),
-)
 
 SUBSCRIPTION = Schema(
     name="ConsumerProtocolSubscription",
     versions=range(NEWEST_VERSION + 1),
-    fields=(
-        Field(name="topics", kind="array", of="string"),
-        Field(name="userData", kind="bytes", nullable_since=0, default=None, has_default=True),
-        Field(name="ownedPartitions", kind="array", of=_TOPIC_PARTITIONS, since=1),
-        Field(name="generationId", kind="int32", since=2, default=-1, has_default=True),
-        Field(name="rackId", kind="string", since=3, nullable_since=3, default=None, has_default=True),
-    ),
+    fields=parse_fields("""
+        topics [string], userData bytes? =null, ownedPartitions [topic string, partitions [int32]] 1+, generationId int32 2+ =-1,
+        rackId string 3+ ?3+ =null"""),
 )
-
 ASSIGNMENT = Schema(
     name="ConsumerProtocolAssignment",
     versions=range(NEWEST_VERSION + 1),
-    fields=(
-        Field(name="assignedPartitions", kind="array", of=_TOPIC_PARTITIONS),
-        Field(name="userData", kind="bytes", nullable_since=0, default=None, has_default=True),
-    ),
+    fields=parse_fields("assignedPartitions [topic string, partitions [int32]], userData bytes? =null"),
 )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from topicfs.storage.errors import CorruptBatchError, InvalidGroupError
-from topicfs.storage.wire import Field, Schema, Values
+from topicfs.storage.wire import Schema, Values, parse_fields
 
 OFFSET_COMMIT_TYPES = (0, 1)
 GROUP_TYPE = 2
@@ -21,54 +21,27 @@ GROUP_TYPE = 2
 OFFSET_COMMIT_KEY = Schema(
     name="OffsetCommitKey",
     versions=range(2),
-    fields=(
-        Field(name="group", kind="string"),
-        Field(name="topic", kind="string"),
-        Field(name="partition", kind="int32"),
-    ),
+    fields=parse_fields("group string, topic string, partition int32"),
 )
-
 OFFSET_COMMIT_VALUE = Schema(
     name="OffsetCommitValue",
     versions=range(5),
     flexible_since=4,
-    fields=(
-        Field(name="offset", kind="int64"),
-        Field(name="leaderEpoch", kind="int32", since=3, default=-1, has_default=True),
-        Field(name="metadata", kind="string"),
-        Field(name="commitTimestamp", kind="int64"),
-        Field(name="expireTimestamp", kind="int64", since=1, until=1, default=-1, has_default=True),
-        Field(name="topicId", kind="uuid", since=4, tag=0),
-    ),
+    fields=parse_fields("""
+        offset int64, leaderEpoch int32 3+ =-1, metadata string, commitTimestamp int64, expireTimestamp int64 1-1 =-1,
+        topicId uuid 4+ @0"""),
 )
-
 GROUP_METADATA_KEY = Schema(
-    name="GroupMetadataKey", versions=range(2, 3), fields=(Field(name="group", kind="string"),)
+    name="GroupMetadataKey", versions=range(2, 3), fields=parse_fields("group string")
 )
-
-_MEMBER = (
-    Field(name="memberId", kind="string"),
-    Field(name="groupInstanceId", kind="string", since=3, nullable_since=3, default=None, has_default=True),
-    Field(name="clientId", kind="string"),
-    Field(name="clientHost", kind="string"),
-    Field(name="rebalanceTimeout", kind="int32", since=1),
-    Field(name="sessionTimeout", kind="int32"),
-    Field(name="subscription", kind="bytes"),
-    Field(name="assignment", kind="bytes"),
-)
-
 GROUP_METADATA_VALUE = Schema(
     name="GroupMetadataValue",
     versions=range(5),
     flexible_since=4,
-    fields=(
-        Field(name="protocolType", kind="string"),
-        Field(name="generation", kind="int32"),
-        Field(name="protocol", kind="string", nullable_since=0),
-        Field(name="leader", kind="string", nullable_since=0),
-        Field(name="currentStateTimestamp", kind="int64", since=2, default=-1, has_default=True),
-        Field(name="members", kind="array", of=_MEMBER),
-    ),
+    fields=parse_fields("""
+        protocolType string, generation int32, protocol string?, leader string?, currentStateTimestamp int64 2+ =-1,
+        members [memberId string, groupInstanceId string 3+ ?3+ =null, clientId string, clientHost string,
+                 rebalanceTimeout int32 1+, sessionTimeout int32, subscription bytes, assignment bytes]"""),
 )
 
 NEWEST_OFFSET_COMMIT_VERSION = 4

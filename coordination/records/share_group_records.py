@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from topicfs.coordination.records.group_records import number_and_rest, version_and_rest, with_number
 from topicfs.storage.errors import CorruptBatchError
-from topicfs.storage.wire import Field, Schema
+from topicfs.storage.wire import Schema, parse_fields
 
 VERSION = 0
 
@@ -32,32 +32,26 @@ class GroupRecord(IntEnum):
 OTHER_GROUPS = frozenset({0, 1, 2, 3, 17})
 """Records of other kinds of groups, by which a name is theirs: positions, and states of classic, consumer and streams groups."""
 
-_GROUP = Field(name="groupId", kind="string")
-_MEMBER = Field(name="memberId", kind="string")
 _OF_MEMBERS = frozenset({GroupRecord.MEMBER, GroupRecord.MEMBER_TARGET, GroupRecord.MEMBER_CURRENT})
 
-GROUP_KEY = Schema(name="ShareGroupKey", versions=range(1), fields=(_GROUP,))
-MEMBER_KEY = Schema(name="ShareGroupMemberKey", versions=range(1), fields=(_GROUP, _MEMBER))
-
+GROUP_KEY = Schema(name="ShareGroupKey", versions=range(1), fields=parse_fields("groupId string"))
+MEMBER_KEY = Schema(
+    name="ShareGroupMemberKey", versions=range(1), fields=parse_fields("groupId string, memberId string")
+)
 EPOCH_VALUE = Schema(
     name="ShareGroupMetadataValue",
     versions=range(1),
     flexible_since=0,
-    fields=(Field(name="epoch", kind="int32"), Field(name="metadataHash", kind="int64")),
+    fields=parse_fields("epoch int32, metadataHash int64"),
 )
-
-_TOPIC = (Field(name="topicId", kind="uuid"), Field(name="topicName", kind="string"))
-_PARTITIONS = (*_TOPIC, Field(name="partitions", kind="array", of="int32"))
-
 TOPICS_VALUE = Schema(
     name="ShareGroupStatePartitionMetadataValue",
     versions=range(1),
     flexible_since=0,
-    fields=(
-        Field(name="initializingTopics", kind="array", of=_PARTITIONS),
-        Field(name="initializedTopics", kind="array", of=_PARTITIONS),
-        Field(name="deletingTopics", kind="array", of=_TOPIC),
-    ),
+    fields=parse_fields("""
+        initializingTopics [topicId uuid, topicName string, partitions [int32]],
+        initializedTopics [topicId uuid, topicName string, partitions [int32]],
+        deletingTopics [topicId uuid, topicName string]"""),
 )
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from topicfs.coordination.records.group_records import number_and_rest, version_and_rest, with_number
-from topicfs.storage.wire import Field, Schema
+from topicfs.storage.wire import Schema, parse_fields
 
 NO_START = -1
 """The start offset of a group that has not begun in a partition; in an update: as before."""
@@ -32,49 +32,29 @@ class RecordType(IntEnum):
 STATE_KEY = Schema(
     name="ShareSnapshotKey",
     versions=range(1),
-    fields=(
-        Field(name="groupId", kind="string"),
-        Field(name="topicId", kind="uuid"),
-        Field(name="partition", kind="int32"),
-    ),
+    fields=parse_fields("groupId string, topicId uuid, partition int32"),
 )
 """A key is written without flexible fields, whatever its value is."""
-
-_BATCH = (
-    Field(name="firstOffset", kind="int64"),
-    Field(name="lastOffset", kind="int64"),
-    Field(name="deliveryState", kind="int8"),
-    Field(name="deliveryCount", kind="int16"),
-)
-_COMPLETE = Field(name="deliveryCompleteCount", kind="int32", tag=0, default=NO_COUNT, has_default=True)
+_BATCH = "firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16"
+_BATCH_NAMES = tuple(each.name for each in parse_fields(_BATCH))
 
 SNAPSHOT_VALUE = Schema(
     name="ShareSnapshotValue",
     versions=range(1),
     flexible_since=0,
-    fields=(
-        Field(name="snapshotEpoch", kind="int32"),
-        Field(name="stateEpoch", kind="int32"),
-        Field(name="leaderEpoch", kind="int32"),
-        Field(name="startOffset", kind="int64"),
-        Field(name="createTimestamp", kind="int64"),
-        Field(name="writeTimestamp", kind="int64"),
-        Field(name="stateBatches", kind="array", of=_BATCH),
-        _COMPLETE,
-    ),
+    fields=parse_fields(f"""
+        snapshotEpoch int32, stateEpoch int32, leaderEpoch int32, startOffset int64, createTimestamp int64, writeTimestamp int64,
+        stateBatches [{_BATCH}],
+        deliveryCompleteCount int32 @0 =-1"""),
 )
-
 UPDATE_VALUE = Schema(
     name="ShareUpdateValue",
     versions=range(1),
     flexible_since=0,
-    fields=(
-        Field(name="snapshotEpoch", kind="int32"),
-        Field(name="leaderEpoch", kind="int32"),
-        Field(name="startOffset", kind="int64"),
-        Field(name="stateBatches", kind="array", of=_BATCH),
-        _COMPLETE,
-    ),
+    fields=parse_fields(f"""
+        snapshotEpoch int32, leaderEpoch int32, startOffset int64,
+        stateBatches [{_BATCH}],
+        deliveryCompleteCount int32 @0 =-1"""),
 )
 
 
@@ -159,16 +139,16 @@ def read_update(value: bytes) -> ShareUpdate:
 
 def _write(schema: Schema, one: ShareState | ShareUpdate) -> bytes:
     """Return the bytes of a value, which has the fields of its schema in the same order, as its batches have."""
-    fields = dict(zip(_names(schema.fields), one, strict=True))
-    fields["stateBatches"] = [dict(zip(_names(_BATCH), batch, strict=True)) for batch in one.batches]
+    fields = dict(zip(_names(schema), one, strict=True))
+    fields["stateBatches"] = [dict(zip(_BATCH_NAMES, batch, strict=True)) for batch in one.batches]
     return with_number(VERSION, schema.write(fields, VERSION))
 
 
 def _read(schema: Schema, value: bytes) -> Iterator[Any]:
     fields = schema.read(version_and_rest(value, schema)[1], VERSION)
     fields["stateBatches"] = tuple(StateBatch(*one.values()) for one in fields["stateBatches"])
-    return map(fields.__getitem__, _names(schema.fields))
+    return map(fields.__getitem__, _names(schema))
 
 
-def _names(fields: tuple[Field, ...]) -> Iterator[str]:
-    return (each.name for each in fields)
+def _names(schema: Schema) -> Iterator[str]:
+    return (each.name for each in schema.fields)

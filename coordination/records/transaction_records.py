@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topicfs.storage.wire import Field, Schema
+from topicfs.storage.wire import Schema, parse_fields
 
 STATUSES = (
     "Empty",
@@ -17,31 +17,17 @@ STATUSES = (
 """The statuses by the number in the record."""
 
 TRANSACTION_KEY = Schema(
-    name="TransactionLogKey", versions=range(1), fields=(Field(name="transactionalId", kind="string"),)
+    name="TransactionLogKey", versions=range(1), fields=parse_fields("transactionalId string")
 )
-
-_PARTITIONS = (
-    Field(name="topic", kind="string"),
-    Field(name="partitionIds", kind="array", of="int32"),
-)
-
 TRANSACTION_VALUE = Schema(
     name="TransactionLogValue",
     versions=range(2),
     flexible_since=1,
-    fields=(
-        Field(name="producerId", kind="int64"),
-        Field(name="previousProducerId", kind="int64", since=1, tag=0, default=-1, has_default=True),
-        Field(name="nextProducerId", kind="int64", since=1, tag=1, default=-1, has_default=True),
-        Field(name="producerEpoch", kind="int16"),
-        Field(name="nextProducerEpoch", kind="int16", since=1, tag=3, default=-1, has_default=True),
-        Field(name="transactionTimeoutMs", kind="int32"),
-        Field(name="transactionStatus", kind="int8"),
-        Field(name="transactionPartitions", kind="array", of=_PARTITIONS, nullable_since=0),
-        Field(name="transactionLastUpdateTimestampMs", kind="int64"),
-        Field(name="transactionStartTimestampMs", kind="int64"),
-        Field(name="clientTransactionVersion", kind="int16", since=1, tag=2),
-    ),
+    fields=parse_fields("""
+        producerId int64, previousProducerId int64 1+ @0 =-1, nextProducerId int64 1+ @1 =-1, producerEpoch int16,
+        nextProducerEpoch int16 1+ @3 =-1, transactionTimeoutMs int32, transactionStatus int8,
+        transactionPartitions [topic string, partitionIds [int32]]?, transactionLastUpdateTimestampMs int64,
+        transactionStartTimestampMs int64, clientTransactionVersion int16 1+ @2"""),
 )
 
 

@@ -22,7 +22,7 @@ from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState
 from topicfs.storage.errors import CorruptBatchError, CorruptionError
 from topicfs.storage.model import Offset
 from topicfs.storage.segment.scan import windows
-from topicfs.storage.wire import Field, Schema
+from topicfs.storage.wire import NEWEST, Schema, parse_fields
 
 DIRECTORY = f"{names.CLUSTER_METADATA_TOPIC}-0"
 
@@ -33,27 +33,14 @@ _SNAPSHOT = re.compile(r"(?P<end>[0-9]{20})-[0-9]{10}\.checkpoint")
 
 _LONGEST_VARINT = 5
 
-_ANY = range(32767)
-_TOPIC = Schema(
-    name="TopicRecord",
-    fields=(Field(name="name", kind="string"), Field(name="topicId", kind="uuid")),
-    versions=_ANY,
-    flexible_since=0,
-)
-_REMOVE_TOPIC = Schema(
-    name="RemoveTopicRecord", fields=(Field(name="topicId", kind="uuid"),), versions=_ANY, flexible_since=0
-)
-_CONFIG = Schema(
-    name="ConfigRecord",
-    fields=(
-        Field(name="resourceType", kind="int8"),
-        Field(name="resourceName", kind="string"),
-        Field(name="name", kind="string"),
-        Field(name="value", kind="string", nullable_since=0),
-    ),
-    versions=_ANY,
-    flexible_since=0,
-)
+
+def _schema(name: str, fields: str) -> Schema:
+    return Schema(name=name, fields=parse_fields(fields), versions=range(NEWEST), flexible_since=0)
+
+
+_TOPIC = _schema("TopicRecord", "name string, topicId uuid")
+_REMOVE_TOPIC = _schema("RemoveTopicRecord", "topicId uuid")
+_CONFIG = _schema("ConfigRecord", "resourceType int8, resourceName string, name string, value string?")
 _TYPES = {2: _TOPIC, 9: _REMOVE_TOPIC, 4: _CONFIG}
 """The schemas by the number of a record's type."""
 
