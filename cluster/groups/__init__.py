@@ -4,6 +4,6 @@
        ▲ heartbeats, commits     │
        └───── what it holds ◄────┘
 
-`groups` is what the others see (`coordination.membership`); `member` is one member with its thread; `requests` says in values
+`groups` is what the others see (`coordination.membership`); `member` is the thread of one member; `requests` says in values
 what is asked of a coordinator; `descriptions` reads what it tells about groups.
 """

@@ -17,9 +17,10 @@ from topicfs.cluster.brokers.coordinators import Coordinators
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.errors import NONE, error_of
 from topicfs.cluster.groups.descriptions import describe, read_listing
-from topicfs.cluster.groups.member import ClusterMember
+from topicfs.cluster.groups.member import ClusterCoordinator
 from topicfs.cluster.groups.requests import NO_GENERATION, GroupClient, fetch_positions
 from topicfs.cluster.topics.catalog import Catalog
+from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.membership import (
     CommittedPosition,
     GroupDescription,
@@ -73,7 +74,8 @@ class ClusterGroups:
         self._made: set[str] = set()
         """Groups that were created here: no coordinator knows them before they have a member, or a position."""
         self._known: tuple[float, Mapping[str, GroupListing]] | None = None
-        self._members: dict[str, set[ClusterMember]] = {}
+        self._members: dict[str, dict[LocalMember, str]] = {}
+        """The members of this engine by group, each with its reader."""
         self._lock = threading.Lock()
         self._listeners = Listeners()
         self._looking: threading.Thread | None = None
@@ -130,15 +132,17 @@ class ClusterGroups:
             if group not in self._made:
                 raise
             return _empty(group, coordinator)
-        own = {one.member_id: one for one in self._members_of(group)}
+        with self._lock:
+            readers = dict(self._members.get(group, {}))
+        own = {one.member_id: reader for one, reader in readers.items()}
         if not own:
             return found
         # Coordinators do not tell the generation of a group of the classic protocol; its members here know it.
         return replace(
             found,
-            generation=min(one.settled_generation for one in own.values()),
+            generation=min(one.settled_generation for one in readers),
             members=tuple(
-                replace(one, reader=own[one.member_id].reader) if one.member_id in own else one
+                replace(one, reader=own[one.member_id]) if one.member_id in own else one
                 for one in found.members
             ),
         )
@@ -291,25 +295,18 @@ class ClusterGroups:
             listener()
             self._listeners.notify()
 
+        coordinator = ClusterCoordinator(self._client(group), self, ended=self._member_ended)
+        member = LocalMember(coordinator, subscription, config=lambda: self.config(group), listener=told)
         with self._lock:
-            member = ClusterMember(
-                self._client(group),
-                subscription,
-                self,
-                reader=reader,
-                config=lambda: self.config(group),
-                listener=told,
-                ended=self._member_ended,
-            )
             self._made.add(group)
-            self._members.setdefault(group, set()).add(member)
-        member.start()
+            self._members.setdefault(group, {})[member] = reader
+        coordinator.start(member)
         return member
 
-    def _member_ended(self, member: ClusterMember) -> None:
+    def _member_ended(self, member: LocalMember) -> None:
         with self._lock:
-            own = self._members.get(member.group, set())
-            own.discard(member)
+            own = self._members.get(member.group, {})
+            own.pop(member, None)
             if not own:
                 self._members.pop(member.group, None)
         self._listeners.notify()
@@ -334,6 +331,10 @@ class ClusterGroups:
 
     def partition_counts(self) -> Mapping[str, int]:
         return {name: len(topic.known) for name, topic in self._catalog.topics.items()}
+
+    def id_of(self, topic: str) -> str | None:
+        found = self._catalog.topics.get(topic)
+        return None if found is None else found.topic_id
 
     def topic_ids(self) -> Mapping[str, str]:
         return {name: topic.topic_id for name, topic in self._catalog.topics.items()}
@@ -362,15 +363,15 @@ class ClusterGroups:
                 break
         self._coordinators.close()
 
-    def _all_members(self) -> list[ClusterMember]:
+    def _all_members(self) -> list[LocalMember]:
         with self._lock:
             return [member for members in self._members.values() for member in members]
 
-    def _members_of(self, group: str) -> list[ClusterMember]:
+    def _members_of(self, group: str) -> list[LocalMember]:
         with self._lock:
             return list(self._members.get(group, ()))
 
-    def _wait_for_leaves(self, members: Collection[ClusterMember]) -> None:
+    def _wait_for_leaves(self, members: Collection[LocalMember]) -> None:
         """Wait, for a bounded time, until those that leave have left: close(2) of a member's file does not wait for that.
 
         Then a shell that closed the file sees the last commit, and finds the group without that member.

@@ -8,10 +8,13 @@ from typing import NamedTuple
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.coordinators import GROUP, Codes, Coordinators, by_topic
 from topicfs.cluster.errors import (
+    FENCED_INSTANCE_ID,
     GROUP_AUTHORIZATION_FAILED,
     GROUP_ID_NOT_FOUND,
-    MEMBER_ID_REQUIRED,
+    ILLEGAL_GENERATION,
     NONE,
+    REBALANCE_IN_PROGRESS,
+    UNKNOWN_MEMBER_ID,
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
@@ -21,7 +24,7 @@ from topicfs.cluster.errors import (
     kind_of,
 )
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS, Connection
-from topicfs.coordination.groups.requests import JoinedMember, Protocol
+from topicfs.coordination.groups.requests import Code, JoinAnswer, JoinedMember, Protocol
 from topicfs.coordination.membership import CommittedPosition, Position
 from topicfs.protocol.group_messages import (
     DELETE_GROUPS,
@@ -44,38 +47,20 @@ NO_GENERATION = -1
 """In the name of no member."""
 COMMIT_BY_ID = 10
 """The first version of OffsetCommit that names topics by their ids: that of Kafka 4.1."""
+SESSION_MS = 10_000
+"""After so long without a heartbeat, as when this process is killed, the others get what a member held."""
+GIVEN_UP = frozenset({UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID})
+"""Codes that say: this member is none any longer."""
 MOST_GROUPS = 200
 """Groups in one request."""
 
 
-class Joined(NamedTuple):
-    """The answer to a join."""
-
-    code: int
-    member_id: str
-    generation: int
-    protocol: str | None
-    leader: str
-    skips_assignment: bool
-    """True if the leader is to leave the assignment as it is."""
-    members: tuple[JoinedMember, ...]
-    """All members, for the leader."""
+class GivenUpError(Exception):
+    """The coordinator knows the member no longer."""
 
 
-class Synced(NamedTuple):
-    """The answer to a sync."""
-
-    code: int
-    assignment: bytes
-
-
-class Timeouts(NamedTuple):
-    """The times that a coordinator waits for a member, in milliseconds."""
-
-    session_ms: int
-    """For a heartbeat."""
-    rebalance_ms: int
-    """For it to join again."""
+class RebalanceError(Exception):
+    """A rebalance is under way, and the member is to join again."""
 
 
 class GroupClient:
@@ -91,23 +76,24 @@ class GroupClient:
         self,
         member_id: str,
         protocol: Protocol,
-        timeouts: Timeouts,
+        rebalance_ms: int,
         lent: Callable[[Connection | None], None],
-    ) -> Joined:
+    ) -> JoinAnswer:
         """Join, or join again; it takes as long as others take to join. `lent` is told of the connection that waits.
 
-        Codes that do not pass are part of the answer. Raises UnreachableError also while there is no coordinator.
+        The code of the answer may be MEMBER_ID_REQUIRED: the member got its id, and has to join with that. Others raise
+        what `check_member` does; also UnreachableError while there is no coordinator.
         """
         request = {
             "groupId": self.group,
-            "sessionTimeoutMs": timeouts.session_ms,
-            "rebalanceTimeoutMs": timeouts.rebalance_ms,
+            "sessionTimeoutMs": SESSION_MS,
+            "rebalanceTimeoutMs": rebalance_ms,
             "memberId": member_id,
             "groupInstanceId": None,
             "protocolType": PROTOCOL_TYPE,
             "protocols": [{"name": protocol.name, "metadata": protocol.metadata}],
         }
-        seconds = timeouts.rebalance_ms / 1000 + ANSWER_SECONDS
+        seconds = rebalance_ms / 1000 + ANSWER_SECONDS
         coordinators = self._coordinators
         node = coordinators.node(GROUP, self.group, what=self._what)
         with coordinators.brokers.connection(node, coordinator=True) as connection:
@@ -116,22 +102,22 @@ class GroupClient:
                 answer = connection.call(JOIN_GROUP, request, seconds=seconds)
             finally:
                 lent(None)
-        self._raise_passing(answer["errorCode"])
-        return Joined(
-            code=answer["errorCode"],
+        if answer["errorCode"] == Code.MEMBER_ID_REQUIRED:
+            return JoinAnswer(code=Code.MEMBER_ID_REQUIRED, member_id=answer["memberId"])
+        check_member(answer["errorCode"], self.group)
+        return JoinAnswer(
             member_id=answer["memberId"],
             generation=answer["generationId"],
             protocol=answer["protocolName"],
             leader=answer["leader"],
-            skips_assignment=answer.get("skipAssignment", False),
             members=tuple(
                 JoinedMember(one["memberId"], one["groupInstanceId"], one["metadata"])
                 for one in answer["members"]
             ),
         )
 
-    def sync(self, joined: Joined, assignments: Mapping[str, bytes], timeouts: Timeouts) -> Synced:
-        """Ask for the assignment; the leader brings all of them."""
+    def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes], rebalance_ms: int) -> bytes:
+        """Ask for the assignment; the leader brings all of them. Raises what `check_member` does."""
         request = {
             "groupId": self.group,
             "generationId": joined.generation,
@@ -141,18 +127,20 @@ class GroupClient:
             "protocolName": joined.protocol,
             "assignments": [{"memberId": member, "assignment": data} for member, data in assignments.items()],
         }
-        answer = self._ask_once(SYNC_GROUP, request, timeouts.rebalance_ms / 1000 + ANSWER_SECONDS)
-        return Synced(answer["errorCode"], answer["assignment"])
+        found: bytes = self._ask_as_member(SYNC_GROUP, request, rebalance_ms / 1000 + ANSWER_SECONDS)[
+            "assignment"
+        ]
+        return found
 
-    def heartbeat(self, member_id: str, generation: int) -> int:
-        """Say that a member lives; Kafka's code."""
+    def heartbeat(self, member_id: str, generation: int) -> None:
+        """Say that a member lives. Raises what `check_member` does."""
         request = {
             "groupId": self.group,
             "generationId": generation,
             "memberId": member_id,
             "groupInstanceId": None,
         }
-        return int(self._ask_once(HEARTBEAT, request, ANSWER_SECONDS)["errorCode"])
+        self._ask_as_member(HEARTBEAT, request, ANSWER_SECONDS)
 
     def leave(self, member_id: str, reason: str) -> None:
         """End a membership; nothing happens where it has ended already."""
@@ -292,26 +280,30 @@ class GroupClient:
     def _ask(self, api: Api, request: Values, codes: Codes) -> Values:
         return self._coordinators.ask(GROUP, self.group, api, request, codes=codes, what=self._what)
 
-    def _ask_once(self, api: Api, request: Values, seconds: float) -> Values:
-        """Ask as a member. Codes that do not pass are part of the answer."""
+    def _ask_as_member(self, api: Api, request: Values, seconds: float) -> Values:
         node = self._coordinators.node(GROUP, self.group, what=self._what)
         answer = self._coordinators.brokers.ask(node, api, request, seconds=seconds, coordinator=True)
-        self._raise_passing(answer["errorCode"])
+        check_member(answer["errorCode"], self.group)
         return answer
 
     def forget_coordinator(self) -> None:
         """Look for the coordinator again the next time."""
         self._coordinators.forget(GROUP, self.group)
 
-    def _raise_passing(self, code: int) -> None:
-        """Raise UnreachableError for a code that says that another broker coordinates the group, or this one later."""
-        if kind_of(code).passing is not Passing.NO:
-            raise UnreachableError(str(error_of(code, self._what)))
 
+def check_member(code: int, group: str) -> None:
+    """Raise for the code of an answer to a member.
 
-def is_member_id_required(joined: Joined) -> bool:
-    """Return whether a member got its id, and has to join with that."""
-    return joined.code == MEMBER_ID_REQUIRED
+    GivenUpError, RebalanceError; UnreachableError if another broker coordinates the group, or this one later; else what
+    the code stands for.
+    """
+    if code in GIVEN_UP:
+        raise GivenUpError(f"its coordinator gave the member up: {kind_of(code).name}")
+    if code == REBALANCE_IN_PROGRESS:
+        raise RebalanceError
+    if code != NONE:
+        error = error_of(code, f"group {group}")
+        raise error if kind_of(code).passing is Passing.NO else UnreachableError(str(error))
 
 
 def _coordinators_codes(answer: Values) -> Iterator[int]:

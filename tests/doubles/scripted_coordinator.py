@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from topicfs.cluster.errors import MEMBER_ID_REQUIRED, NONE, UNKNOWN_MEMBER_ID, UnreachableError
-from topicfs.cluster.groups.requests import Joined, Synced, Timeouts
-from topicfs.coordination.groups.requests import JoinedMember, Protocol
+from topicfs.cluster.errors import NONE, UNKNOWN_MEMBER_ID, UnreachableError
+from topicfs.cluster.groups.requests import check_member
+from topicfs.coordination.groups.requests import Code, JoinAnswer, JoinedMember, Protocol
 from topicfs.coordination.groups.runtime.assignment import read_assignment
 from topicfs.coordination.membership import CommittedPosition, Position
 from topicfs.coordination.records.consumer_protocol import ASSIGNMENT, write_versioned
@@ -55,27 +55,31 @@ class ScriptedCoordinator:
                 raise UnreachableError("the coordinator is away")
 
     def join(
-        self, member_id: str, protocol: Protocol, timeouts: Timeouts, lent: Callable[[None], None]
-    ) -> Joined:
-        del timeouts
+        self, member_id: str, protocol: Protocol, rebalance_ms: int, lent: Callable[[None], None]
+    ) -> JoinAnswer:
+        del rebalance_ms
         lent(None)
         self._note("join", member_id, protocol.name)
         if not member_id:
             count = len({one for (one, _) in self.asked("join") if one})
-            return Joined(MEMBER_ID_REQUIRED, f"m-{count + 1}", -1, None, "", False, ())
+            return JoinAnswer(code=Code.MEMBER_ID_REQUIRED, member_id=f"m-{count + 1}")
         self.generation += 1
-        members = (JoinedMember(member_id, None, protocol.metadata),) if self.leads else ()
-        leader = member_id if self.leads else "another"
-        return Joined(NONE, member_id, self.generation, protocol.name, leader, False, members)
+        return JoinAnswer(
+            member_id=member_id,
+            generation=self.generation,
+            protocol=protocol.name,
+            leader=member_id if self.leads else "another",
+            members=(JoinedMember(member_id, None, protocol.metadata),) if self.leads else (),
+        )
 
-    def sync(self, joined: Joined, assignments: Mapping[str, bytes], timeouts: Timeouts) -> Synced:
-        del timeouts
+    def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes], rebalance_ms: int) -> bytes:
+        del rebalance_ms
         self._note("sync", joined.member_id, {one: read_assignment(own) for one, own in assignments.items()})
-        return Synced(NONE, assignments.get(joined.member_id) or assignment(*self.assigned))
+        return assignments.get(joined.member_id) or assignment(*self.assigned)
 
-    def heartbeat(self, member_id: str, generation: int) -> int:
+    def heartbeat(self, member_id: str, generation: int) -> None:
         self._note("heartbeat", member_id, generation)
-        return self.heartbeats.popleft() if self.heartbeats else NONE
+        check_member(self.heartbeats.popleft() if self.heartbeats else NONE, self.group)
 
     def leave(self, member_id: str, reason: str) -> None:
         del reason

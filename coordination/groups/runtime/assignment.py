@@ -1,4 +1,4 @@
-"""The subscriptions and assignments of members of this process (kafka-coordinators.md#consumer-protocol)."""
+"""The subscriptions and assignments of members (kafka-coordinators.md#consumer-protocol)."""
 
 from __future__ import annotations
 
@@ -63,14 +63,20 @@ def subscription(
     return write_versioned(SUBSCRIPTION, fields)
 
 
-def assign(assignor: str, members: Iterable[JoinedMember], partitions: Mapping[str, int]) -> dict[str, bytes]:
-    """Return the assignment of each member, as the leader's sync carries it. Raises CorruptBatchError."""
+def assign(
+    assignor: str, members: Iterable[JoinedMember], partitions: Mapping[str, int]
+) -> tuple[dict[str, bytes], frozenset[str]]:
+    """Return the assignment of each member, as the leader's sync carries it, and the topics that any member wants.
+
+    Raises CorruptBatchError.
+    """
     known = [_member(assignor, one) for one in members]
     assigned: Assignment = _ASSIGNORS[assignor](known, partitions)
-    return {
+    data = {
         member_id: write_versioned(ASSIGNMENT, {"assignedPartitions": _by_topic(own)})
         for member_id, own in assigned.items()
     }
+    return data, frozenset().union(*(one.topics for one in known))
 
 
 def read_assignment(data: bytes) -> frozenset[TopicPartition]:

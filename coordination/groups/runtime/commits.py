@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -28,26 +28,17 @@ class Commit(NamedTuple):
     positions: Mapping[TopicPartition, Position]
     future: Future[None]
 
-    def done(self) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(None)
-
     def fail(self, error: BaseException) -> None:
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
-    def answer(
-        self, codes: Code | Mapping[TopicPartition, Code], group: str, cause: Exception | None
-    ) -> None:
-        """End the call with the coordinator's answer."""
-        if isinstance(codes, Code):
-            self.fail(error_of(codes, group, cause))
-            return
-        bad = next((one for one in self.positions if codes[one] is not Code.NONE), None)
-        if bad is None:
-            self.done()
-        else:
-            self.fail(position_error(codes[bad], group, bad))
+    def answer(self, errors: Mapping[TopicPartition, Exception]) -> None:
+        """End the call: it failed if any of its partitions has an error."""
+        error = next((errors[one] for one in self.positions if one in errors), None)
+        if error is not None:
+            self.fail(error)
+        elif self.future.set_running_or_notify_cancel():
+            self.future.set_result(None)
 
 
 class Commits:
@@ -68,17 +59,12 @@ class Commits:
             return len(self._calls) == 1
 
     def take(
-        self, held: Collection[TopicPartition], group: str, topic_id: Callable[[str], str | None]
+        self, is_held: Callable[[TopicPartition, Position], bool], group: str
     ) -> tuple[list[Commit], dict[TopicPartition, Position]]:
         """Take all calls, and the positions that hold after the last of them.
 
-        Calls fail that have a position in a partition not `held`, or in another topic than the one that `topic_id` returns
-        for a name.
+        Calls fail that have a position in a partition, or in a topic, that is not held.
         """
-
-        def is_held(partition: TopicPartition, position: Position) -> bool:
-            return partition in held and position.topic_id in ("", topic_id(partition.topic))
-
         with self._lock:
             calls, self._calls = self._calls, []
         good: list[Commit] = []

@@ -1,38 +1,30 @@
-"""A member of a group that lives in this process: what a consumer does around a coordinator, without a network.
+"""A member of a group: what a consumer does around a coordinator, in this process or in a cluster.
 
-It joins again at once whenever a rebalance begins. With cooperative-sticky it keeps what it holds meanwhile, and gives
-up only what others are to get; with the other assignors it first gives up everything. Nobody has to send heartbeats:
-the one that opened it says when it ends. All but the calls of `coordination.membership.Membership` runs in the runner's thread.
+    join ─► sync ─► positions ─► held ── a rebalance began ──► join again
+                                  │  ▲
+                  commits, what is given up, topics that came
+
+With cooperative-sticky it keeps what it holds while it joins again, and gives up only what others are to get. With the
+other assignors it first gives up everything. All but the calls of `coordination.membership.Membership` runs in one
+thread, that of the member's coordinator.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from topicfs.coordination.groups.group import COMPLETING, PREPARING
-from topicfs.coordination.groups.requests import (
-    Code,
-    JoinAnswer,
-    JoinRequest,
-    LeavingMember,
-    OffsetCommitRequest,
-    Protocol,
-    RequestError,
-    SyncAnswer,
-    SyncRequest,
-    Write,
-)
+from topicfs.coordination.groups import requests
+from topicfs.coordination.groups.requests import JoinAnswer
 from topicfs.coordination.groups.runtime.assignment import COOPERATIVE, assign, read_assignment, subscription
-from topicfs.coordination.groups.runtime.commits import Commit, Commits, error_of, shown_position
-from topicfs.coordination.groups.runtime.runner import Runner
-from topicfs.coordination.groups.runtime.shard import Shard
+from topicfs.coordination.groups.runtime.commits import Commit, Commits
+from topicfs.coordination.groups.timers import Timers
 from topicfs.coordination.membership import (
     CommittedPosition,
     MemberPartitions,
@@ -41,64 +33,124 @@ from topicfs.coordination.membership import (
     check_positions,
 )
 from topicfs.storage.config.group import GroupConfig
-from topicfs.storage.errors import (
-    GroupError,
-    IncompatibleMemberError,
-    InvalidPositionError,
-    NotAssignedError,
-    StorageError,
-)
+from topicfs.storage.errors import GroupError, InvalidPositionError, NotAssignedError
 from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 
-NO_LIMIT_MS = 2**31 - 1
-"""The rebalance timeout of readers that may take as long as they like: what Kafka's field holds at most."""
-RETRY_MS = 1_000
-"""After so long a member joins again where the group could not be written, as on a full disk."""
 UNSTABLE_RETRY_MS = 100
 """Kafka's retry.backoff.ms: how often to look whether a transaction has decided a position."""
 
 
-class MemberName(NamedTuple):
-    """The names of a member, as tools show them."""
+class KnownTopics(Protocol):
+    """The topics that members read."""
 
-    member_id: str
-    client_id: str
-    reader: str
-    """The program that reads."""
+    def partition_counts(self) -> Mapping[str, int]:
+        """Return how many partitions each topic has, as the last `LocalMember.look_at_topics` saw them."""
+        ...
+
+    def id_of(self, topic: str) -> str | None:
+        """Return the id of a topic now, None without one: a topic that was deleted and made again has another."""
+        ...
+
+    def matching(self, wanted: Subscription) -> frozenset[str]:
+        """Return the topics that are subscribed to."""
+        ...
 
 
-class EmbeddedMember:
+class TakenCommits(NamedTuple):
+    """Positions that a member is to commit."""
+
+    positions: Mapping[TopicPartition, Position]
+    answered: Callable[[Mapping[TopicPartition, Exception] | None], None]
+    """Takes the errors by partition; None: a rebalance is under way, and the member commits later."""
+
+
+class MemberCoordinator(Protocol):
+    """The coordinator of a group, as one member of it reaches it.
+
+    A request that fails ends the member (`LocalMember.end`), or the coordinator repeats it later (`LocalMember.retry`).
+    """
+
+    group: str
+    topics: KnownTopics
+    timers: Timers
+    """For what the member waits for; their actions run in the member's thread."""
+    rejoins_early: bool
+    """True if a cooperative member joins again for each partition that it gives up, and not once for all of them."""
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Have something done in the member's thread; from any thread. Raises GroupError once that has ended."""
+        ...
+
+    def break_off(self) -> None:
+        """Wait for other members no longer, as this one leaves; from any thread."""
+        ...
+
+    def join(self, offered: requests.Protocol, max_poll_interval_ms: int | None) -> None:
+        """Join the group, or join again: `LocalMember.joined` takes the answer."""
+        ...
+
+    def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes]) -> None:
+        """Ask for the assignment, and as the leader bring all of them: `LocalMember.synced` takes the answer."""
+        ...
+
+    def fetch(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[Mapping[TopicPartition, CommittedPosition], frozenset[TopicPartition]]:
+        """Return the group's positions, and in which partitions a transaction may still move them."""
+        ...
+
+    def commit_soon(self, *, at_once: bool = False) -> None:
+        """Commit what `LocalMember.take_commits` returns, with commits of others that come soon unless `at_once`."""
+        ...
+
+    def commit_now(self) -> None:
+        """Commit what `LocalMember.take_commits` returns."""
+        ...
+
+    def leave(self) -> None:
+        """Commit what was asked for, and leave the group."""
+        ...
+
+    def ended(self) -> None:
+        """Forget the member, which has ended."""
+        ...
+
+
+class LocalMember:
     """See `coordination.membership.Membership`."""
 
     def __init__(
         self,
-        runner: Runner,
-        group: str,
+        coordinator: MemberCoordinator,
         wanted: Subscription,
         *,
-        name: MemberName,
+        member_id: str = "",
         config: Callable[[], GroupConfig],
         listener: Callable[[], None],
     ) -> None:
-        self.group = group
-        self.member_id = name.member_id
-        self.shard: Shard
-        self._runner = runner
+        self.group = coordinator.group
+        self.member_id = member_id
+        self.generation = -1
+        self.ended = False
+        self.rejoins = True
+        """True until it holds what was assigned in the newest generation that it knows of."""
+        self._coordinator = coordinator
+        self._known_topics = coordinator.topics
         self._wanted = wanted
-        self._client_id = name.client_id
-        self._reader = name.reader
         self._config = config
-        self._assignor = ""
         self._listener = listener
         self._held = MemberPartitions()
         self._commits = Commits()
-        self._begun = self._joining = self._again = self._retrying = False
-        self._generation = -1
+        self._joining = self._again = self._leaves = False
+        self._left: Future[None] = Future()
+        self._given: frozenset[TopicPartition] = frozenset()
+        """Given up by the reader, and not yet taken away."""
+        self._assignor = ""
         self._topics: frozenset[str] = frozenset()
         self._assigned_over: Mapping[str, int] = {}
-        """As leader: the numbers of partitions that were assigned."""
+        """As leader: the numbers of partitions of the topics that any member wants."""
         self._previous: frozenset[TopicPartition] = frozenset()
         """The partitions that an eager member held last: sticky gives it back where it can."""
         self._unready: frozenset[TopicPartition] = frozenset()
@@ -111,231 +163,175 @@ class EmbeddedMember:
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
         future: Future[None] = Future()
-        lost = self._held.lost
-        if lost is not None:
-            future.set_exception(lost)
-            return future
+        error = self._held.lost
         try:
             check_positions(self.group, positions)
-        except InvalidPositionError as error:
+        except InvalidPositionError as invalid:
+            error = error or invalid
+        if error is not None:
             future.set_exception(error)
-            return future
-        if self._commits.add(Commit(dict(positions), future)) or at_once:
+        elif self._commits.add(Commit(dict(positions), future)) or at_once:
             try:
-                self._runner.post(partial(self._commit_soon, at_once=at_once))
-            except GroupError as error:
-                self._commits.fail(error)
+                self._coordinator.post(partial(self._commit_soon, at_once=at_once))
+            except GroupError as closed:
+                self._commits.fail(self._held.lost or closed)
         return future
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        given = frozenset(partitions)
         with suppress(GroupError):
-            self._runner.post(lambda: self._give_up(given))
+            self._coordinator.post(partial(self._give_up, frozenset(partitions)))
 
     def leave(self) -> Future[None]:
-        future: Future[None] = Future()
-
-        def leave() -> None:
-            try:
-                self._leave()
-            finally:
-                future.set_result(None)
-
+        self._leaves = True
         try:
-            self._runner.post(leave)
+            self._coordinator.post(self._leave)
+            self._coordinator.break_off()
         except GroupError:
-            future.set_result(None)
-        return future
+            self._has_left()
+        return self._left
+
+    def topics_changed(self) -> None:
+        """Look at the topics soon."""
+        with suppress(GroupError):
+            self._coordinator.post(self.look_at_topics)
+
+    @property
+    def leaving(self) -> Future[None] | None:
+        """The end of the membership, if it was told to leave."""
+        return self._left if self._leaves else None
+
+    @property
+    def settled_generation(self) -> int:
+        """The generation in which it holds what it holds; -1 while it joins, or is to."""
+        return -1 if self.rejoins else self._held.generation
 
     # Joining.
 
-    def begin(self) -> None:
-        """Join for the first time."""
-        try:
-            self.shard = self._runner.shard_to_write(self.group)
-            if self._runner.is_other(self.group):
-                raise IncompatibleMemberError(f"{self.group}: a group of another protocol has that name")
-        except (StorageError, OSError) as error:
-            self._hold(MemberPartitions(lost=error))
+    def rejoin(self) -> None:
+        """Join; an eager member when it has given everything up."""
+        if self.ended:
             return
-        self._begun = True
-        self._runner.members.setdefault(self.group, {})[self.member_id] = self
-        self._join("")
-
-    def rebalance(self) -> None:
-        """Take part in a rebalance that began."""
-        group = self.shard.coordinator.find(self.group)
-        if group is None or group.state is not PREPARING or self._retrying or self._joining:
-            return
-        member = group.members.get(self.member_id)
-        if member is not None and member.join_reply is None:
-            self._rejoin()
-
-    def _rejoin(self) -> None:
-        """Join again: an eager member when it has given everything up."""
+        self.rejoins = True
         if self._joining:
             self._again = True
         elif self._cooperative or not self._held.partitions:
-            self._join(self.member_id)
-        else:
-            self._want_back(self._held.partitions)
+            self._join()
+        elif self._held.wanted_back != self._held.partitions:
+            self._hold(replace(self._held, wanted_back=self._held.partitions))
 
     @property
     def _cooperative(self) -> bool:
         return self._assignor == COOPERATIVE
 
-    def _join(self, member_id: str) -> None:
+    def _join(self) -> None:
+        config = self._config()
         self._joining, self._again = True, False
-        self._assignor = self._config().assignor
-        self._topics = self._matching()
+        self._drop_deleted()
+        if not self._held.partitions:
+            self._assignor = config.assignor
+        self._topics = self._known_topics.matching(self._wanted)
         owned = self._held.partitions if self._cooperative else self._previous
-        metadata = subscription(self._assignor, self._topics, owned, self._generation)
-        limit = self._config().max_poll_interval_ms
-        request = JoinRequest(
-            group=self.group,
-            member_id=member_id,
-            proposed_id=self.member_id,
-            client_id=self._client_id,
-            reader=self._reader,
-            rebalance_timeout_ms=NO_LIMIT_MS if limit is None else limit,
-            protocols=(Protocol(self._assignor, metadata),),
-            heartbeats=False,
-        )
-        self.shard.append(
-            [self.shard.coordinator.join(request, lambda one: self._runner.later(lambda: self._joined(one)))]
-        )
+        metadata = subscription(self._assignor, self._topics, owned, self.generation)
+        self._coordinator.join(requests.Protocol(self._assignor, metadata), config.max_poll_interval_ms)
 
-    def _matching(self) -> frozenset[str]:
-        runner = self._runner
-        wanted = (
-            name
-            for name in runner.partition_counts()
-            if self._wanted.wants(name, internal=runner.internal(name))
-        )
-        return frozenset(wanted) | self._wanted.topics
-
-    def _joined(self, answer: JoinAnswer) -> None:
-        if not self._begun:
-            return  # It has left meanwhile.
-        if answer.code is not Code.NONE:
-            self._joining = False
-            self._refused(answer.code)
+    def joined(self, answer: JoinAnswer) -> None:
+        """Go on with a generation that began."""
+        if self.ended:
             return
-        self._generation = answer.generation
+        self.member_id, self.generation = answer.member_id, answer.generation
+        self._assigned_over = {}
         assignments: Mapping[str, bytes] = {}
         if answer.leader == self.member_id and answer.protocol is not None:
-            counts = self._runner.partition_counts()
-            assignments = assign(answer.protocol, answer.members, counts)
-            self._assigned_over = counts
-        request = SyncRequest(
-            group=self.group,
-            member_id=self.member_id,
-            generation=answer.generation,
-            assignments=assignments,
-        )
-        self.shard.append(
-            [self.shard.coordinator.sync(request, lambda one: self._runner.later(lambda: self._synced(one)))]
-        )
+            counts = self._known_topics.partition_counts()
+            assignments, wanted = assign(answer.protocol, answer.members, counts)
+            self._assigned_over = {topic: counts.get(topic, 0) for topic in wanted}
+        self._coordinator.sync(answer, assignments)
 
-    def _synced(self, answer: SyncAnswer) -> None:
-        if not self._begun:
+    def synced(self, assignment: bytes) -> None:
+        """Hold what was assigned."""
+        if self.ended:
+            return
+        self._adopt(read_assignment(assignment))
+        self._joining = self.rejoins = False
+        if self._commits:
+            self._coordinator.commit_soon()
+        if self._again or self._topics_differ():
+            self.rejoin()
+
+    def retry(self) -> None:
+        """Do again what the coordinator did not do."""
+        if self.ended:
             return
         self._joining = False
-        if answer.code is Code.REBALANCE_IN_PROGRESS:
-            self._rejoin()
-        elif answer.code is not Code.NONE:
-            self._refused(answer.code)
+        self._take_given()
+        if self.rejoins:
+            self.rejoin()
         else:
-            self._adopt(read_assignment(answer.assignment))
-            if self._commits:
-                self._runner.commit_soon(self)
-            if self._again or self._topics_differ():
-                self._rejoin()
+            self._look_again()
+        if self._commits:
+            self._coordinator.commit_soon()
 
-    def _refused(self, code: Code) -> None:
-        """Try again later where another attempt may succeed; else it is a member no longer."""
-        known = self.shard.coordinator.find(self.group)
-        if known is not None and self.member_id in known.members:
-            self._retrying = True
-            self._runner.timers.set(("retry", self), RETRY_MS, self._retry)
-            return
-        self.end(error_of(code, self.group, self.shard.cause))
-
-    def _retry(self) -> None:
-        self._retrying = False
-        if self._begun and not self._joining:
-            self._rejoin()
+    def forget(self) -> None:
+        """Hold nothing any longer: the coordinator knows the member no longer. `retry` joins as a new one."""
+        self.member_id, self.generation, self.rejoins = "", -1, True
+        self._previous = self._unready = self._given = frozenset()
+        self._hold(MemberPartitions())
+        self.take_commits()  # They fail: others go on from what was committed before.
 
     # What it holds.
 
     def _adopt(self, assigned: frozenset[TopicPartition]) -> None:
-        """Hold what was assigned, and give up what was not."""
+        """Hold what was assigned, and want back what was not."""
         held = self._held
-        kept = held.partitions
-        ready: dict[TopicPartition, CommittedPosition | None] = {}
-        unready, topics = set(), self._runner.engine.topics()
-        ids = {one.topic: topics[one.topic].topic_id for one in assigned - kept if one.topic in topics}
-        for partition in assigned - kept:
-            try:
-                stored = self.shard.offsets.fetch(self.group, partition, require_stable=True)
-                ready[partition] = None if stored is None else shown_position(stored)
-            except RequestError:
-                unready.add(partition)
-        self._unready = frozenset(unready)
-        if unready:
-            self._runner.timers.set(("unstable", self), UNSTABLE_RETRY_MS, self._look_again)
+        new = assigned - held.partitions
+        ids = {topic: self._known_topics.id_of(topic) for topic in {one.topic for one in new}}
+        found, self._unready = self._coordinator.fetch(sorted(new)) if new else ({}, frozenset())
+        if self._unready:
+            self._coordinator.timers.set(("unstable", self), UNSTABLE_RETRY_MS, self._look_again)
+        ready = new - self._unready
         self._previous = assigned
         self._hold(
             MemberPartitions(
-                generation=self._generation,
-                partitions=kept | ready.keys(),
-                wanted_back=kept - assigned,
-                positions=MappingProxyType({**held.positions, **ready}),
-                topic_ids=MappingProxyType({**held.topic_ids, **ids}),
+                generation=self.generation,
+                partitions=held.partitions | ready,
+                wanted_back=held.partitions - assigned,
+                positions=MappingProxyType({**held.positions, **{one: found.get(one) for one in ready}}),
+                topic_ids=MappingProxyType(
+                    {**held.topic_ids, **{topic: one for topic, one in ids.items() if one is not None}}
+                ),
             )
         )
-        self._limit_patience()
 
     def _look_again(self) -> None:
         """See whether the transactions that may move positions have ended."""
-        if self._begun and self._unready and not self._joining:
+        if self._unready and not self._joining:
             self._adopt((self._held.partitions - self._held.wanted_back) | self._unready)
 
-    def _want_back(self, partitions: frozenset[TopicPartition]) -> None:
-        if self._held.wanted_back != partitions:
-            self._hold(replace(self._held, wanted_back=partitions))
-            self._limit_patience()
+    def _give_up(self, partitions: Collection[TopicPartition]) -> None:
+        self._given |= self._held.wanted_back.intersection(partitions)
+        self._take_given()
 
-    def _limit_patience(self) -> None:
-        limit = self._config().max_poll_interval_ms
-        if not self._held.wanted_back or limit is None:
-            self._runner.timers.cancel(("poll", self))
-        elif ("poll", self) not in self._runner.timers:
-            self._runner.timers.set(("poll", self), limit, self._patience_ended)
+    def _take_given(self) -> None:
+        if not self._given:
+            return
+        self._coordinator.commit_now()
+        given, self._given = self._given, frozenset()
+        self._hold(self._held.without(given))
+        if not self._held.wanted_back or (self._cooperative and self._coordinator.rejoins_early):
+            self.rejoin()
 
     def _patience_ended(self) -> None:
-        self.shard.log.info(
-            "Member %s in group %s has not given up %d partitions within max.poll.interval.ms: they are taken.",
-            self.member_id,
+        _LOGGER.info(
+            "[GroupId %s] Member %s has not given up %d partitions within max.poll.interval.ms: they are taken.",
             self.group,
+            self.member_id,
             len(self._held.wanted_back),
         )
         self._give_up(self._held.wanted_back)
 
-    def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
-        given = partitions & self._held.wanted_back
-        if not given:
-            return
-        self._commit_now()
-        self._hold(self._held.without(given))
-        if self._held.wanted_back and not self._cooperative:
-            return
-        if not self._held.wanted_back:
-            self._runner.timers.cancel(("poll", self))
-        self._rejoin()
-
     def _hold(self, held: MemberPartitions) -> None:
         before, self._held = self._held, held
+        self._limit_patience()
         same = before.partitions == held.partitions and before.wanted_back == held.wanted_back
         if same and held.lost is None and before.generation >= 0:
             return  # The generation alone, of which the group's listeners are told.
@@ -344,85 +340,94 @@ class EmbeddedMember:
         except Exception:  # it is told once more with the next change
             _LOGGER.exception("a listener of the group %s", self.group)
 
+    def _limit_patience(self) -> None:
+        timers, name = self._coordinator.timers, ("poll", self)
+        limit = self._config().max_poll_interval_ms if self._held.wanted_back else None
+        if limit is None:
+            timers.cancel(name)
+        elif name not in timers:
+            timers.set(name, limit, self._patience_ended)
+
     # Topics that come and go.
 
-    def topics_changed(self, deleted: Collection[str]) -> None:
-        gone = {one for one in self._held.partitions if one.topic in deleted}
+    def look_at_topics(self) -> None:
+        """Take the topics as they are now: drop what was deleted, and join again for what came."""
+        if self.ended:
+            return
+        made_again = self._drop_deleted()
+        if made_again or self._topics_differ() or (self.rejoins and not self._joining):
+            self.rejoin()
+
+    def _drop_deleted(self) -> bool:
+        """Hold no partition of a deleted topic any longer; return whether any of these topics was made again."""
+        now, held = self._known_topics.id_of, self._held
+        gone = {one for one in held.partitions if now(one.topic) != held.topic_ids.get(one.topic)}
         if gone:
-            self._hold(self._held.without(gone))
-        made_again = {one.topic for one in gone} & self._runner.partition_counts().keys()
-        if made_again or self._topics_differ():
-            self._rejoin()
+            self._hold(held.without(gone))
+            calls, _ = self._commits.take(self._is_held, self.group)  # Those of deleted topics fail.
+            self._commits.put_back(calls)
+        return any(now(one.topic) is not None for one in gone)
 
     def _topics_differ(self) -> bool:
         """Return whether the subscription matches other topics now, or a leader would assign other partitions."""
-        if self._matching() != self._topics:
-            return True
-        group = self.shard.coordinator.find(self.group)
-        if group is None or group.leader != self.member_id or group.state in (PREPARING, COMPLETING):
-            return False
-        now, then = self._runner.partition_counts(), self._assigned_over
-        return any(now.get(one) != then.get(one) for one in group.subscribed or ())
+        counts = self._known_topics.partition_counts()
+        return self._known_topics.matching(self._wanted) != self._topics or any(
+            counts.get(topic, 0) != number for topic, number in self._assigned_over.items()
+        )
 
     # Commits.
 
     def _commit_soon(self, *, at_once: bool) -> None:
-        if self._begun:
-            self._runner.commit_soon(self, at_once=at_once)
+        if self.ended:
+            self._commits.fail(self._held.lost or NotAssignedError(f"{self.group}: no longer a member"))
         else:
-            self._commits.fail(self._held.lost or NotAssignedError(f"{self.group}: not a member yet"))
+            self._coordinator.commit_soon(at_once=at_once)
 
-    def _commit_now(self) -> None:
-        if self._commits:
-            self.shard.append([self.take_commits()])
-
-    def take_commits(self) -> Write | None:
-        """Return what is to be written for the calls so far."""
-        topics = self._runner.engine.topics()
-        calls, positions = self._commits.take(
-            self._held.partitions,
-            self.group,
-            lambda name: topics[name].topic_id if name in topics else None,
-        )
+    def take_commits(self) -> TakenCommits | None:
+        """Return what is to be committed for the calls so far."""
+        calls, positions = self._commits.take(self._is_held, self.group)
         if not positions:
             for call in calls:
-                call.done()
+                call.answer({})
             return None
-        request = OffsetCommitRequest(
-            group=self.group, positions=positions, member_id=self.member_id, generation=self._generation
-        )
-        return self.shard.commit(request, lambda codes: self._committed(calls, codes))
+        return TakenCommits(positions, partial(self._committed, calls))
 
-    def _committed(self, calls: list[Commit], codes: Code | Mapping[TopicPartition, Code]) -> None:
-        if codes is Code.REBALANCE_IN_PROGRESS:
+    def _is_held(self, partition: TopicPartition, position: Position) -> bool:
+        held = self._held
+        known = held.topic_ids.get(partition.topic)
+        return (
+            partition in held.partitions
+            and position.topic_id in ("", known)
+            and known == self._known_topics.id_of(partition.topic)
+        )
+
+    def _committed(self, calls: list[Commit], errors: Mapping[TopicPartition, Exception] | None) -> None:
+        if errors is None:
             self._commits.put_back(calls)  # Until the assignment has come.
             return
         for call in calls:
-            call.answer(codes, self.group, self.shard.cause)
+            call.answer(errors)
 
     # The end.
 
     def _leave(self) -> None:
-        if not self._begun:
-            if self._held.lost is None:
-                self._held = MemberPartitions(lost=NotAssignedError(f"{self.group}: left"))
-            return
-        self._commit_now()
-        shard = self.shard
-        self.end(NotAssignedError(f"{self.group}: left"))
-        leaving = LeavingMember(self.member_id, reason="the file was closed")
-        shard.append([shard.coordinator.leave(self.group, [leaving], lambda _: None)])
+        try:
+            if not self.ended:
+                self._coordinator.leave()
+        finally:
+            self.end(NotAssignedError(f"{self.group}: left"))
 
     def end(self, reason: Exception) -> None:
         """Be a member no longer."""
-        if not self._begun:
-            return
-        self._begun = False
-        own = self._runner.members.get(self.group, {})
-        own.pop(self.member_id, None)
-        if not own:
-            self._runner.members.pop(self.group, None)
-        for timer in ("poll", "retry", "unstable"):
-            self._runner.timers.cancel((timer, self))
-        self._hold(MemberPartitions(lost=reason))
-        self._commits.fail(reason)
+        if not self.ended:
+            self.ended = True
+            for timer in ("poll", "unstable"):
+                self._coordinator.timers.cancel((timer, self))
+            self._coordinator.ended()
+            self._hold(MemberPartitions(lost=reason))
+            self._commits.fail(reason)
+            self._has_left()
+
+    def _has_left(self) -> None:
+        with suppress(InvalidStateError):
+            self._left.set_result(None)

@@ -10,7 +10,7 @@ import logging
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -22,9 +22,10 @@ from topicfs.coordination.groups.group import PREPARING, Group
 from topicfs.coordination.groups.offsets import NO_TOPIC_ID
 from topicfs.coordination.groups.rebalance import GroupLimits
 from topicfs.coordination.groups.requests import Write
+from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.groups.runtime.shard import Shard, ShardState
 from topicfs.coordination.groups.timers import Timers
-from topicfs.coordination.membership import GroupsSummary
+from topicfs.coordination.membership import GroupsSummary, Subscription
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import Clock
@@ -49,22 +50,17 @@ MOST_LINGER_MS = 1000
 CLOSED = "the groups are closed"
 
 
-class LocalMember(Protocol):
-    """A member of this process, as the thread knows it (`coordination.groups.runtime.member`)."""
+class EmbeddedMember(Protocol):
+    """A member of this process, with what the thread needs of its coordinator (`coordination.groups.runtime.embedded_member`)."""
 
+    member: LocalMember
     shard: Shard
 
     def rebalance(self) -> None:
         """Take part in a rebalance that began."""
 
-    def topics_changed(self, deleted: Collection[str]) -> None:
-        """Look whether it wants other topics now."""
-
     def take_commits(self) -> Write | None:
         """Return what is to be written for its commits so far."""
-
-    def end(self, reason: Exception) -> None:
-        """Be a member no longer."""
 
 
 class _Known(NamedTuple):
@@ -135,14 +131,14 @@ class Runner:
         self.shards: dict[int, Shard] = {}
         self.timers = Timers(clock)
         """For what the members of this process wait for."""
-        self.members: dict[str, dict[str, LocalMember]] = {}
+        self.members: dict[str, dict[str, EmbeddedMember]] = {}
         """The members of this process, by group and id."""
         self.listeners = Listeners()
         self._partitions = partitions
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._later: deque[Callable[[], None]] = deque()
         self._changed: dict[str, Group] = {}
-        self._committing: dict[LocalMember, None] = {}
+        self._committing: dict[EmbeddedMember, None] = {}
         self._commit_linger = Linger(COMMIT_SECONDS, clock)
         self._preparing: dict[str, Group] = {}
         """The groups whose members of this process are to join again."""
@@ -297,8 +293,8 @@ class Runner:
         self._stopping = True
         self._guarded(self.commit_all)
         for members in list(self.members.values()):
-            for member in list(members.values()):
-                member.end(GroupError(CLOSED))
+            for local in list(members.values()):
+                local.member.end(GroupError(CLOSED))
         for shard in self.shards.values():
             if shard.state is ShardState.ACTIVE and not self.read_only:
                 self._guarded(partial(shard.empty_groups, "its coordinator ends"))
@@ -314,7 +310,7 @@ class Runner:
     def group_changed(self, group: Group) -> None:
         self._changed[group.name] = group
 
-    def commit_soon(self, member: LocalMember, *, at_once: bool = False) -> None:
+    def commit_soon(self, member: EmbeddedMember, *, at_once: bool = False) -> None:
         """Append a member's commits with those of others that come soon; `at_once` after what is being done now."""
         self._commit_linger.begin()
         if at_once:
@@ -324,7 +320,7 @@ class Runner:
     def commit_all(self) -> None:
         """Append all commits that wait: one append a shard."""
         committing, self._committing = self._committing, {}
-        by_shard: dict[Shard, list[LocalMember]] = {}
+        by_shard: dict[Shard, list[EmbeddedMember]] = {}
         for member in committing:
             by_shard.setdefault(member.shard, []).append(member)
         for shard, members in by_shard.items():
@@ -410,9 +406,18 @@ class Runner:
         """Return how many partitions each topic has."""
         return {name: one.partitions for name, one in self._topics.items()}
 
-    def internal(self, topic: str) -> bool:
+    def id_of(self, topic: str) -> str | None:
         found = self.engine.topics().get(topic)
-        return found is not None and found.internal
+        return None if found is None else found.topic_id
+
+    def matching(self, wanted: Subscription) -> frozenset[str]:
+        """Return the topics that are subscribed to."""
+        topics = self.engine.topics()
+        return wanted.topics | {
+            name
+            for name in self._topics
+            if wanted.wants(name, internal=name in topics and topics[name].internal)
+        }
 
     def _see_topics(self) -> dict[str, _Known]:
         return {
@@ -435,8 +440,8 @@ class Runner:
                 if shard.state is ShardState.ACTIVE:
                     shard.append(shard.offsets.topics_deleted(deleted))
         for members in list(self.members.values()):
-            for member in list(members.values()):
-                self._guarded(partial(member.topics_changed, deleted))
+            for local in list(members.values()):
+                self._guarded(local.member.look_at_topics)
 
     def _look_at_shards(self) -> None:
         """Load again what was reopened, and serve no longer what is gone."""
@@ -458,9 +463,9 @@ class Runner:
 
     def _end_members(self, shard: Shard, reason: GroupError) -> None:
         for members in list(self.members.values()):
-            for member in list(members.values()):
-                if member.shard is shard:
-                    member.end(reason)
+            for local in list(members.values()):
+                if local.shard is shard:
+                    local.member.end(reason)
 
 
 @lru_cache(maxsize=4096)

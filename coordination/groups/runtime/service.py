@@ -13,7 +13,8 @@ from topicfs.coordination.groups.rebalance import GroupLimits
 from topicfs.coordination.groups.requests import Code, OffsetCommitRequest, RequestError
 from topicfs.coordination.groups.runtime.assignment import read_assignment, read_topics
 from topicfs.coordination.groups.runtime.commits import error_of, position_error, shown_position
-from topicfs.coordination.groups.runtime.member import EmbeddedMember, MemberName
+from topicfs.coordination.groups.runtime.embedded_member import EmbeddedCoordinator
+from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.groups.runtime.runner import TOPIC, Runner
 from topicfs.coordination.groups.runtime.shard import Shard, ShardState
 from topicfs.coordination.membership import (
@@ -345,15 +346,15 @@ class EmbeddedGroups:
     ) -> Membership:
         check_group_name(group)
         self._runner.check_writable()
-        member = EmbeddedMember(
-            self._runner,
-            group,
+        coordinator = EmbeddedCoordinator(self._runner, group, client_id=client_id, reader=reader)
+        member = LocalMember(
+            coordinator,
             subscription,
-            name=MemberName(f"{client_id}-{uuid.uuid4()}", client_id, reader),
+            member_id=f"{client_id}-{uuid.uuid4()}",
             config=lambda: self.config(group),
             listener=listener,
         )
-        self._runner.post(member.begin)
+        coordinator.start(member)
         return member
 
     def listen(self, listener: Callable[[], None]) -> Cancel:

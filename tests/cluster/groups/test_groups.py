@@ -23,9 +23,9 @@ from topicfs.cluster.brokers.coordinators import Coordinators
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine, open_engine
 from topicfs.cluster.errors import NOT_COORDINATOR
-from topicfs.cluster.groups.member import ClusterMember
 from topicfs.cluster.groups.requests import GroupClient
 from topicfs.cluster.place import cluster_address
+from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
 from topicfs.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
 from topicfs.storage.errors import (
@@ -362,11 +362,11 @@ def through(broker: Broker, relay: Relay) -> Iterator[ClusterEngine]:
         yield engine
 
 
-def member_that_leaves(engine: ClusterEngine, topic: str, relay: Relay, held: HeldAnswer) -> ClusterMember:
+def member_that_leaves(engine: ClusterEngine, topic: str, relay: Relay, held: HeldAnswer) -> LocalMember:
     """A member that was told to leave, while the answer to its last commit is held."""
     wait_until(lambda: topic in engine.topics(), "the topic is known")
     member = joined(engine, topic, topic)
-    assert isinstance(member, ClusterMember)
+    assert isinstance(member, LocalMember)
     until(lambda: numbers(member) == [0, 1], member)
     relay.do(OFFSET_COMMIT, held)
     member.commit({TopicPartition(topic, 0): Position(1)})

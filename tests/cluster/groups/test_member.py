@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,9 @@ from tests.doubles.scripted_coordinator import ScriptedCoordinator
 from tests.doubles.waiting import PATIENCE_S, wait_until
 from topicfs.cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_TOPIC_ID
 from topicfs.cluster.groups import member as member_module
-from topicfs.cluster.groups.member import ClusterMember
+from topicfs.cluster.groups.member import ClusterCoordinator
+from topicfs.coordination.groups.runtime import member as machine_module
+from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.membership import Position, Subscription
 from topicfs.storage.config.group import GroupConfig
 from topicfs.storage.errors import NotAssignedError
@@ -28,8 +31,8 @@ class Catalog:
         self.id = "one"
         """The id of each topic."""
 
-    def topic_ids(self) -> Mapping[str, str]:
-        return dict.fromkeys(self.counts, self.id)
+    def id_of(self, topic: str) -> str | None:
+        return self.id if topic in self.counts else None
 
     def partition_counts(self) -> Mapping[str, int]:
         return dict(self.counts)
@@ -46,15 +49,22 @@ class World:
         self.catalog = Catalog()
         config = GroupConfig.from_overrides(settings)
         client: Any = self.coordinator
-        self.member = ClusterMember(
-            client,
+        self._thread = ClusterCoordinator(client, self.catalog, ended=lambda _member: None)
+        self.member = LocalMember(
+            self._thread,
             Subscription(topics=frozenset({"orders"})),
-            self.catalog,
-            reader="a test",
             config=lambda: config,
             listener=lambda: None,
-            ended=lambda _member: None,
         )
+
+    def start(self) -> None:
+        self._thread.start(self.member)
+
+    def hold_up(self) -> Callable[[], None]:
+        """Have the member's thread do nothing until the function returned is called."""
+        go_on = threading.Event()
+        self._thread.post(lambda: go_on.wait(PATIENCE_S) and None)
+        return go_on.set
 
     def joins(self) -> int:
         return len(self.coordinator.asked("sync"))
@@ -67,7 +77,7 @@ class World:
         return sorted(one.partition for one in held.partitions - held.wanted_back)
 
     def started(self) -> World:
-        self.member.start()
+        self.start()
         self.until(lambda: self.numbers() == sorted(self.coordinator.assigned))
         return self
 
@@ -78,8 +88,8 @@ Begin = Callable[..., World]
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     """Makes a world; its member has left at the end."""
-    monkeypatch.setattr(member_module, "HEARTBEAT_SECONDS", 0.01)
-    monkeypatch.setattr(member_module, "UNSTABLE_SECONDS", 0.01)
+    monkeypatch.setattr(member_module, "HEARTBEAT_MS", 10)
+    monkeypatch.setattr(machine_module, "UNSTABLE_RETRY_MS", 10)
     made: list[World] = []
 
     def make(**settings: str) -> World:
@@ -157,9 +167,8 @@ def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
     world.until(lambda: bool(world.member.held().wanted_back))
-    with world.member._changed:  # The thread sees both at once.
-        done = world.member.commit({SECOND: Position(4)})
-        world.member.give_up({SECOND})
+    done = world.member.commit({SECOND: Position(4)})
+    world.member.give_up({SECOND})
     done.result(PATIENCE_S)
     world.until(lambda: world.joins() == 3)
 
@@ -183,7 +192,7 @@ def test_a_partition_is_not_held_while_a_transaction_may_move_its_position(begin
     """The other one is; and it comes with the position as it was decided."""
     world = begin()
     world.coordinator.unstable.add(1)
-    world.member.start()
+    world.start()
     world.until(lambda: world.numbers() == [0])
     world.coordinator.committed[1] = 8
     world.coordinator.unstable.clear()
@@ -235,9 +244,10 @@ def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begi
 def test_who_leaves_commits_first(begin: Begin) -> None:
     """What was asked for before counts."""
     world = begin().started()
-    with world.member._changed:  # The thread sees both at once.
-        done = world.member.commit({FIRST: Position(3)})
-        left = world.member.leave()
+    go_on = world.hold_up()
+    left = world.member.leave()
+    done = world.member.commit({FIRST: Position(3)})
+    go_on()
     left.result(PATIENCE_S)
 
     assert done.exception(0) is None
@@ -249,9 +259,10 @@ def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin)
     """Otherwise its coordinator counts it until its session times out, and the group's positions cannot be set."""
     world = begin().started()
     world.coordinator.commits.append(ILLEGAL_GENERATION)
-    with world.member._changed:
-        done = world.member.commit({FIRST: Position(3)})
-        left = world.member.leave()
+    go_on = world.hold_up()
+    left = world.member.leave()
+    done = world.member.commit({FIRST: Position(3)})
+    go_on()
     left.result(PATIENCE_S)
 
     assert isinstance(done.exception(0), NotAssignedError)
@@ -275,10 +286,11 @@ def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
 def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin: Begin) -> None:
     """A commit that waits while the topic is made again fails, and so does one whose topic the coordinator knows no more."""
     world = begin().started()
-    with world.member._changed:  # The thread sees both at once.
-        world.catalog.id = "another"
-        world.member.topics_changed()
-        waiting = world.member.commit({FIRST: Position(3)})
+    go_on = world.hold_up()
+    world.catalog.id = "another"
+    world.member.topics_changed()
+    waiting = world.member.commit({FIRST: Position(3)})
+    go_on()
     with pytest.raises(NotAssignedError):
         waiting.result(PATIENCE_S)
     world.until(lambda: world.member.held().generation > 1 and world.numbers() == [0, 1])

@@ -1,0 +1,187 @@
+"""A member's coordinator in this process: requests to the shard of its group, in the runner's thread.
+
+Nobody has to send heartbeats: the one that opened the member says when it ends. The runner says when a rebalance begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from topicfs.coordination.groups.group import PREPARING
+from topicfs.coordination.groups.requests import (
+    Code,
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    OffsetCommitRequest,
+    Protocol,
+    RequestError,
+    SyncAnswer,
+    SyncRequest,
+    Write,
+)
+from topicfs.coordination.groups.runtime.commits import error_of, position_error, shown_position
+from topicfs.coordination.groups.runtime.member import KnownTopics, LocalMember
+from topicfs.coordination.groups.runtime.runner import Runner
+from topicfs.coordination.groups.runtime.shard import Shard
+from topicfs.coordination.membership import CommittedPosition
+from topicfs.storage.errors import IncompatibleMemberError, StorageError
+from topicfs.storage.model import TopicPartition
+
+NO_LIMIT_MS = 2**31 - 1
+"""The rebalance timeout of readers that may take as long as they like: what Kafka's field holds at most."""
+RETRY_MS = 1_000
+"""After so long a member joins again where the group could not be written, as on a full disk."""
+
+
+class EmbeddedCoordinator:
+    """See `coordination.groups.runtime.member.MemberCoordinator`."""
+
+    rejoins_early = True
+
+    def __init__(self, runner: Runner, group: str, *, client_id: str, reader: str) -> None:
+        self.group = group
+        self.topics: KnownTopics = runner
+        self.timers = runner.timers
+        self.member: LocalMember
+        self.shard: Shard
+        self._runner = runner
+        self._client_id = client_id
+        self._reader = reader
+        self._has_asked = False
+
+    def start(self, member: LocalMember) -> None:
+        """Have the member join."""
+        self.member = member
+        self._runner.post(self._begin)
+
+    def _begin(self) -> None:
+        try:
+            self.shard = self._runner.shard_to_write(self.group)
+            if self._runner.is_other(self.group):
+                raise IncompatibleMemberError(f"{self.group}: a group of another protocol has that name")
+        except (StorageError, OSError) as error:
+            self.member.end(error)
+            return
+        self._runner.members.setdefault(self.group, {})[self.member.member_id] = self
+        self.member.rejoin()
+
+    def post(self, action: Callable[[], None]) -> None:
+        self._runner.post(action)
+
+    def break_off(self) -> None:
+        """Do nothing: the runner's thread waits for no member."""
+
+    def rebalance(self) -> None:
+        """Take part in a rebalance that began."""
+        group = self.shard.coordinator.find(self.group)
+        if group is not None and group.state is PREPARING:
+            known = group.members.get(self.member.member_id)
+            if known is not None and known.join_reply is None:
+                self.member.rejoin()
+
+    def join(self, offered: Protocol, max_poll_interval_ms: int | None) -> None:
+        request = JoinRequest(
+            group=self.group,
+            member_id=self.member.member_id if self._has_asked else "",
+            proposed_id=self.member.member_id,
+            client_id=self._client_id,
+            reader=self._reader,
+            rebalance_timeout_ms=NO_LIMIT_MS if max_poll_interval_ms is None else max_poll_interval_ms,
+            protocols=(offered,),
+            heartbeats=False,
+        )
+        self._has_asked = True
+        self.shard.append(
+            [self.shard.coordinator.join(request, lambda one: self._runner.later(lambda: self._joined(one)))]
+        )
+
+    def _joined(self, answer: JoinAnswer) -> None:
+        if answer.code is Code.NONE:
+            self.member.joined(answer)
+        else:
+            self._refused(answer.code)
+
+    def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes]) -> None:
+        request = SyncRequest(
+            group=self.group,
+            member_id=joined.member_id,
+            generation=joined.generation,
+            assignments=assignments,
+        )
+        self.shard.append(
+            [self.shard.coordinator.sync(request, lambda one: self._runner.later(lambda: self._synced(one)))]
+        )
+
+    def _synced(self, answer: SyncAnswer) -> None:
+        if answer.code is Code.REBALANCE_IN_PROGRESS:
+            self.member.retry()
+        elif answer.code is Code.NONE:
+            self.member.synced(answer.assignment)
+        else:
+            self._refused(answer.code)
+
+    def _refused(self, code: Code) -> None:
+        """Try again later where another attempt may succeed; else it is a member no longer."""
+        known = self.shard.coordinator.find(self.group)
+        if known is None or self.member.member_id not in known.members:
+            self.member.end(error_of(code, self.group, self.shard.cause))
+        elif not self.member.ended:
+            self.timers.set(("retry", self), RETRY_MS, self.member.retry)
+
+    def fetch(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[Mapping[TopicPartition, CommittedPosition], frozenset[TopicPartition]]:
+        found, unready = {}, set()
+        for partition in partitions:
+            try:
+                stored = self.shard.offsets.fetch(self.group, partition, require_stable=True)
+                if stored is not None:
+                    found[partition] = shown_position(stored)
+            except RequestError:
+                unready.add(partition)
+        return found, frozenset(unready)
+
+    def commit_soon(self, *, at_once: bool = False) -> None:
+        self._runner.commit_soon(self, at_once=at_once)
+
+    def commit_now(self) -> None:
+        self.shard.append([self.take_commits()])
+
+    def take_commits(self) -> Write | None:
+        """Return what is to be written for the member's commits so far."""
+        taken = self.member.take_commits()
+        if taken is None:
+            return None
+        request = OffsetCommitRequest(
+            group=self.group,
+            positions=taken.positions,
+            member_id=self.member.member_id,
+            generation=self.member.generation,
+        )
+        return self.shard.commit(request, lambda codes: taken.answered(self._errors(request, codes)))
+
+    def _errors(
+        self, request: OffsetCommitRequest, codes: Code | Mapping[TopicPartition, Code]
+    ) -> Mapping[TopicPartition, Exception] | None:
+        if codes is Code.REBALANCE_IN_PROGRESS:
+            return None
+        if isinstance(codes, Code):
+            return dict.fromkeys(request.positions, error_of(codes, self.group, self.shard.cause))
+        return {
+            place: position_error(code, self.group, place)
+            for place, code in codes.items()
+            if code is not Code.NONE
+        }
+
+    def leave(self) -> None:
+        self.commit_now()
+        leaving = LeavingMember(self.member.member_id, reason="the file was closed")
+        self.shard.append([self.shard.coordinator.leave(self.group, [leaving], lambda _: None)])
+
+    def ended(self) -> None:
+        self.timers.cancel(("retry", self))
+        own = self._runner.members.get(self.group, {})
+        own.pop(self.member.member_id, None)
+        if not own:
+            self._runner.members.pop(self.group, None)
