@@ -45,7 +45,6 @@ from topicfs.storage.errors import (
 )
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import DirectoryStatus, Timestamp
-from topicfs.storage.remote import changes
 
 NO_SHARE_GROUPS = NoShareGroups(
     "the client of a cluster does not speak the protocol of share groups; use kafka-share-groups and kafka-console-share-consumer"
@@ -134,6 +133,9 @@ class ClusterEngine:
     def replication(self) -> Replication | None:
         return None
 
+    def call_before_waiting(self, hook: Callable[[], None]) -> None:
+        self.leaders.before_waiting = hook
+
     def topics(self) -> Mapping[str, ClusterTopic]:
         return self._catalog.topics
 
@@ -150,7 +152,6 @@ class ClusterEngine:
             raise UnknownTopicError.of_partition(topic, number, known)
         return found
 
-    @changes
     def create_topic(
         self,
         name: str,
@@ -171,7 +172,6 @@ class ClusterEngine:
         )
         return self.topic(name)
 
-    @changes
     def add_partitions(self, topic: str, *, total: int) -> None:
         self._check_writable(topic)
         check_partitions(total)
@@ -186,7 +186,6 @@ class ClusterEngine:
                 ),
             )
 
-    @changes
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
         self._check_writable(name)
         topic = self.topic(name)
@@ -196,7 +195,6 @@ class ClusterEngine:
         self.look(deleted=topic.topic_id)
         self.counts.topic_deleted(name)
 
-    @changes
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         self._check_writable(topic)
         found = self.topic(topic)

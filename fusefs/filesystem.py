@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import trio
 
@@ -32,9 +32,10 @@ from topicfs.fusefs.nodes.nodes import (
     Node,
     UnsupportedChangeError,
 )
+from topicfs.fusefs.threads.remote import event_loop_never_waits
 from topicfs.fusefs.tree.root import RootDirectory
 from topicfs.storage.errors import StorageError, UnknownGroupError
-from topicfs.storage.remote import ThreadNeededError, answered
+from topicfs.storage.remote import RemoteEngine, ThreadNeededError
 
 log = logging.getLogger("topicfs")
 
@@ -111,7 +112,10 @@ class TopicFileSystem:
     async def running(self) -> AsyncIterator[None]:
         """Run what goes on behind: looking at waiting programs, measuring, appending what lingers; closes every file at the end."""
         context = self.context
-        nothing_waits = answered({}) if context.engine.remote else nullcontext()
+        engine = context.engine
+        nothing_waits = (
+            event_loop_never_waits(cast("RemoteEngine", engine)) if engine.remote else nullcontext()
+        )
         with nothing_waits:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(context.waiting.watch)

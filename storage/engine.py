@@ -9,10 +9,8 @@ An engine that is `remote` may have to wait for its answers, and promises this:
 * *known*: what is so marked never waits, and raises nothing but what is said there. It is what the engine was last
   told, by whatever keeps it up to date without being asked; listeners are called when it changes. A topic is listed with
   all its partitions. Of one whose leader has not answered yet `unknown` has the reason.
-* *asked*: what is so marked may wait, and is marked with `storage.remote.asks` for that: in a thread where nothing may
-  wait it raises NotAtHandError.
-* What changes something waits, and is marked with `storage.remote.changes`: it is called in threads that may wait.
-  When it returns, what is *known* shows it.
+* *asked*: what is so marked may wait. Before it waits it calls the hook of `storage.remote.RemoteEngine`.
+* What changes something waits: it is called in threads that may wait. When it returns, what is *known* shows it.
 
 Each wait has an end: what does not answer in time raises PartitionOfflineError, as does every call after `close`.
 """

@@ -77,6 +77,8 @@ class Leaders:
         self.patience_seconds = patience_seconds
         self.metadata = brokers.metadata()
         """The metadata last seen, an immutable value that newer metadata replace."""
+        self.before_waiting: Callable[[], None] = lambda: None
+        """Called in each thread that is about to wait for an answer (`storage.remote.RemoteEngine`)."""
         self._closed = threading.Event()
         self._looking = threading.Lock()
         self._asking: dict[object, PendingRequest] = {}

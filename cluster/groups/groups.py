@@ -49,7 +49,6 @@ from topicfs.storage.errors import (
 )
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
-from topicfs.storage.remote import asks, changes
 
 TOPIC = names.CONSUMER_OFFSETS
 DEFAULT_PARTITIONS = 50
@@ -97,9 +96,9 @@ class ClusterGroups:
         known = self._known
         if known is not None and time.monotonic() - known[0] < KNOWN_SECONDS:
             return known[1]
+        self._leaders.before_waiting()
         return self._listed()
 
-    @asks
     def _listed(self) -> Mapping[str, GroupListing]:
         found: dict[str, GroupListing] = {}
         for _, groups in self._lists():
@@ -121,8 +120,8 @@ class ClusterGroups:
                 raise error_of(answer["errorCode"], f"the groups of broker {node}")
             yield node, list(read_listing(answer))
 
-    @asks
     def describe(self, group: str) -> GroupDescription:
+        self._leaders.before_waiting()
         partitions = len(self.partitions_of(TOPIC)) or DEFAULT_PARTITIONS
         coordinator = TopicPartition(TOPIC, coordinator_partition(group, partitions))
         self._wait_for_leaves(self._members_of(group))
@@ -147,13 +146,13 @@ class ClusterGroups:
             ),
         )
 
-    @asks
     def positions(self, group: str) -> GroupPositions:
+        self._leaders.before_waiting()
         self._wait_for_leaves(self._members_of(group))
         return GroupPositions(dict(sorted(self._client(group).positions().items())))
 
-    @asks
     def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+        self._leaders.before_waiting()
         found: dict[str, Mapping[TopicPartition, CommittedPosition]] = {}
         numbers = self.partitions_of(topic)
         self._wait_for_leaves(self._all_members())
@@ -174,7 +173,6 @@ class ClusterGroups:
 
     # Changes.
 
-    @changes
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         self._check_writable()
         check_group_name(group)
@@ -192,7 +190,6 @@ class ClusterGroups:
             if code != NONE:
                 raise error_of(code, f"group {group}: {place}")
 
-    @changes
     def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
         self._check_writable()
         if partitions:
@@ -230,7 +227,6 @@ class ClusterGroups:
             )
             raise GroupNotEmptyError(f"{group}: {what}")
 
-    @changes
     def create(self, group: str) -> None:
         self._check_writable()
         check_group_name(group)
@@ -239,7 +235,6 @@ class ClusterGroups:
         self._made.add(group)
         self._forget_list()
 
-    @changes
     def delete(self, group: str) -> None:
         self._check_writable()
         self._check_empty(group)
@@ -264,7 +259,6 @@ class ClusterGroups:
     def settings(self, group: str) -> Sequence[ShownSetting]:
         return list(group_settings(self.config(group), self._overrides.get(group, {})))
 
-    @changes
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
         self._check_writable()
         if group not in self._listed():

@@ -48,7 +48,6 @@ from topicfs.storage.model import (
     TimestampOffset,
     TopicPartition,
 )
-from topicfs.storage.remote import asks, changes
 
 NOT_ASKED = PartitionBounds(Offset(0), Offset(0), Offset(0), NO_LEADER_EPOCH)
 """The bounds of a partition whose leader has not answered yet."""
@@ -134,8 +133,8 @@ class ClusterPartition:
         return self.name.partition
 
     @property
-    @asks
     def config(self) -> TopicConfig:
+        self._leaders.before_waiting()
         return self._ask_settings().config
 
     @property
@@ -149,11 +148,8 @@ class ClusterPartition:
     def find_bounds(self) -> None:
         self._check_exists()
         if self.unknown is not None:
-            self._find_bounds()
-
-    @asks
-    def _find_bounds(self) -> None:
-        self.learn(ask_leader_for_bounds(self._leaders, self.name, self.topic_id))
+            self._leaders.before_waiting()
+            self.learn(ask_leader_for_bounds(self._leaders, self.name, self.topic_id))
 
     def note_silence(self, reason: str) -> None:
         """Take note of the reason why the bounds are still unknown, unless they were learned meanwhile."""
@@ -177,8 +173,8 @@ class ClusterPartition:
             offline=self.unknown is not None or metadata.leader(self.name).node not in metadata.brokers,
         )
 
-    @asks
     def status(self) -> PartitionStatus:
+        self._leaders.before_waiting()
         denial = self._denial
         if denial is None:
             self._check_exists()
@@ -204,7 +200,6 @@ class ClusterPartition:
             last_timestamp=self.newest_timestamp,
         )
 
-    @changes
     def check_in_sync(self) -> None:
         """Do nothing: the broker says so at the append."""
 
@@ -231,11 +226,11 @@ class ClusterPartition:
         if found is not None:
             self._engine_counts.cache_hits += 1
         else:
+            self._leaders.before_waiting()
             found = self._read(offset, max_bytes, isolation)
         self._counts.reads.size_bytes += len(found.data)
         return found
 
-    @asks
     def _read(self, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         self._reader.wait_for_ahead()
         self.look_at_cache()
@@ -254,7 +249,6 @@ class ClusterPartition:
             raise OffsetOutOfRangeError(offset, bounds.log_start_offset, bounds.high_watermark, str(self))
         return self._reader.at_hand(offset, max_bytes, isolation, bounds)
 
-    @asks
     def offset_for_timestamp(
         self,
         timestamp: Timestamp,
@@ -263,6 +257,7 @@ class ClusterPartition:
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
         del max_bytes  # The leader searches.
+        self._leaders.before_waiting()
         self._check_exists()
 
         def attempt(leader: Leader) -> ListedOffset:
@@ -295,7 +290,6 @@ class ClusterPartition:
     def open_segment_file(self, name: str) -> memoryview:
         raise SegmentDeletedError(f"{self}: {name}: a cluster does not show its brokers' files")
 
-    @changes
     def delete_records(self, before: Offset) -> Offset:
         self._writable()
         self.find_bounds()
@@ -308,7 +302,6 @@ class ClusterPartition:
         self.learn(PartitionBounds(start, stable, end, bounds.leader_epoch), proven=False)
         return start
 
-    @changes
     def sync(self) -> None:
         """Wait until the records appended here are replicated (blocking). Raises PartitionOfflineError."""
         if self._producer is not None:

@@ -15,7 +15,6 @@ from topicfs.cluster.topics.partition import ClusterPartition
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import PartitionOfflineError
-from topicfs.storage.remote import asks
 
 SETTINGS_SECONDS = 2.0
 """Time for which the settings that the cluster answered are used without asking again."""
@@ -41,7 +40,10 @@ class ClusterTopic:
 
     @property
     def config(self) -> TopicConfig:
-        return (self._settings_in_use() or self._settings_to_go_by()).config
+        known = self._settings_in_use()
+        if known is None:
+            self._leaders.before_waiting()
+        return (known or self._last_settings()).config
 
     def ask_settings(self) -> TopicSettings:
         """Return the settings that `config` goes by, to a partition that was asked for them (blocking)."""
@@ -73,7 +75,9 @@ class ClusterTopic:
     def _shown_settings(self) -> TopicSettings:
         """Return the settings for somebody who wants to see them. Raises NotAuthorizedError."""
         known = self._settings if time.monotonic() < self._settings_until else None
-        settings = known or self._asked_settings()
+        if known is None:
+            self._leaders.before_waiting()
+        settings = known or self._ask_settings()
         if settings.refused is not None:
             raise settings.refused
         return settings
@@ -86,14 +90,6 @@ class ClusterTopic:
             with suppress(RuntimeError):  # The engine is being closed.
                 self._refreshing = self._threads.submit(self._ask_settings)
         return self._settings
-
-    @asks
-    def _asked_settings(self) -> TopicSettings:
-        return self._ask_settings()
-
-    @asks
-    def _settings_to_go_by(self) -> TopicSettings:
-        return self._last_settings()
 
     def _last_settings(self) -> TopicSettings:
         """Return the settings as the cluster says them, or said them last: an append waits for its leader alone."""

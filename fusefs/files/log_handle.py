@@ -101,9 +101,9 @@ class LogHandle(Handle):
         try:
             with Allowance(INLINE_BYTES, inline=True):
                 return read(position, size, short_at_damage=short)
-        except ThreadNeededError as reason:
-            return await self._blocking.again(
-                lambda: read(position, size, short_at_damage=short), reason, self._asker
+        except ThreadNeededError:
+            return await self._blocking.in_thread(
+                lambda: read(position, size, short_at_damage=short), self._asker
             )
 
     async def write(self, position: int, data: bytes) -> int:

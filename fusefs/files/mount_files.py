@@ -21,9 +21,12 @@ class MetricsFile(TextFile):
         leave_event_loop()
         return self.context.metrics()
 
-    def _renew(self) -> None:
+    def _rendered(self) -> bytes:
         # Also while somebody has it open: one reader that hangs must not show all others what was.
-        self._text = self.render().encode()
+        return self.render().encode()
+
+    def _renew(self, text: bytes) -> None:
+        self._text = text
 
     def attributes(self) -> Attributes:
         return self._attributes(len(self._text), self.mtime_ns())

@@ -87,11 +87,14 @@ class TextFile(FileNode):
         """The time that readdir passes on; stat asks again."""
         return self.mtime_ns()
 
-    def _renew(self) -> None:
-        """Render the text, unless somebody has it open."""
+    def _rendered(self) -> bytes:
+        """Return the text as it is now, or as somebody has it open."""
+        return self._text if self._opened else self.render().encode()
+
+    def _renew(self, text: bytes) -> None:
+        """Show a text, unless somebody opened the file meanwhile."""
         if self._opened:
             return
-        text = self.render().encode()
         if self._text and text != self._text:
             self._changed = self.context.clock()
         self._text = text
@@ -100,7 +103,7 @@ class TextFile(FileNode):
         if (
             not self.context.engine.remote
         ):  # Of its texts the size is that of the last opening: stat(2) asks nothing.
-            self._renew()
+            self._renew(self._rendered())
         return self._attributes(len(self._text), self.mtime_ns())
 
     def listed_attributes(self) -> Attributes:
@@ -115,7 +118,7 @@ class TextFile(FileNode):
         writer = self._writer(access, pid)
         if not access.reads:
             return TextHandle(b"", writer, closed=lambda: None)
-        await self.context.appending.blocking.patiently(self._renew, self.program(pid))
+        self._renew(await self.context.appending.blocking.patiently(self._rendered, self.program(pid)))
         self._opened += 1
         return TextHandle(self._text, writer, self._closed)
 

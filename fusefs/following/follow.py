@@ -21,7 +21,7 @@ from topicfs.fusefs.views.rendering import Rendering, Text
 from topicfs.storage.engine import Cancel, Partition
 from topicfs.storage.errors import NoAnswerError, SegmentDeletedError, StorageError
 from topicfs.storage.model import Fetched, Isolation, Offset
-from topicfs.storage.remote import NotAtHandError, ThreadNeededError
+from topicfs.storage.remote import ThreadNeededError
 
 INLINE_PARTITIONS = 500
 """Number of partitions up to which the event loop's thread looks through them, some microseconds each."""
@@ -235,7 +235,7 @@ class FollowHandle(Handle):
         try:
             if self._rest or self._failure is not None:
                 return True
-            missing: NotAtHandError | None = None
+            missing: ThreadNeededError | None = None
             for number, partition in self._followed.partitions().items():
                 stream = self._stream(number, partition)
                 if stream is None:
@@ -243,7 +243,7 @@ class FollowHandle(Handle):
                 try:
                     partition.find_bounds()  # Raises the reason if nothing can be read any more.
                     found = stream.next()
-                except NotAtHandError as error:  # The partitions behind need not wait for this one.
+                except ThreadNeededError as error:  # The partitions behind need not wait for this one.
                     missing = missing or error
                     continue
                 if isinstance(found, Damage):

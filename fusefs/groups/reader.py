@@ -52,7 +52,7 @@ from topicfs.fusefs.views.rendering import Text
 from topicfs.storage.engine import Cancel
 from topicfs.storage.errors import NoAnswerError, NotAssignedError, StorageError
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
-from topicfs.storage.remote import NotAtHandError, ThreadNeededError
+from topicfs.storage.remote import ThreadNeededError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +201,10 @@ class GroupHandle(Handle):
             for partition in list(self._partitions):
                 try:
                     chunk = self._next_of(partition)
-                except NotAtHandError as error:  # The partitions behind need not wait for this one.
-                    missing = missing or error
+                except ThreadNeededError as error:
+                    if not self._what.engine.remote:
+                        raise
+                    missing = missing or error  # The partitions behind need not wait for this one's broker.
                     continue
                 if chunk is not None and not self._ended:
                     held = self._partitions.pop(partition)

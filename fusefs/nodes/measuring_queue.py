@@ -69,6 +69,8 @@ class MeasuringQueue:
     async def measure_little(self, view: Measurable, *, seconds: float) -> None:
         """Measure one slice of `view`, and wait for it for so long."""
         with trio.move_on_after(seconds), suppress(StorageError):
+            while view in self._under_way:  # That may have looked for the end before the last records came.
+                await self._under_way[view].wait()
             await self._slice(view)
 
     def measure_later(self, view: Measurable, then: Callable[[], None], *, little: bool = False) -> None:

@@ -150,7 +150,9 @@ class Directory(Node):
         known = self._children.get(name)
         if known is not None and known.is_current():
             return known
-        node = self.make(name)
+        node, present = self.make(name), self._children.get(name)
+        if present is not None and present is not known:
+            return present  # Another thread has made it meanwhile.
         self._children[name] = node
         return node
 

@@ -51,22 +51,17 @@ class BlockingCalls:
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
 
     async def patiently(self, call: Callable[[], T], asker: Asker | None = None) -> T:
-        """Run `call` here if it takes little, as nearly every request does, and again in a thread if it turns out to take more.
+        """Run `call` here if it takes little, as nearly every request does, and else as a whole in a thread.
 
-        `call` may be broken off and called again. Raises RequestTooLargeError if it takes more than one request may.
+        `call` may be broken off and called again, once. Raises RequestTooLargeError if it takes more than one request may.
         """
         try:
             return Allowance(INLINE_BYTES, inline=True).bound(call)
-        except ThreadNeededError as reason:
-            return await self.again(call, reason, asker)
-
-    async def again(self, call: Callable[[], T], reason: ThreadNeededError, asker: Asker | None = None) -> T:
-        """Repeat a call that could not be done in the event loop's thread, for a reason."""
-        del reason
-        return await self.in_thread(call, asker)
+        except ThreadNeededError:
+            return await self.in_thread(call, asker)
 
     async def in_thread(self, call: Callable[[], T], asker: Asker | None = None) -> T:
-        """Run a call that takes long in a thread, with the allowance of one request."""
+        """Run a call that takes long, or waits for an answer, in a thread, with the allowance of one request."""
         ended = _nobody_ends if asker is None else asker.wants_to_end
         allowance = Allowance(THREAD_BYTES, inline=False, ended=ended)
         return await self.run(lambda: allowance.bound(call), asker=asker)

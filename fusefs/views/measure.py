@@ -413,7 +413,9 @@ class Measure:
         return entry.position + self._rendered_between(entry.offset, offset)
 
     def follow_start(self, log_start_offset: Offset) -> bool:
-        """Forget what was removed at the front. False where the frontier itself is gone: nothing is known then.
+        """Forget what was removed at the front. False where nothing is known then.
+
+        The frontier itself is gone, or a remote engine would have to be asked for the records at the new start.
 
         The records below are gone, so the new start's position is counted back from the next known place.
         """
@@ -425,7 +427,8 @@ class Measure:
             )
         if log_start_offset <= start.offset:
             return True
-        if log_start_offset > frontier.offset:
+        at_hand = self.source.partition.end_at_hand(log_start_offset)
+        if log_start_offset > frontier.offset or at_hand < after.offset:
             return False
         position = after.position - self._rendered_between(log_start_offset, after.offset)
         with self._lock:

@@ -29,7 +29,7 @@ from topicfs.storage.errors import (
     SegmentDeletedError,
 )
 from topicfs.storage.model import Fetched, Isolation, Offset
-from topicfs.storage.remote import NotAtHandError, ThreadNeededError
+from topicfs.storage.remote import ThreadNeededError
 
 
 class _Frame(NamedTuple):
@@ -355,7 +355,7 @@ class PartitionViews:
         try:
             if measure is not None and measure.follow_start(start_offset):
                 return measure
-        except (CorruptionError, SegmentDeletedError, RequestTooLargeError, NotAtHandError):
+        except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
             pass  # The new start cannot be placed in what was known.
         source = Source(self.partition, form, self.isolation, self.partition.cuts)
         measure = Measure(source, start_offset, store=self._store_of(form))

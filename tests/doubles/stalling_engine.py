@@ -34,7 +34,6 @@ from topicfs.storage.model import (
     Timestamp,
     TimestampOffset,
 )
-from topicfs.storage.remote import asks, changes
 
 LONGEST_SECONDS = 30.0
 """After which a call gives up, so that a test that is wrong ends."""
@@ -52,6 +51,7 @@ class Line:
         self.waiting = 0
         self.most_waiting = 0
         """Number of calls that have waited at the same time."""
+        self.before_waiting: Callable[[], None] = lambda: None
         self._loop = threading.get_ident()
         self._stalled: tuple[str, ...] = ()
         self._open = threading.Event()
@@ -65,6 +65,11 @@ class Line:
 
     def go_on(self) -> None:
         self._open.set()
+
+    def asks(self, call: str) -> None:
+        """Wait for an answer where that is allowed."""
+        self.before_waiting()
+        self.passes(call)
 
     def passes(self, call: str) -> None:
         """Wait for an answer."""
@@ -115,24 +120,20 @@ class StallingPartition(PartitionWithoutDirectory):
         return self._newest
 
     @property
-    @asks
     def config(self) -> TopicConfig:
-        self._line.passes("config")
+        self._line.asks("config")
         return super().config
 
-    @asks
     def status(self) -> PartitionStatus:
-        self._line.passes("status")
+        self._line.asks("status")
         return super().status()
 
-    @asks
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> Fetched:
-        self._line.passes("read")
+        self._line.asks("read")
         return super().read(offset, max_bytes=max_bytes, isolation=isolation)
 
-    @asks
     def offset_for_timestamp(
         self,
         timestamp: Timestamp,
@@ -140,10 +141,9 @@ class StallingPartition(PartitionWithoutDirectory):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        self._line.passes("offset_for_timestamp")
+        self._line.asks("offset_for_timestamp")
         return super().offset_for_timestamp(timestamp, isolation=isolation)
 
-    @changes
     def check_in_sync(self) -> None:
         pass
 
@@ -159,12 +159,10 @@ class StallingPartition(PartitionWithoutDirectory):
         )
         return StallingAppend(self._line, append, dropped=unless())
 
-    @changes
     def delete_records(self, before: Offset) -> Offset:
         self._line.passes("delete_records")
         return super().delete_records(before)
 
-    @changes
     def sync(self) -> None:
         self._line.passes("sync")
 
@@ -187,20 +185,17 @@ class StallingTopic:
         self._line = line
 
     @property
-    @asks
     def config(self) -> TopicConfig:
-        self._line.passes("config")
+        self._line.asks("config")
         return TopicConfig()
 
     @property
-    @asks
     def overrides(self) -> Mapping[str, str]:
-        self._line.passes("overrides")
+        self._line.asks("overrides")
         return {}
 
-    @asks
     def settings(self) -> Sequence[ShownSetting]:
-        self._line.passes("settings")
+        self._line.asks("settings")
         return list(topic_settings(TopicConfig(), overrides={}, given={}))
 
     def opened(self):
@@ -239,6 +234,9 @@ class StallingEngine:
         self._listeners.notify()
         return topic
 
+    def call_before_waiting(self, hook: Callable[[], None]) -> None:
+        self.line.before_waiting = hook
+
     @property
     def replication(self) -> Replication | None:
         return None
@@ -257,7 +255,6 @@ class StallingEngine:
             raise UnknownTopicError(f"{topic}-{number}")
         return partitions[number]
 
-    @changes
     def create_topic(
         self,
         name: str,
@@ -271,23 +268,19 @@ class StallingEngine:
         self.line.passes("create_topic")
         return self.make(name, partitions=partitions or 1)
 
-    @changes
     def add_partitions(self, topic: str, *, total: int) -> None:
         self.line.passes("add_partitions")
         self.topic(topic).extend(total)
         self._listeners.notify()
 
-    @changes
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
         self.line.passes("delete_topic")
         del self.all[self.topic(name).name]
         self._listeners.notify()
 
-    @changes
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
         self.line.passes("alter_config")
 
-    @changes
     def reopen_partition(self, topic: str, number: int) -> StallingPartition:
         self.line.passes("reopen_partition")
         return self.partition(topic, number)
@@ -298,11 +291,9 @@ class StallingEngine:
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self._listeners.add(listener)
 
-    @changes
     def maintenance(self, now: Timestamp) -> None:
         self.line.passes("maintenance")
 
-    @changes
     def keep_log_starts(self) -> None:
         self.line.passes("keep_log_starts")
 

@@ -48,7 +48,6 @@ from topicfs.storage.errors import (
     UnknownTopicError,
 )
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from topicfs.storage.remote import asks, changes
 
 
 class GroupOverrides(Protocol):
@@ -96,7 +95,6 @@ class EmbeddedGroups:
         shards = list(runner.shards.values())
         return {group: own for shard in shards for group, own in shard.offsets.known().items()}
 
-    @asks
     def listed(self) -> Mapping[str, GroupListing]:
         return self._runner.call(self._list)
 
@@ -109,7 +107,6 @@ class EmbeddedGroups:
         }
         return dict(sorted(found.items()))
 
-    @asks
     def describe(self, group: str) -> GroupDescription:
         return self._runner.call(lambda: self._describe(group))
 
@@ -137,7 +134,6 @@ class EmbeddedGroups:
             partitions=tuple(sorted(read_assignment(member.assignment))),
         )
 
-    @asks
     def positions(self, group: str) -> GroupPositions:
         return self._runner.call(lambda: self._positions(group))
 
@@ -153,7 +149,6 @@ class EmbeddedGroups:
             pending.setdefault(place, []).append(PendingPosition(Offset(stored.position.offset), producer_id))
         return GroupPositions(committed, pending)
 
-    @asks
     def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
         return self._runner.call(lambda: self._positions_in(topic))
 
@@ -168,7 +163,6 @@ class EmbeddedGroups:
 
     # Positions that are set.
 
-    @changes
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         check_group_name(group)
         self._runner.check_writable()
@@ -195,7 +189,6 @@ class EmbeddedGroups:
         (answer,) = answers
         _raise_first(answer, name, shard)
 
-    @changes
     def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:
         self._runner.check_writable()
         self._runner.call(lambda: self._delete_positions(group, list(partitions)))
@@ -213,7 +206,6 @@ class EmbeddedGroups:
 
     # Positions of transactions, for their coordinator.
 
-    @changes
     def commit_in_transaction(
         self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
     ) -> None:
@@ -239,7 +231,6 @@ class EmbeddedGroups:
         (answer,) = answers
         _raise_first(answer, request.group, shard)
 
-    @changes
     def end_transaction(
         self,
         producer_id: ProducerId,
@@ -262,7 +253,6 @@ class EmbeddedGroups:
 
     # Groups that come and go.
 
-    @changes
     def create(self, group: str) -> None:
         check_group_name(group)
         self._runner.check_writable()
@@ -279,7 +269,6 @@ class EmbeddedGroups:
         if codes[0] is not Code.NONE:
             raise error_of(codes[0], name, shard.cause)
 
-    @changes
     def delete(self, group: str) -> None:
         self._runner.check_writable()
         self._runner.call(lambda: self._delete(group))
@@ -321,7 +310,6 @@ class EmbeddedGroups:
             good = {name: text for name, text in overrides.items() if _is_good(name, text)}
             return GroupConfig.from_overrides(good), good
 
-    @changes
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
         self._runner.check_writable()
         self._runner.call(lambda: self._alter_config(group, changes))

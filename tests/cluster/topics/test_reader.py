@@ -22,7 +22,7 @@ from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.errors import CorruptBatchError, OffsetOutOfRangeError
 from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
-from topicfs.storage.remote import NotAtHandError, answered
+from topicfs.storage.remote import ThreadNeededError
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -189,17 +189,27 @@ def test_offsets_outside_are_refused_with_the_bounds(address, client):
 
 @pytest.mark.java
 def test_what_was_read_is_at_hand(address, client):
-    """Where nothing may wait, the rest is asked for."""
+    """Of the rest the engine says before that it has to wait."""
     client.create_topic("at-hand")
     client.produce("at-hand", [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     with closing(open_engine(address)) as engine:
         partition = engine.partition("at-hand", 0)
-        with answered({}), pytest.raises(NotAtHandError):
-            partition.read(Offset(0), max_bytes=1)
         whole = partition.read(Offset(0), max_bytes=1 << 20)
-        with answered({}):
-            assert whole == partition.read(Offset(0), max_bytes=1 << 20)
-            assert 2 == partition.read(Offset(1), max_bytes=1).next_offset
+
+        def refuse() -> None:
+            raise ThreadNeededError
+
+        engine.call_before_waiting(refuse)
+        assert whole == partition.read(Offset(0), max_bytes=1 << 20)
+        assert 2 == partition.read(Offset(1), max_bytes=1).next_offset
+        for call in (
+            partition.status,
+            lambda: partition.config,
+            lambda: partition.read(Offset(2), max_bytes=1),
+            lambda: engine.groups.describe("g"),
+        ):
+            with pytest.raises(ThreadNeededError):
+                call()
 
 
 @pytest.mark.java

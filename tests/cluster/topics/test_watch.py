@@ -15,7 +15,6 @@ from topicfs.cluster.engine import open_engine
 from topicfs.cluster.topics.watch import BoundsWatcher
 from topicfs.storage.errors import PartitionGoneError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset
-from topicfs.storage.remote import answered
 
 pytestmark = pytest.mark.java
 
@@ -49,8 +48,8 @@ def test_a_listener_is_called_for_what_others_append(engine, client):
         partition.offsets().last_stable_offset,
         partition.newest_timestamp,
     )
-    with answered({}):
-        assert 3 == partition.read(Offset(2), max_bytes=1).next_offset
+    engine.call_before_waiting(lambda: pytest.fail("it is at hand"))
+    assert 3 == partition.read(Offset(2), max_bytes=1).next_offset
 
 
 def test_the_log_start_is_followed(engine, client):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ import trio
 from tests.doubles.engines import log_of
 from tests.doubles.mount_client import APPEND, MountClient, mounted, refused
 from topicfs.coordination.engine import Engine
+from topicfs.fusefs.allowance import leave_event_loop
+from topicfs.fusefs.files.state import StateFile
+from topicfs.fusefs.filesystem import TopicFileSystem
 from topicfs.replication import open_engine
 from topicfs.replication.replicas.startup import open_replicas
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
@@ -294,3 +298,38 @@ async def test_a_setting_forges_no_other(tmp_path: Path):
             ]
     finally:
         engine.close()
+
+
+async def test_the_size_of_an_open_text_does_not_change(
+    orders: MountClient, monkeypatch: pytest.MonkeyPatch, nursery: trio.Nursery
+):
+    """Also where an open that began before it ends after it: the text that it has made is no longer shown."""
+    texts, begun, go_on = ["second", "the first"], threading.Event(), threading.Event()
+
+    def render(_file: StateFile) -> str:
+        leave_event_loop()
+        text = texts.pop()
+        if texts:
+            begun.set()
+            go_on.wait(20)
+        return text
+
+    node_id = orders.lookup("orders/0/state").node_id
+    monkeypatch.setattr(StateFile, "render", render)
+    opened: list[bytes] = []
+
+    async def read(filesystem: TopicFileSystem) -> int:
+        fh = (await filesystem.open(node_id, os.O_RDONLY, 0)).fh
+        opened.append(bytes(await filesystem.read(fh, 0, 100)))
+        return fh
+
+    nursery.start_soon(read, orders.filesystem)
+    with trio.fail_after(20):
+        while not begun.is_set():
+            await trio.sleep(0.001)
+        await read(orders.filesystem)
+        go_on.set()
+        while len(opened) < 2:
+            await trio.sleep(0.001)
+    assert [b"second", b"second"] == opened
+    assert len("second") == (await orders.filesystem.getattr(node_id)).size

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import trio
 import trio.lowlevel
+import trio.testing
 
 from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
@@ -64,3 +67,26 @@ async def test_nobody_waits_for_what_is_gone():
     view = MeasuredView(3, fails=SegmentDeletedError("x"))
     assert not await MeasuringQueue(BlockingCalls()).measure(view, seconds=3600)
     assert 1 == view.calls
+
+
+async def test_who_opens_a_file_measures_behind_a_measurement_under_way(nursery: trio.Nursery):
+    """That one may have passed the end before the last records came."""
+
+    class GrowingView(MeasuredView):
+        def measure(self, *, max_bytes: int | None = None) -> bool:
+            begun.set()
+            go_on.wait(20)
+            return super().measure(max_bytes=max_bytes)
+
+    begun, go_on = threading.Event(), threading.Event()
+    queue, view = MeasuringQueue(BlockingCalls()), GrowingView(2)
+    nursery.start_soon(queue.run)
+    queue.measure_later(view, lambda: None, little=True)
+    with trio.fail_after(20):
+        while not begun.is_set():
+            await trio.lowlevel.checkpoint()
+        async with trio.open_nursery() as opening:
+            opening.start_soon(lambda: queue.measure_little(view, seconds=20))
+            await trio.testing.wait_all_tasks_blocked()
+            go_on.set()
+    assert (2, True) == (view.calls, view.measured)

@@ -19,7 +19,7 @@ from tests.doubles.stalling_engine import StallingEngine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.processes.signals import Look
-from topicfs.fusefs.threads.remote import QUESTIONS, THREADS
+from topicfs.fusefs.threads.remote import THREADS
 from topicfs.storage.errors import PartitionOfflineError
 
 T = TypeVar("T")
@@ -202,51 +202,14 @@ async def test_an_error_is_told_to_the_request_that_asked(client: Program, engin
     assert b"a\nb\nc\n" == await client.cat("orders/0/log")
 
 
-async def test_the_same_question_is_asked_once(client: Program, engine: StallingEngine):
-    """However many requests need its answer; the one after that asks again."""
-    await client.lookup("orders/0")
-    engine.line.stall()
-    found: list[bytes] = []
-
-    async def cat() -> None:
-        found.append(await client.cat("orders/0/1"))
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(100):
-            nursery.start_soon(cat)
-        await trio.testing.wait_all_tasks_blocked()
-        await waiting(engine)
-        assert {"read": 1} == engine.line.calls
-        engine.line.go_on()
-    assert [b"b"] * 100 == found
-    assert 1 == engine.line.most_waiting
-    before = engine.line.calls["read"]
-    await client.cat("orders/0/0")
-    assert before < engine.line.calls["read"]
-
-
-async def test_a_question_asked_before_a_change_is_asked_again_after_it(
-    client: Program, engine: StallingEngine
-):
-    """Who has written must not be told what was there before."""
-    await client.lookup("orders/config")
-    engine.line.stall("settings")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(client.cat, "orders/config")
-        await waiting(engine)
-        await client.append("orders/config", b"retention.ms=7\n")
-        nursery.start_soon(client.cat, "orders/config")
-        await waiting(engine, 2)
-        engine.line.go_on()
-
-
-async def test_what_asks_for_much_goes_on_in_a_thread_of_its_own(client: Program, engine: StallingEngine):
+async def test_a_request_that_asks_runs_in_a_thread_as_a_whole(client: Program, engine: StallingEngine):
     """It waits there for one answer after the other, and is not begun again for each."""
     partition = engine.partition("orders", 0)
-    for number in range(4 * QUESTIONS):
+    count = 32
+    for number in range(count):
         partition.arrive(b"x" * 2**20 if number % 2 else b"y")
-    await client.stat(f"orders/0/-{4 * QUESTIONS}")
-    assert engine.line.calls["read"] < 12 * QUESTIONS
+    await client.stat(f"orders/0/-{count}")
+    assert engine.line.calls["read"] < 3 * count
 
 
 # Programs that end, and the end of the mount

@@ -33,7 +33,6 @@ from topicfs.storage.errors import (
 )
 from topicfs.storage.manager import Machine
 from topicfs.storage.model import Timestamp, TopicPartition
-from topicfs.storage.remote import ThreadNeededError, answered
 
 DATA = Path("/data")
 CONFIG = EngineConfig(offsets_topic_num_partitions=2, group_max_size=4)
@@ -530,26 +529,3 @@ def test_a_group_that_somebody_made_stays_as_long_as_positions_do(engine: Embedd
     clock.advance(1)
     engine.maintain_now(Timestamp(clock()))
     assert {} == engine.groups.listed()
-
-
-def test_where_nothing_may_wait_calls_ask_for_a_thread(engine: EmbeddedEngine):
-    """All but joins and what a membership is told: these wait for nothing."""
-    groups = engine.groups
-    with answered({}):
-        for call in (
-            groups.listed,
-            lambda: groups.describe("g"),
-            lambda: groups.positions("g"),
-            lambda: groups.create("g"),
-            lambda: groups.delete("g"),
-            lambda: groups.set_positions("g", {}),
-            lambda: groups.delete_positions("g", []),
-            lambda: groups.alter_config("g", {}),
-        ):
-            with pytest.raises(ThreadNeededError):
-                call()
-        reader = Reader(engine, "g", "orders")
-        reader.member.commit({})
-        reader.member.give_up([])
-        reader.member.leave()
-        assert "ask" == groups.config("g").commit
