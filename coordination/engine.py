@@ -27,8 +27,6 @@ class ScrubOnDemand(Protocol):
 
 
 class Replication(Protocol):
-    """Changes of replicas, in an engine that has several of each partition. All calls are blocking."""
-
     def set_replicas(self, topic: str, replicas: int) -> None:
         """Change the number of replicas of each partition of a topic. New replicas catch up while the topic is served.
 

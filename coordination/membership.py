@@ -74,8 +74,6 @@ def check_positions(group: str, positions: Mapping[TopicPartition, Position]) ->
 
 
 class CommittedPosition(NamedTuple):
-    """A position as it was committed."""
-
     offset: Offset
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
@@ -91,8 +89,6 @@ class PendingPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupPositions:
-    """The positions of a group."""
-
     committed: Mapping[TopicPartition, CommittedPosition] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -104,16 +100,12 @@ class GroupPositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupListing:
-    """A line of a list of groups."""
-
     name: str
     state: GroupState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """A member of a group."""
-
     member_id: str
     instance_id: str | None
     """group.instance.id of a static member."""
@@ -125,13 +117,10 @@ class MemberDescription:
     topics: tuple[str, ...] = ()
     """The topics it subscribed to, ascending; empty while that is not known."""
     partitions: tuple[TopicPartition, ...] = ()
-    """The partitions assigned to it, ascending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """A group as it is now."""
-
     name: str
     state: GroupState
     generation: int
@@ -139,7 +128,6 @@ class GroupDescription:
     assignor: str
     """The assignor in use; empty where no member ever joined."""
     coordinator: TopicPartition
-    """The partition of `__consumer_offsets` that keeps the group."""
     members: tuple[MemberDescription, ...]
 
 
@@ -232,8 +220,6 @@ class Membership(Protocol):
 
 
 class GroupsSummary(NamedTuple):
-    """The groups of an engine in numbers."""
-
     groups: int
     members: int
     failed: tuple[str, ...] = ()
@@ -241,8 +227,6 @@ class GroupsSummary(NamedTuple):
 
 
 class Groups(Protocol):
-    """The groups of an engine."""
-
     def summary(self) -> GroupsSummary | None:
         """Return the groups in numbers; None where nobody has used groups yet (*known*)."""
 

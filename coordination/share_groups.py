@@ -84,7 +84,6 @@ class Leased:
     place: RecordName
     columns: Columns
     index: int
-    """Index of the record in `columns`, as forms take it."""
     batch_bytes: memoryview
     """The whole batch that holds it, as it stands in the log."""
     delivery_count: int
@@ -97,8 +96,6 @@ class Leased:
 
 
 class InFlight(NamedTuple):
-    """A record that is held now."""
-
     place: RecordName
     member_id: str
     holder: str
@@ -129,15 +126,12 @@ class Rejected(NamedTuple):
 
 
 class QueuePosition(NamedTuple):
-    """The position of a group in a partition."""
-
     partition: TopicPartition
     start_offset: Offset
     """All records below are done; -1 before the first session (Kafka's SPSO)."""
     end_offset: Offset
     """No record from here on was delivered yet."""
     in_flight: int
-    """Records held now."""
     waiting: int
     """Records that were delivered and will be again."""
     lag: int
@@ -145,14 +139,11 @@ class QueuePosition(NamedTuple):
 
 
 class ShareMember(NamedTuple):
-    """An open session."""
-
     member_id: str
     holder: str
     topics: tuple[str, ...]
     since: Timestamp
     held: int
-    """Number of records it holds."""
 
 
 class ShareSession(Protocol):

@@ -19,8 +19,6 @@ from topicfs.storage.segment.trace import RecordFound, Step
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRecord:
-    """The end of a lookup."""
-
     record: Record
     batch: BatchHeader
     """Its position counts in the segment's file."""
@@ -41,7 +39,6 @@ class RequestAnswered(NamedTuple):
     """A request to a broker of a cluster, and its answer."""
 
     request: str
-    """By Kafka's name."""
     version: int
     server: str
     sent_bytes: int
@@ -54,8 +51,6 @@ LookupStep: TypeAlias = Step | LeaderKnown | RequestAnswered
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One lookup."""
-
     steps: tuple[LookupStep, ...]
     found: ExplainedRecord | None
     """The record at the target, or the first one behind it; None where there is none."""

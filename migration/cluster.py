@@ -26,18 +26,14 @@ PASSING_ERRORS = (
 )
 """Errors of a broker for a moment after its start, until it knows the leaders."""
 COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
-"""The same while a group's coordinator is being found."""
 _PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as the cluster knows it."""
-
     topic_id: str
     partitions: int
     node_ids: frozenset[int]
-    """Ids of all brokers that hold a replica."""
 
 
 class GroupPosition(NamedTuple):

@@ -65,7 +65,6 @@ class OwnTopic:
     topic_id: str
     settings: Mapping[str, str]
     offsets: Mapping[int, PartitionOffsets]
-    """Offsets by partition number."""
 
     def open_transactions(self) -> list[TopicPartition]:
         """Return the partitions in which a transaction was not ended."""
@@ -115,7 +114,6 @@ class Handover:
 
     @property
     def placed(self) -> bool:
-        """True if every partition that the cluster was asked for is in place."""
         return self._journal is not None and bool(self._journal.topics) and not self._journal.waiting()
 
     # While the broker runs.
@@ -268,7 +266,6 @@ class Handover:
         return self._note(journal.with_placed(partition))
 
     def _find_place(self, journal: HandoverJournal, partition: TopicPartition) -> Path:
-        """Return the log directory in which the broker keeps the partition."""
         name = names.partition_directory(partition)
         found = [directory for directory in self._log_dirs if self._files.exists(directory / name)]
         if found:
@@ -372,7 +369,6 @@ class Handover:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the locks of all the directories."""
         with ExitStack() as stack:
             if isinstance(self._files, NativeFileSystem):
                 for directory in (*self._data, *self._log_dirs):

@@ -28,7 +28,6 @@ class PositionCommitter:
     cluster: Cluster
     report: Say
     note: Note
-    """Writes the journal."""
 
     def commit(self, journal: HandoverJournal, positions: Iterable[CommittedOffset]) -> HandoverJournal:
         """Commit each group's position here in the cluster, unless the group has moved on there; noted group by group (blocking).

@@ -36,8 +36,6 @@ class JournalTopic:
 
 @dataclass(frozen=True, slots=True)
 class HandoverJournal:
-    """The file's content. Immutable."""
-
     cluster_id: str
     topics: Mapping[str, JournalTopic] = field(default_factory=dict)
     places: Mapping[str, Path] = field(default_factory=dict)
@@ -74,7 +72,6 @@ class HandoverJournal:
         return replace(self, positions={**self.positions, group: given})
 
     def waiting(self) -> list[TopicPartition]:
-        """Return every partition that is not in place yet."""
         return [
             partition
             for name, topic in self.topics.items()

@@ -67,15 +67,12 @@ def lower_batches(data: bytes, batches: Batches, highest: int) -> bytes | bytear
 
 
 COPY_BYTES = 4 << 20
-"""Bytes that are read and written at a time."""
 
 _INDEXES = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCopy:
-    """A partition to be copied, and how."""
-
     partition: TopicPartition
     source: Path
     """Its directory, which is not written to."""
@@ -163,7 +160,6 @@ def _is_cut(files: FileSystem, source: Path, target: Path) -> bool:
 
 
 def holds_records(files: FileSystem, directory: Path) -> bool:
-    """Return whether any log there has a byte."""
     return any(
         files.size(directory / name)
         for name in _live_names(files, directory)
@@ -172,7 +168,6 @@ def holds_records(files: FileSystem, directory: Path) -> bool:
 
 
 def first_base_offset(files: FileSystem, directory: Path) -> int:
-    """Return the first segment's base offset; 0 where there is none."""
     return min((file.base_offset for file in _segment_files(_live_names(files, directory))), default=0)
 
 

@@ -45,8 +45,6 @@ _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
 
 
 class GroupPartition(NamedTuple):
-    """A group, and a partition in which it has a position."""
-
     group: str
     partition: TopicPartition
 
@@ -63,8 +61,6 @@ class _Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Replay:
-    """One partition of `__consumer_offsets`, read from its first record to its last."""
-
     newest: dict[GroupPartition, _Change] = field(default_factory=dict)
     pending: dict[ProducerId, list[tuple[GroupPartition, _Change]]] = field(default_factory=dict)
     """Changes of transactions whose end was not seen yet."""

@@ -54,8 +54,6 @@ from topicfs.storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDirectories:
-    """The broker's directories."""
-
     log_dirs: Sequence[Path]
     """All of its log.dirs; those left out keep their partitions."""
     metadata_dir: Path | None = None
@@ -71,14 +69,11 @@ class TopicFound:
     name: str
     topic_id: str
     log_dirs: Mapping[int, Path]
-    """The log directory of each of its partitions."""
     settings: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsFound:
-    """The groups of the topics that are taken over."""
-
     wanted: Positions
     new: Sequence[CommittedOffset]
     """Positions that our directory lacks, or has of an earlier time."""
@@ -227,7 +222,6 @@ class Takeover:
     def _find_records(
         self, directories: Iterable[Path], others: Collection[str]
     ) -> Mapping[str, GroupStateRecord]:
-        """Return the records of all groups but `others`, those that can be read here."""
         found = read_group_records(self._files, directories)
         for group in sorted(found.keys() - others):
             if not found[group].is_readable:

@@ -21,7 +21,6 @@ class EmbeddedServices:
         self.scrubber = scrubber_of_logs(engine.topics, directories, warn)
 
     def close(self) -> None:
-        """Stop all services, after the work in progress."""
         self.groups.close()
         self.queues.close()
         self.scrubber.stop()

@@ -75,8 +75,6 @@ class Listeners:
 
 
 class Partition(Protocol):
-    """One partition's log."""
-
     @property
     def topic(self) -> str:
         """Name of the topic (*known*)."""

@@ -28,14 +28,12 @@ class UnknownTopicError(StorageError):
 
     @classmethod
     def of(cls, topic: str) -> UnknownTopicError:
-        """Make the error for an unknown topic."""
         error = cls(f"{topic}: no such topic")
         error.topic = topic
         return error
 
     @classmethod
     def of_partition(cls, topic: str, number: int, partitions: Sized) -> UnknownTopicError:
-        """Make the error for a number that is none of a topic's `partitions`."""
         count = len(partitions)
         present = "partition 0 alone" if count == 1 else f"{count} partitions, numbered from 0"
         return cls(f"{topic}/{number}: no such partition; {topic} has {present}")

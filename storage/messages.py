@@ -124,7 +124,6 @@ class _Counted:
 
 
 def times(count: int) -> str:
-    """Return what follows a line that came more than once."""
     return f" ({count} times)" if count > 1 else ""
 
 
@@ -147,5 +146,4 @@ class WarningBook:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Oldest first."""
         return tuple(line + times(count) for line, count, _last in self._repeats.lines())

@@ -101,7 +101,6 @@ class PartitionOffsets(NamedTuple):
     high_watermark: Offset
     """Replicated; equal to `log_end_offset` with one replica."""
     log_end_offset: Offset
-    """The next offset to be written."""
     recovery_point: Offset
     """First offset not known to be flushed."""
     leader_epoch: int
@@ -137,7 +136,6 @@ class Fetched(NamedTuple):
     """
 
     data: memoryview
-    """Zero or more whole record batches, read-only."""
     position: Position
     """Position of `data[0]` in the segment's `.log`; 0 when empty."""
     segment_base_offset: Offset
@@ -163,8 +161,6 @@ class TimestampOffset(NamedTuple):
 
 
 class SegmentInfo(NamedTuple):
-    """One segment as its users see it."""
-
     base_offset: Offset
     end_offset: Offset
     """Exclusive: the next segment's base offset, or the log end offset for the active one."""
@@ -208,7 +204,6 @@ class PartitionStatus(NamedTuple):
     offline: str | None
     """The reason why it does not serve; None: it is online."""
     segments: int | None
-    """Number of segments; None for a partition without a directory."""
     log_bytes: int | None
     """Bytes of the logs, and `index_bytes` those of their indexes; None where they are not known."""
     index_bytes: int | None
@@ -229,7 +224,6 @@ class PartitionStatus(NamedTuple):
 
     @property
     def state(self) -> str:
-        """`online`, or `offline: ` and the reason."""
         return _spelled_state(self.offline)
 
 
@@ -238,7 +232,6 @@ class PartitionGlance(NamedTuple):
 
     start_offset: Offset
     stable_end: Offset
-    """The last stable offset."""
     end_offset: Offset
     log_bytes: int | None
     """Bytes of its batches; None where they are not known."""
@@ -258,7 +251,6 @@ class DirectoryStatus(NamedTuple):
 
     @property
     def state(self) -> str:
-        """`online`, or `offline: ` and the reason."""
         return _spelled_state(self.offline)
 
 

@@ -34,5 +34,4 @@ def read_versioned(schema: Schema, data: bytes) -> Values:
 
 
 def write_versioned(schema: Schema, values: Values, version: int = NEWEST_VERSION) -> bytes:
-    """Return the bytes of a version and its fields."""
     return with_number(version, schema.write(values, version))

@@ -96,7 +96,6 @@ def write_committed_offset(position: CommittedOffset) -> tuple[bytes, bytes]:
 
 
 def write_offset_key(group: str, topic: str, partition: int) -> bytes:
-    """Return the key of a committed position."""
     fields = {"group": group, "topic": topic, "partition": partition}
     return with_number(1, OFFSET_COMMIT_KEY.write(fields, 1))
 
@@ -145,7 +144,6 @@ def write_group(
 
 
 def write_group_key(group: str) -> bytes:
-    """Return the key of a classic group's state."""
     return with_number(GROUP_TYPE, GROUP_METADATA_KEY.write({"group": group}, GROUP_TYPE))
 
 

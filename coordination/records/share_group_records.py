@@ -71,8 +71,6 @@ class GroupTopics(NamedTuple):
 
 
 class GroupRecordKey(NamedTuple):
-    """A key of a share group."""
-
     record: GroupRecord
     group: str
     member_id: str = ""
@@ -109,7 +107,6 @@ def other_group(key: bytes) -> str | None:
 
 
 def write_epoch(epoch: int, metadata_hash: int) -> bytes:
-    """Return the value of a group's epoch; the hash is that of its topics, 0 before it was computed."""
     return with_number(VERSION, EPOCH_VALUE.write({"epoch": epoch, "metadataHash": metadata_hash}, VERSION))
 
 

@@ -74,7 +74,6 @@ class StateBatch(NamedTuple):
     """Inclusive."""
     state: int
     deliveries: int
-    """Number of times that they were delivered."""
 
 
 class ShareState(NamedTuple):
@@ -118,12 +117,10 @@ def read_state_key(key: bytes) -> tuple[RecordType, SharePartitionKey] | None:
 
 
 def write_snapshot(state: ShareState) -> bytes:
-    """Return the value of a snapshot."""
     return _write(SNAPSHOT_VALUE, state)
 
 
 def write_update(update: ShareUpdate) -> bytes:
-    """Return the value of an update."""
     return _write(UPDATE_VALUE, update)
 
 

@@ -14,7 +14,6 @@ STATUSES = (
     "Dead",
     "PrepareEpochFence",
 )
-"""The statuses by the number in the record."""
 
 TRANSACTION_KEY = Schema(
     name="TransactionLogKey", versions=range(1), fields=parse_fields("transactionalId string")

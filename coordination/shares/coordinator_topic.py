@@ -17,8 +17,6 @@ READ_BYTES = 1 << 20
 
 
 class TopicRecord(NamedTuple):
-    """A record; without a value it deletes the key."""
-
     key: bytes
     value: bytes | None
 

@@ -117,8 +117,6 @@ class GroupServices(NamedTuple):
 
 
 class QueueGroup:
-    """See the module."""
-
     def __init__(self, name: str, services: GroupServices) -> None:
         self._name = name
         self._services = services

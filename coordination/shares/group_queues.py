@@ -36,8 +36,6 @@ class QueuesServices(NamedTuple):
 
 
 class GroupQueues:
-    """See the module."""
-
     def __init__(self, group: str, services: QueuesServices) -> None:
         self._group = group
         self._services = services

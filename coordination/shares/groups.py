@@ -24,7 +24,6 @@ from topicfs.storage.errors import GroupExistsError, ReadOnlyError, UnknownGroup
 from topicfs.storage.model import Timestamp
 
 PRUNE_INTERVAL_MS = 5 * 60 * 1000
-"""Kafka's share.coordinator.state.topic.prune.interval.ms."""
 
 
 class QueueGroups:
@@ -88,7 +87,6 @@ class QueueGroups:
         return found
 
     def _opened(self) -> GroupServices:
-        """Return what groups need; the first call reads the journal."""
         if self._services is None:
             self._services = GroupServices(
                 self._engine,

@@ -74,8 +74,6 @@ class EachDirectory:
 
 
 class _Copy(NamedTuple):
-    """A copy as it was read."""
-
     revision: int
     line_count: int
     """Number of all its lines."""
@@ -91,9 +89,7 @@ class QueueJournal:
         self._files = files
         self._places = places
         self.settings: dict[str, dict[str, str]] = {}
-        """The overrides of groups that have any."""
         self.rejected: dict[RejectedKey, RejectedRecord] = {}
-        """The oldest first."""
         copies = {directory: self._read(directory) for directory in places.directories()}
         newest = max(copies.values(), key=lambda one: (one.revision, one.line_count), default=_Copy(0, 0, ()))
         self._lines, self._revision = newest.line_count, newest.revision
@@ -138,12 +134,10 @@ class QueueJournal:
     # Changes: they are in the file when the call returns. OSError: nothing is changed.
 
     def set(self, group: str, settings: Mapping[str, str]) -> None:
-        """Keep the overrides of a group."""
         self._append([{"group": group, "settings": dict(settings)}])
         self._put_settings(group, dict(settings))
 
     def reject(self, records: Mapping[RejectedKey, RejectedRecord]) -> None:
-        """Keep what was given up."""
         self._append([_rejected_line(key, record) for key, record in records.items()])
         for key, record in records.items():
             self.rejected.pop(key, None)
@@ -152,14 +146,12 @@ class QueueJournal:
             del self.rejected[next(iter(self.rejected))]
 
     def forget(self, keys: Sequence[RejectedKey]) -> None:
-        """Forget records that were given up."""
         known = [key for key in keys if key in self.rejected]
         self._append([_key_fields(key) for key in known])
         for key in known:
             del self.rejected[key]
 
     def forget_group(self, group: str) -> None:
-        """Forget all of a group."""
         self.forget([key for key in self.rejected if key.group == group])
         if group in self.settings:
             self.set(group, {})

@@ -55,7 +55,6 @@ class GroupRecords:
         """The keys that groups of other kinds have."""
 
     def is_other(self, group: str) -> bool:
-        """Return whether the name is that of a group of another kind."""
         return group in self._others
 
     def replay(self, record: TopicRecord, offset: Offset) -> None:
@@ -103,8 +102,6 @@ class GroupRecords:
 
 
 class _Shard(GroupRecords):
-    """The same, and the partition that it was loaded from."""
-
     def __init__(self, partition: Partition) -> None:
         super().__init__()
         self.partition = partition
@@ -200,7 +197,6 @@ class Memberships:
 def with_initialized(
     topics: GroupTopics, topic_id: uuid.UUID, name: str, partitions: frozenset[int]
 ) -> GroupTopics:
-    """Return the topics with one that has a state in those partitions, too."""
     known = topics.initialized.get(topic_id, GroupTopic(name, frozenset()))
     initialized = {**topics.initialized, topic_id: GroupTopic(name, known.partitions | partitions)}
     initializing = dict(topics.initializing)
@@ -212,7 +208,6 @@ def with_initialized(
 
 
 def without_topics(topics: GroupTopics, gone: frozenset[uuid.UUID]) -> GroupTopics:
-    """Return the topics without some."""
     return GroupTopics(
         {one: topic for one, topic in topics.initializing.items() if one not in gone},
         {one: topic for one, topic in topics.initialized.items() if one not in gone},

@@ -53,8 +53,6 @@ class QueueServices(NamedTuple):
 
 
 class Queue:
-    """See the module."""
-
     def __init__(
         self, key: SharePartitionKey, partition: Partition, services: QueueServices, now: Timestamp
     ) -> None:
@@ -286,7 +284,6 @@ class Queue:
     # What there is.
 
     def held(self) -> Iterator[tuple[Offset, HeldRecords]]:
-        """Yield what is held, record by record."""
         for held in self.machine.held():
             for offset in range(held.first, held.last + 1):
                 yield Offset(offset), held

@@ -94,7 +94,6 @@ class RecordReader:
         return columns
 
     def forget(self) -> None:
-        """Drop what is decoded: the log was rewritten."""
         self._kept.clear()
 
 

@@ -89,12 +89,10 @@ class BatchCheck:
         )
 
     def _pass(self, header: BatchHeader) -> None:
-        """Note that a batch has its place in the log."""
         self.end_offset = max(self.end_offset, header.end_offset)
         self.reach = max(self.reach, self.end_offset)
 
     def _check_batch(self, columns: Columns, number: int) -> Iterator[Finding]:
-        """Yield the findings about one batch."""
         header = columns.batches[number]
         first, last = columns.batches[number - 1].record_end if number else 0, header.record_end
         yield from self._check_header(header)

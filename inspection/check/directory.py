@@ -52,7 +52,6 @@ class DirectoryCheck:
         self._in_use = False
         self._clean = is_marked_clean(files, directory)
         self.partitions: dict[TopicPartition, Path] = {}
-        """The directory of each partition."""
         self._unknown_entries: list[str] = []
         self._checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._compacts: dict[str, bool] | None = None

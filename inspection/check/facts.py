@@ -18,7 +18,6 @@ class SegmentFacts:
     """Size of the `.log`, damaged batches and a torn end included."""
     batches: int = 0
     records: int = 0
-    """Number of records, those of control batches too."""
     first_offset: Offset | None = None
     """None where there is no sound batch."""
     last_offset: Offset | None = None

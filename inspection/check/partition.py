@@ -32,10 +32,7 @@ from topicfs.storage.producers.snapshot import decode as decode_snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySituation:
-    """The state of the data directory as a whole."""
-
     in_use: bool
-    """A living process owns it."""
     clean: bool
     """True if it carries the clean-shutdown marker."""
 

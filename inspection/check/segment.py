@@ -57,12 +57,10 @@ class SegmentWork:
     """A segment to be checked, and what decides what is an error in it: a value that is sent to the process that checks."""
 
     directory: Path
-    """The partition's."""
     base_offset: Offset
     log_bytes: int
     """Size of its log when it was listed: the measure of the work."""
     active: bool
-    """The last one of its log."""
     in_use: bool
     """A living process may be appending: an unfinished batch at its end is no error."""
     clean: bool
@@ -74,7 +72,6 @@ class SegmentWork:
         return not self.active or (self.clean and not self.in_use)
 
     def path(self, kind: SegmentFileKind) -> Path:
-        """Return one of its files."""
         return self.directory / segment_file(self.base_offset, kind)
 
 
@@ -91,7 +88,6 @@ class SegmentCheck:
 
     @property
     def end_offset(self) -> Offset:
-        """One past the last offset, damaged batches' too; the base offset of an empty segment."""
         return self._batches.reach
 
     @property
@@ -137,7 +133,6 @@ class SegmentCheck:
             advance(batches.stop - batches[0].position)
 
     def _ending(self, data: memoryview, stop: int, problem: CorruptBatchError | None) -> Iterator[Finding]:
-        """Check what follows the last whole batch."""
         torn = isinstance(problem, TornBatchError)
         preallocated = not any(data[stop : stop + HEADER_SIZE])
         if self._work.active and self._work.in_use and (torn or preallocated):
@@ -159,13 +154,10 @@ class SegmentCheck:
 
 
 class CheckedSegment(NamedTuple):
-    """The result of one segment's check."""
-
     base_offset: Offset
     facts: SegmentFacts
     wrong: list[Finding]
     end_offset: Offset
-    """One past the last offset, damaged batches' too."""
 
 
 def check_segment(

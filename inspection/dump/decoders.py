@@ -109,7 +109,6 @@ def _position(values: Values) -> dict[str, Any]:
 
 
 def _group(values: Values) -> dict[str, Any]:
-    """Show a classic group; its members' bytes as what they mean, where they are of consumers."""
     shown = _fields(GROUP_METADATA_VALUE.fields, values)
     if values["protocolType"] == _CONSUMER_PROTOCOL:
         for member in shown["members"]:
@@ -162,7 +161,6 @@ def _items(each: Field, value: Any) -> Any:
 
 
 def _json(value: Any) -> str:
-    """Write as Jackson does: no blanks, text as it is, control characters as upper-case escapes."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
     return _ESCAPE.sub(_upper_case, text)
 

@@ -85,7 +85,6 @@ def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Itera
 
 
 def is_valid(data: memoryview, header: BatchHeader) -> bool:
-    """Return whether a batch's checksum is that of its bytes."""
     try:
         verify_checksum(data, header)
     except CorruptBatchError:

@@ -32,10 +32,8 @@ class DumpOptions:
 
     @property
     def records(self) -> bool:
-        """True if records are shown at all."""
         return self.deep_iteration or self.contents
 
     @property
     def contents(self) -> bool:
-        """True if keys and values are shown."""
         return self.print_data_log or self.decoder is not None

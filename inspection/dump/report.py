@@ -107,5 +107,4 @@ def hash_map_order(keys: Iterable[str]) -> list[str]:
 
 
 def optional_long(value: int | None) -> str:
-    """Return the text of `OptionalLong.toString()`."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"

@@ -66,9 +66,7 @@ class ReplicaController:
         self._warn = warn
         self._counts = members.counts
         self.doctor: Callable[[ReplicatedPartition], Doctor]
-        """See `replication.replicas.partition.Controller`; set by the engine."""
         self.future_log: Callable[[TopicPartition, ReplicaId], Log | None] = lambda _partition, _target: None
-        """Returns the log of a replica that is on its way to a directory."""
 
     def logs(self, partition: TopicPartition) -> dict[ReplicaId, Log]:
         """Return the logs of a partition that are there, by the replicas that are assigned; none of a deleted topic."""
@@ -88,7 +86,6 @@ class ReplicaController:
         return self._agreement.content.topics.get(topic)
 
     def place_of(self, replica: ReplicaId) -> str:
-        """Return the path of a replica's directory."""
         return self._members.place_of(replica)
 
     def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
@@ -97,7 +94,6 @@ class ReplicaController:
         partition.state = state
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
-        """See `replication.replicas.partition.Controller`."""
         if partition.lacking:  # It may have been healed, or deleted, since.
             self.find_absences(partition)
         state, leader = partition.state, partition.leader
@@ -122,7 +118,6 @@ class ReplicaController:
         )
 
     def _reason(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log | None) -> str | None:
-        """Return why a replica is not in sync."""
         state, member, leader = partition.state, self._members.get(replica), partition.leader
         if replica in state.in_sync or replica not in state.assigned:
             return None
@@ -278,7 +273,6 @@ class ReplicaController:
         return state, {number: log_end(log) for number, log in logs.items()}
 
     def _show(self, partitions: list[ReplicatedPartition]) -> None:
-        """Show of each partition the log that would lead."""
         for partition in partitions:
             logs = self.logs(partition.name)
             state, ends = self._presence(partition)

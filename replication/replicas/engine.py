@@ -271,7 +271,6 @@ class ReplicatedEngine:
                     member.engine.reconfigure(config)
 
     def set_replicas(self, topic: str, replicas: int) -> None:
-        """See `coordination.engine.Replication`."""
         with self._lock:
             self._check_writable()
             self._moves.check_none(self.topic(topic).served.values())
@@ -279,18 +278,15 @@ class ReplicatedEngine:
         self._want_all()
 
     def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
-        """See `coordination.engine.Replication`."""
         self._check_writable()
         self._moves.begin(self.replicated(partition), directory, source)
         self._want_all()
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """See `coordination.engine.Replication`."""
         self._check_writable()
         self._moves.cancel(self.replicated(partition))
 
     def elect_preferred(self, topic: str | None = None) -> int:
-        """See `coordination.engine.Replication`."""
         with self._lock:
             self._check_writable()
             wanted = self._partitions() if topic is None else self.topic(topic).served.values()
@@ -384,7 +380,6 @@ class ReplicatedEngine:
         self._want_all()
 
     def _bring_back(self, member: ReplicatingDirectory) -> None:
-        """Try to open a directory that is away (blocking)."""
         content = self._agreement.content
         if not member.attempt(content.cluster_id, lambda: check_returned(member, content, self._members)):
             return

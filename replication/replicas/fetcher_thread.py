@@ -28,7 +28,6 @@ from topicfs.storage.model import TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 STEP_BYTES = 1 << 20
-"""Copied at a time."""
 NEARLY_BYTES = 64 << 10
 """A step that copies no more than this is the last but one: the rest is copied while appends wait."""
 
@@ -77,7 +76,6 @@ class CopyingThread(ABC):
                 self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after the step that it is at (blocking)."""
         self._stopping.set()
         self._wanted.set()
         with self._beginning:  # It may be about to be started.
@@ -209,7 +207,6 @@ class FetcherThread(CopyingThread):
         super().__init__(member, partitions, rate=rate, warn=warn)
         self._controller = controller
         self.renew: Callable[[ReplicatedPartition, str], str]
-        """Copies a replica of a directory anew; set by the engine."""
 
     def _is_copied_anew(self, partition: ReplicatedPartition) -> bool:
         number, leader, damaged = self._member.number, partition.leader, False

@@ -171,7 +171,6 @@ class ReplicaMoves:
                 member.engine.pause_cleaning(moving)
 
     def wants(self, partition: ReplicatedPartition, target: ReplicaId) -> bool:
-        """Return whether a partition's replica is on its way to a directory."""
         move = partition.state.moving
         return move is not None and move.target == target and partition.name not in self._stopped
 
@@ -209,12 +208,10 @@ class ReplicaMoves:
             self._threads[member.number].want()
 
     def run_once(self) -> None:
-        """Copy what is on its way now; what fails is tried again later."""
         for member in self._members.serving:
             self._threads[member.number].run_once()
 
     def stop(self) -> None:
-        """End the threads, after the step that each is at."""
         for one in self._threads.values():
             one.stop()
 

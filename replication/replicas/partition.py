@@ -86,7 +86,6 @@ class ReplicatedPartition(ServedPartition):
         self.state = state
         """The state of its replicas that all directories agree on. Changed by the controller, under `lock`."""
         self.troubles: dict[ReplicaId, str] = {}
-        """Why replicas do not catch up."""
         self._controller = controller
         self._in_step: tuple[LogParts, ...] = ()
         """What the log that leads and its followers in sync are made of, the leader first."""
@@ -94,7 +93,6 @@ class ReplicatedPartition(ServedPartition):
         self.gone = False
         """True once its topic is being deleted: another one of its name is another partition. Set under `lock`."""
         self._appending = False
-        """True while the log that leads is appended to."""
         self._cancel: Cancel = lambda: None
 
     # Roles.
@@ -159,7 +157,6 @@ class ReplicatedPartition(ServedPartition):
             )
 
     def _serve(self, leader: Replica | None) -> None:
-        """Serve from another log from now on."""
         before, start = self._leader, self.log_start_offset
         self._cancel()
         self._cancel = lambda: None
@@ -206,7 +203,6 @@ class ReplicatedPartition(ServedPartition):
         return True
 
     def keep(self, in_sync: Sequence[ReplicaId]) -> None:
-        """Go on without the followers that are not in sync."""
         with self.lock:
             self._go_on_with(tuple(one for one in self._followers if one.number in in_sync))
             if self._leader is not None:
@@ -214,11 +210,9 @@ class ReplicatedPartition(ServedPartition):
 
     @property
     def in_sync_replicas(self) -> int:
-        """Number of replicas in sync."""
         return len(self._followers) + (self._leader is not None)
 
     def ends(self) -> dict[ReplicaId, LogEnd]:
-        """Return how far the logs in sync go."""
         leader = [] if self._leader is None else [self._leader]
         return {one.number: log_end(one.log) for one in (*leader, *self._followers)}
 
@@ -278,7 +272,6 @@ class ReplicatedPartition(ServedPartition):
         return appended
 
     def _unflushed_records(self) -> int:
-        """Return the most that a replica in sync has not put on disk yet."""
         return max([parts.unflushed_records for parts in self._in_step], default=0)
 
     def _append(self, batches: bytearray, encoded_here: bool, *, accepted: bool = False) -> Appended:

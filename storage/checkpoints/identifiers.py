@@ -10,7 +10,6 @@ from typing import TypeAlias
 from uuid import UUID, uuid4
 
 IdSource: TypeAlias = Callable[[], UUID]
-"""The source of random ids; tests pass one that counts."""
 
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 _RESERVED_BELOW = 100

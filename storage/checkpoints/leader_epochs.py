@@ -153,11 +153,9 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
-        """See the function of the same name."""
         return end_offset_for(self.entries, epoch, log_end_offset)
 
     def epoch_for_offset(self, offset: Offset) -> int | None:
-        """See the function of the same name."""
         return epoch_for_offset(self.entries, offset)
 
     def truncate_from_end(self, end_offset: Offset) -> None:
@@ -189,7 +187,6 @@ class LeaderEpochs:
                 raise
 
     def moved(self, directory: Path) -> None:
-        """Take note that the partition's directory was renamed."""
         self._path = directory / FILE_NAME
 
     def _replace(self, entries: Entries) -> None:

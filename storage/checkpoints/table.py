@@ -55,7 +55,6 @@ def field_number(text: str, *, file: Path) -> int:
 
 
 def _lines(data: bytes, file: Path) -> list[tuple[int, str]]:
-    """Return each line without its end, with its position."""
     lines = []
     position = 0
     for line in data.splitlines(keepends=True):

@@ -38,7 +38,6 @@ class EndTransactionMarker(NamedTuple):
     """The end of a producer's transaction, as its coordinator decided it."""
 
     type: ControlType
-    """COMMIT or ABORT."""
     coordinator_epoch: int
 
 

@@ -47,13 +47,11 @@ class FoundRecord:
     timestamp: Timestamp
     columns: Columns
     index: int
-    """Index of the record in `columns`."""
     batch: BatchHeader
     batch_position: Position
     """Position of the batch in its segment's file."""
     segment_base_offset: Offset
     batch_bytes: memoryview
-    """The whole batch, as it is in the file."""
 
     @property
     def record(self) -> Record:

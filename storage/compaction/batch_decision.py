@@ -25,14 +25,11 @@ class LastOfProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionParams:
-    """Parameters of one pass."""
-
     now: Timestamp
     delete_retention_ms: int
     keep_end_offset: Offset | None
     """A batch that ends here is kept, emptied if need be: the high watermark, as since Kafka 4.4 (kafka-storage.md#versions)."""
     producers: Mapping[ProducerId, LastOfProducer]
-    """The producers that are still remembered, by id."""
     legacy_deletes_before: Timestamp
     """Tombstones of old formats stay while their segment was modified after this."""
 

@@ -58,11 +58,9 @@ class Cleaned:
     """Base offsets of what took their place."""
     bytes_before: int
     bytes_after: int
-    """Sizes of the log files, before and after."""
 
 
 def cleaning_params(log: Log, checkpoint: Offset | None, now: Timestamp) -> CleaningParams:
-    """Return the facts about a log that the choice depends on."""
     config, offsets = log.config, log.offsets()
     segments = [
         CleanableSegment(s.base_offset, s.size, s.largest_timestamp, s.first_timestamp if s.size else None)
@@ -201,7 +199,6 @@ class _Pass:
         )
 
     def _fill(self, cleaned: Segment, source: Segment, rewriter: Rewriter) -> None:
-        """Append what stays of one segment."""
         modified = source.modified_time
         for window in self._read(source):
             data = bytearray()

@@ -25,8 +25,6 @@ class CleanableSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningParams:
-    """A compacted log at one moment."""
-
     segments: Sequence[CleanableSegment]
     """Oldest first; the last one is active and never cleaned."""
     log_start_offset: Offset

@@ -31,7 +31,6 @@ class EngineConfig(NamedTuple):
     """The settings of an engine over its data directories. Immutable."""
 
     topic_defaults: TopicConfig = TopicConfig()
-    """The settings of a topic where it has no override."""
 
     creation_overrides: Mapping[str, str] = KEEP_FOREVER
     """Overrides that every topic created here gets, unless others are given."""
@@ -165,7 +164,6 @@ def _log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _given(one: Setting, properties: Mapping[str, str]) -> Synonym | None:
-    """Return the first of a setting's names in the file that is there."""
     return next((synonym for synonym in one.row.synonyms if synonym.name in properties), None)
 
 

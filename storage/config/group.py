@@ -32,7 +32,6 @@ class OffsetReset(NamedTuple):
     """The place where a group begins in a partition without a position, or with one that is out of range."""
 
     kind: str
-    """EARLIEST, LATEST, NONE or BY_DURATION."""
     text: str = ""
     """BY_DURATION: the duration as it was given."""
     milliseconds: int = 0
@@ -43,8 +42,6 @@ FROM_THE_EARLIEST = OffsetReset(EARLIEST)
 
 
 class OffsetResetChoice:
-    """The kind of `auto.offset.reset`."""
-
     __slots__ = ()
 
     @property
@@ -94,7 +91,6 @@ class GroupConfig:
 
 
 def group_settings(config: GroupConfig, overrides: Mapping[str, str]) -> Iterator[ShownSetting]:
-    """List a group's settings."""
     return list_group(GROUP_SETTINGS, config, overrides)
 
 

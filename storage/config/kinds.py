@@ -63,12 +63,10 @@ class WholeNumber(NamedTuple):
 
 
 def int_of_at_least(minimum: int) -> WholeNumber:
-    """Make the kind of 32-bit values of at least `minimum`."""
     return WholeNumber(minimum, INT_MAX)
 
 
 def long_of_at_least(minimum: int) -> WholeNumber:
-    """Make the kind of 64-bit values of at least `minimum`."""
     return WholeNumber(minimum, LONG_MAX)
 
 
@@ -130,8 +128,6 @@ class Ratio(NamedTuple):
 
 
 class Boolean:
-    """`true` or `false`, in any case."""
-
     __slots__ = ()
 
     @property
@@ -149,8 +145,6 @@ class Boolean:
 
 
 class OneOf(NamedTuple):
-    """One of a few words."""
-
     words: tuple[str, ...]
 
     @property
@@ -168,8 +162,6 @@ class OneOf(NamedTuple):
 
 
 class TimestampTypeChoice:
-    """CreateTime or LogAppendTime."""
-
     __slots__ = ()
 
     @property
@@ -226,8 +218,6 @@ class ThrottledReplicas:
 
 
 class Text:
-    """Any text, kept as it is but for surrounding blanks."""
-
     __slots__ = ()
 
     @property

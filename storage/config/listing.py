@@ -16,13 +16,9 @@ class ConfigSource(Enum):
     """The source of a value, the strongest first."""
 
     TOPIC = "topic"
-    """An override of the topic itself."""
     GROUP = "group"
-    """An override of the group itself."""
     FILE = "file"
-    """The server.properties."""
     BROKER = "broker"
-    """A cluster's brokers, for all topics."""
     DEFAULT = "default"
 
 
@@ -35,9 +31,7 @@ class ShownSetting(NamedTuple):
     file_name: str | None
     """Its name in the file, or at the brokers, where the value comes from there."""
     default: str
-    """Kafka's."""
     unit: str
-    """Empty for what has none."""
     valid: str
     meaning: str
 
@@ -87,7 +81,6 @@ def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) ->
 
 
 def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterator[ShownSetting]:
-    """List the settings of the engine."""
     return (_from_file(one, config, given) for one in broker_settings().values())
 
 
@@ -112,7 +105,6 @@ def _from_file(one: Setting, values: object, given: Mapping[str, str]) -> ShownS
 
 
 def shown(one: Setting, value: str, source: ConfigSource, file_name: str | None = None) -> ShownSetting:
-    """Return a setting of the table with its value."""
     row = one.row
     return ShownSetting(
         one.name, value, source, file_name, one.default_text, row.unit, row.kind.valid, row.meaning

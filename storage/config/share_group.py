@@ -65,7 +65,6 @@ class ShareGroupSettings:
 def share_group_settings(
     settings: ShareGroupSettings, overrides: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List a group's settings."""
     return list_group(SHARE_GROUP_SETTINGS, settings, overrides)
 
 

@@ -160,7 +160,6 @@ class TopicConfig(NamedTuple):
 
     @property
     def deletes(self) -> bool:
-        """True if segments go by age and size."""
         return "delete" in self.cleanup_policy
 
     @property
@@ -185,7 +184,6 @@ class TopicConfig(NamedTuple):
 
 
 def field_name(name: str) -> str:
-    """Return the TopicConfig field of a setting's Kafka name."""
     return name.replace(".", "_")
 
 

@@ -33,10 +33,8 @@ class Durations:
         self._lock = threading.Lock()
         self.buckets = [0] * BUCKETS
         self.total_ns = 0
-        """Sum of all, in nanoseconds."""
 
     def note(self, nanoseconds: int) -> None:
-        """Count one duration."""
         with self._lock:
             self.buckets[min(max(nanoseconds, 0).bit_length(), BUCKETS - 1)] += 1
             self.total_ns += nanoseconds
@@ -52,25 +50,19 @@ class Durations:
 
 
 class EngineCounts:
-    """The counts of one engine, those of its topics among them."""
-
     def __init__(self, most_topics: int = MOST_TOPICS) -> None:
         self._most_topics = most_topics
         self._lock = threading.Lock()
         self._topics: dict[str, TopicCounts] = {}
         self._others = TopicCounts(self)
         self.rolls = 0
-        """Segments that were closed, and followed by another one."""
         self.flushes = Durations()
-        """How long flushes of logs took."""
         self.recoveries = 0
         """Logs that were recovered, because they were not closed in order."""
         self.recovery_bytes_cut = 0
         """Bytes that recovery cut off, for they were no whole batches."""
         self.cleanings = 0
-        """Passes of compaction."""
         self.cleaned_bytes = 0
-        """Bytes that they made free."""
         self.isr_shrinks = 0
         """Changes after which fewer replicas of a partition were in sync."""
         self.isr_expands = 0

@@ -26,15 +26,12 @@ _SERVED = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS
 
 
 class CheckpointFiles(NamedTuple):
-    """The content of the files, by name."""
-
     offsets: Mapping[str, Offsets]
     malformed: frozenset[str]
     """Names of the files that could not be read and count as empty."""
 
     @classmethod
     def empty(cls) -> CheckpointFiles:
-        """Return the content before the files are read: no offsets."""
         return cls(dict.fromkeys((*_SERVED, names.CLEANER_OFFSETS), MappingProxyType({})), frozenset())
 
     @classmethod
@@ -90,7 +87,6 @@ class CheckpointWriter:
         self._write(names.HIGH_WATERMARKS, partitions, lambda log: log.offsets().high_watermark)
 
     def write_first_dirty_offsets(self, partitions: Iterable[Partition]) -> None:
-        """Write the offsets from which the cleaner continues."""
         self._write(names.CLEANER_OFFSETS, partitions, lambda log: log.parts.first_dirty_offset)
 
     def write_all(self, partitions: Iterable[Partition]) -> None:
@@ -126,7 +122,6 @@ class CheckpointWriter:
             self._malformed.update(self._written)
 
     def partitions(self) -> set[TopicPartition]:
-        """Return every partition that any file names."""
         with self._lock:
             return {partition for offsets in self._written.values() for partition in offsets}
 

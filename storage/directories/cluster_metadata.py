@@ -42,7 +42,6 @@ _TOPIC = _schema("TopicRecord", "name string, topicId uuid")
 _REMOVE_TOPIC = _schema("RemoveTopicRecord", "topicId uuid")
 _CONFIG = _schema("ConfigRecord", "resourceType int8, resourceName string, name string, value string?")
 _TYPES = {2: _TOPIC, 9: _REMOVE_TOPIC, 4: _CONFIG}
-"""The schemas by the number of a record's type."""
 
 
 @dataclass(slots=True)
@@ -50,9 +49,7 @@ class ClusterImage:
     """The state of the cluster after all records of the log."""
 
     topic_ids: dict[str, str] = field(default_factory=dict)
-    """Topic ids by topic."""
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The overrides of each topic that has any."""
 
     def apply(self, value: bytes) -> None:
         """Apply one record; raises CorruptBatchError for one that cannot be read."""
@@ -110,7 +107,6 @@ def read_cluster_metadata(files: FileSystem, directory: Path) -> ClusterImage:
 
 
 def _apply_file(files: FileSystem, path: Path, image: ClusterImage, start_offset: Offset) -> None:
-    """Apply the records of one file from `start_offset` on."""
     for value, position in _values(files, path, start_offset):
         try:
             image.apply(value)
@@ -119,7 +115,6 @@ def _apply_file(files: FileSystem, path: Path, image: ClusterImage, start_offset
 
 
 def _values(files: FileSystem, path: Path, start_offset: Offset) -> Iterator[tuple[bytes, int]]:
-    """Yield the value of each record, and where its window of the file begins."""
     file = files.open(path, read_only=True)
     for window in windows(file, 0, file.size()):
         if window.batches and window.batches[-1].last_offset < start_offset:

@@ -21,8 +21,6 @@ from topicfs.storage.model import TopicPartition
 
 
 class Contents(NamedTuple):
-    """A data directory's subdirectories, by what they are."""
-
     partitions: frozenset[TopicPartition]
     """The live partitions; a partition's directory has the name that storage.disk.names builds."""
     marked: Mapping[DirectoryMark, tuple[str, ...]]

@@ -31,13 +31,10 @@ class DataDirectory:
     clock: Clock
     settings: LiveSettings
     flusher: Flusher
-    """Flusher of all logs in it."""
     counts: EngineCounts = field(default_factory=EngineCounts)
-    """The counts of the engine."""
 
     @property
     def config(self) -> EngineConfig:
-        """The settings as they are now."""
         return self.settings.config
 
     @property
@@ -53,7 +50,6 @@ class DataDirectory:
         return read_contents(self.files.list_directory(self.path), self.path)
 
     def partition_path(self, partition: TopicPartition) -> Path:
-        """Return the directory of a partition."""
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
@@ -99,7 +95,6 @@ class DataDirectory:
             self.remove_directory(path.name)
 
     def deleted_name(self, partition: TopicPartition) -> str:
-        """Return a new name for the directory of a deleted partition."""
         return names.marked_directory(partition, DirectoryMark.DELETE)
 
     def rename_partition(self, partition: TopicPartition, name: str) -> None:

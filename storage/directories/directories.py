@@ -39,7 +39,6 @@ class OpenDirectory:
         self.below_high_watermark = False
         """True if only what lies below the checkpointed high watermarks counts: beside a live owner."""
         self.has_checkpoints = False
-        """True if `read_checkpoints` was called."""
         self.reserve = Reserve(data.path, data.files, warn)
         self.writer = self._writer(CheckpointFiles.empty())
         self.deleted = DeletedDirectories(data, warn)
@@ -65,7 +64,6 @@ class OpenDirectory:
         return CheckpointWriter(self.data.path, self.data.files, present=present, lend=self.reserve.lend)
 
     def release(self) -> None:
-        """Release the lock."""
         if self.lock is not None:
             self.lock.release()
 
@@ -85,7 +83,6 @@ class Directories:
         self.one_of_many = one_of_many
         """True if other partitions of the topics are in directories of other engines."""
         self.on_failure: Callable[[OpenDirectory], None] = lambda _: None
-        """Called with each directory that fails."""
         self._warn = warn
         self.by_partition: dict[TopicPartition, OpenDirectory] = {}
         """The directory of each partition that was found or made. Changed by `place` and `forget`."""
@@ -104,11 +101,9 @@ class Directories:
 
     @property
     def config(self) -> EngineConfig:
-        """The settings as they are now."""
         return self.settings.config
 
     def status(self) -> tuple[DirectoryStatus, ...]:
-        """Return the state of each of them."""
         return tuple(
             DirectoryStatus(
                 path=str(directory),
@@ -121,7 +116,6 @@ class Directories:
     # The directory of each partition.
 
     def place(self, partition: TopicPartition, directory: OpenDirectory) -> None:
-        """Record the directory of a partition."""
         self.forget([partition])
         self.by_partition[partition] = directory
         self._counts[directory] += 1
@@ -182,7 +176,6 @@ class Directories:
 
 
 def _reason(error: OSError) -> str:
-    """Return the text of an error without its number."""
     words = [error.strerror or str(error), *([str(error.filename)] if error.filename else [])]
     return ": ".join(words)
 
@@ -191,8 +184,6 @@ _RETRY_MS = 60_000
 
 
 class _Deleted(NamedTuple):
-    """A directory that is to be removed at `due`."""
-
     due: Timestamp
     delay_ms: int
     close_files: Callable[[], None]

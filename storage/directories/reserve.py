@@ -39,10 +39,7 @@ def is_full(error: OSError) -> bool:
 
 
 class _Sizes(NamedTuple):
-    """Sizes in bytes."""
-
     wanted: int
-    """Size of the reserve."""
     available: int
     """Free for users other than root."""
     free: int

@@ -17,8 +17,6 @@ Clock: TypeAlias = Callable[[], Timestamp]
 
 
 class DirectoryEntry(NamedTuple):
-    """One name in a directory."""
-
     name: str
     is_directory: bool
 

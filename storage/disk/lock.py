@@ -29,8 +29,6 @@ _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
 
 
 class _Identity(NamedTuple):
-    """The identity of the file that a path leads to."""
-
     device: int
     inode: int
 

@@ -43,11 +43,8 @@ PARTITION_METADATA = "partition.metadata"
 TOPIC_SETTINGS = "topicfs.topics"
 """The topics' overrides; a plain file that a broker ignores."""
 RESERVE = "topicfs.reserve"
-"""Room kept aside for a full disk; arbitrary bytes."""
 HANDOVER = "topicfs.handover"
-"""The journal of a handover to a broker."""
 MIRROR = "topicfs.mirror"
-"""The journal of a mirror of a cluster."""
 QUEUES = "topicfs.queues"
 """The settings of share groups, and what they rejected."""
 REPLICAS = "topicfs.replicas"
@@ -70,7 +67,6 @@ VIEW_SUFFIX = ".view"
 """Suffix of the file in which a mount caches where a segment's rendered records begin; a broker ignores it."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
-"""The topic of groups: their positions and states."""
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 SKIPPED_DIRECTORIES = frozenset({f"{CLUSTER_METADATA_TOPIC}-0", "remote-log-index-cache"})
@@ -112,7 +108,6 @@ def check_topic_name(name: str) -> None:
 
 @lru_cache(maxsize=4096)  # The partitions of one topic follow each other in a listing.
 def is_topic_name(name: str) -> bool:
-    """Return whether `name` may be a topic's."""
     try:
         check_topic_name(name)
     except InvalidNameError:
@@ -143,8 +138,6 @@ _MARKS = tuple(f"-{mark.value}" for mark in DirectoryMark if mark.value)
 
 
 class PartitionDirectoryName(NamedTuple):
-    """A parsed partition directory name."""
-
     partition: TopicPartition
     """The partition; in the name of a marked directory its topic may be cut short."""
     mark: DirectoryMark
@@ -189,8 +182,6 @@ def _parse_topic_partition(name: str) -> TopicPartition | None:
 
 
 class SegmentFileKind(Enum):
-    """A segment's files, by suffix."""
-
     LOG = ".log"
     OFFSET_INDEX = ".index"
     TIME_INDEX = ".timeindex"
@@ -208,8 +199,6 @@ class SegmentFileState(Enum):
 
 
 class SegmentFileName(NamedTuple):
-    """A parsed segment file name."""
-
     base_offset: Offset
     kind: SegmentFileKind
     state: SegmentFileState = SegmentFileState.LIVE
@@ -243,7 +232,6 @@ EMPTY_LOG = (
 
 
 def view_file(base_offset: Offset) -> str:
-    """Build the name of the file that caches where a segment's rendered records begin."""
     return f"{base_offset:020d}{VIEW_SUFFIX}"
 
 
@@ -273,7 +261,6 @@ class WriteId(NamedTuple):
 
 
 WRITE_PREFIX = "topicfs.write."
-"""With what the names of all of a write's files begin."""
 
 
 class WriteFileKind(Enum):
@@ -286,8 +273,6 @@ class WriteFileKind(Enum):
 
 
 class WriteFile(NamedTuple):
-    """A parsed name of one of a write's files."""
-
     write: WriteId
     kind: WriteFileKind
     part: str = ""

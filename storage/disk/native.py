@@ -58,7 +58,6 @@ def mountpoint_of(path: Path) -> Path:
 
 
 def system_clock() -> Timestamp:
-    """Return the machine's wall clock, milliseconds since the epoch."""
     return Timestamp(time.time_ns() // 1_000_000)
 
 
@@ -99,7 +98,6 @@ class DescriptorPool:
             file.hold(descriptor, mapping)
 
     def take_back(self, file: NativeFile) -> None:
-        """Forget `file`, which is closed."""
         with self._lock:
             if file.pooled:
                 file.pooled = False
@@ -208,7 +206,6 @@ class NativeFile:
         self._mapping = None
 
     def _named(self, error: OSError) -> OSError:
-        """Return the error of a system call on a descriptor, with the file's name."""
         error.filename = str(self.path)
         return error
 
@@ -437,7 +434,6 @@ class NativeFileSystem:
 
 
 def _default_capacity() -> int:
-    """Return how many files may hold descriptors at a time."""
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
         soft_limit = 65_536

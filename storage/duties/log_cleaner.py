@@ -39,7 +39,6 @@ class Lend(Protocol):
 
 
 def plan_cleaning(log: Log, now: Timestamp) -> CleaningPlan:
-    """Return what the cleaner would do to a log now."""
     return plan(cleaning_params(log, log.parts.first_dirty_offset, now))
 
 
@@ -103,7 +102,6 @@ class LogCleaner:
             pass
 
     def retains(self, log: Log) -> bool:
-        """Return whether the log's retention is the cleaner's."""
         return self._settings.config.cleaner_enable and log.config.compacts
 
     def retain(self, log: Log, now: Timestamp) -> None:
@@ -126,7 +124,6 @@ class LogCleaner:
         self._attempt_checkpoints()
 
     def _dirtiest(self, now: Timestamp, failed: set[Log]) -> tuple[Log, CleaningPlan] | None:
-        """Return the due log with the highest cleanable ratio."""
         due = []
         for log in self._compacted():
             if log not in failed and log not in self._uncleanable and len(log.chain.segments) > 1:

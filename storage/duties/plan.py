@@ -24,8 +24,6 @@ ALL_GOES = "all of it goes"
 
 @dataclass(frozen=True, slots=True)
 class PlannedRoll:
-    """An active segment would be closed and an empty one begun."""
-
     partition: TopicPartition
     base_offset: Offset
     size_bytes: int
@@ -39,14 +37,11 @@ class PlannedRoll:
 
 @dataclass(frozen=True, slots=True)
 class PlannedDeletion:
-    """A segment would be deleted."""
-
     partition: TopicPartition
     base_offset: Offset
     size_bytes: int
     reason: Reason
     age_ms: int
-    """Age of its newest record."""
     excess_bytes: int
     """Bytes of the partition beyond retention.bytes before this segment goes; negative: it has room."""
     limit: int
@@ -55,19 +50,15 @@ class PlannedDeletion:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCleaning:
-    """A log would be compacted."""
-
     partition: TopicPartition
     plan: CleaningPlan
     min_ratio: float
-    """min.cleanable.dirty.ratio."""
 
 
 PlannedStep: TypeAlias = PlannedRoll | PlannedDeletion | PlannedCleaning
 
 
 def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
-    """Return what would be done to one log."""
     due = roll_due(log, now)
     reason = due.value if due else None
     deletions, roll_first = _planned_deletions(log, now, rolled=reason is not None)

@@ -56,7 +56,6 @@ class Plan(NamedTuple):
 
 
 def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
-    """Return each duty's plan by the engine's settings."""
     delay = config.initial_task_delay_ms
     plans = {
         Duty.CLEAN: Plan(config.cleaner_backoff_ms, config.cleaner_backoff_ms),
@@ -89,11 +88,9 @@ class Schedule(NamedTuple):
         return cls(plans, {duty: opened_at + plan.delay_ms for duty, plan in plans.items()})
 
     def due(self, now: Timestamp) -> tuple[Duty, ...]:
-        """Return the duties due at `now`, in their order."""
         return tuple(duty for duty in Duty if duty in self.due_at and self._is_due(duty, now))
 
     def done(self, duties: Iterable[Duty], now: Timestamp) -> Schedule:
-        """Return the schedule after `duties` were done at `now`."""
         due_at = dict(self.due_at)
         for duty in duties:
             due_at[duty] = now + self.plans[duty].period_ms

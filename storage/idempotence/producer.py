@@ -50,10 +50,7 @@ class LineEncoder(Protocol):
 
 
 class AppendOutcome(NamedTuple):
-    """The result of a run."""
-
     appended: int
-    """Records that this run brought."""
     passed_over: int
     """Records that were in the log already, of a run that did not come to its end."""
     producer_id: ProducerId

@@ -34,8 +34,6 @@ _BITS = {"epoch": 15, "sequence": 31, "tail_checksum": 32}
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """The progress of an input in one partition."""
-
     end_offset: int = 0
     """The log end when this was noted: records of this producer at or above it are not in `ahead`."""
     ahead: int = 0

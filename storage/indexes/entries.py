@@ -60,7 +60,6 @@ class Slots:
         return first, second
 
     def finding(self, slot: int, cause: str) -> Finding:
-        """Report a slot."""
         return Finding(self._file, Position(slot * self._slot.size), cause)
 
     def shape(self, *, trimmed: bool) -> Iterator[Finding]:
@@ -86,7 +85,6 @@ class OffsetEntries:
         self._by_offset = 0
 
     def ascend(self) -> Iterator[Finding]:
-        """Compare the entries with each other."""
         for slot in range(1, self.slots.used):
             before, entry = self.slots[slot - 1], self.slots[slot]
             if entry[0] <= before[0] or entry[1] <= before[1]:
@@ -134,7 +132,6 @@ class TimeEntries:
         self._next = 0
 
     def ascend(self) -> Iterator[Finding]:
-        """Compare the entries with each other: timestamps strictly, offsets never back."""
         for slot in range(1, self.slots.used):
             before, entry = self.slots[slot - 1], self.slots[slot]
             if entry[0] <= before[0] or entry[1] < before[1]:

@@ -72,7 +72,6 @@ class OffsetIndex:
 
     @property
     def room(self) -> int:
-        """Number of entries it still has room for."""
         return self.slots.capacity - self.slots.entries
 
     def extend(self, entries: Sequence[tuple[int, int]]) -> None:
@@ -92,14 +91,12 @@ class OffsetIndex:
         )
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop all entries with an offset of `offset` and above."""
         mapping, _ = self.slots.used()
         slot = find_floor(mapping, _OFFSET, offset - 1 - self._base_offset, warm_entries=WARM_ENTRIES)
         self.slots.truncate(slot + 1)
         self.last_offset = self._last_offset()
 
     def reset(self, size: int) -> None:
-        """Forget every entry and preallocate `size` bytes again."""
         self.slots.reset(size)
         self.last_offset = self._base_offset
 

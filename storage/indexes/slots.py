@@ -48,7 +48,6 @@ class SlotFile:
         return self.entries * self._slot_bytes
 
     def file_bytes(self) -> int:
-        """Return the file's size, unused slots included."""
         return self._file.size()
 
     def read(self, slot: int) -> tuple[int, ...]:
@@ -108,11 +107,9 @@ class SlotFile:
         self._reserved = True
 
     def trim(self) -> None:
-        """Cut the file behind the last used slot."""
         self.resize(self.used_bytes)
 
     def reset(self, size: int) -> None:
-        """Forget every slot and preallocate `size` bytes again."""
         self.entries = 0
         self._file.truncate(0)
         self.resize(size)

@@ -110,7 +110,6 @@ class TimeIndex:
         self.last = self._last()
 
     def reset(self, size: int) -> None:
-        """Forget every entry and preallocate `size` bytes again."""
         self.slots.reset(size)
         self.last = self._last()
 

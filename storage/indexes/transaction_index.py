@@ -34,7 +34,6 @@ class AbortedSpan(NamedTuple):
 
 
 def encode(span: AbortedSpan) -> bytes:
-    """Return one slot."""
     return SLOT.pack(VERSION, *span)
 
 
@@ -95,7 +94,6 @@ class TransactionIndex:
         self.spans = [*self.spans, span]
 
     def truncate_to(self, offset: Offset) -> None:
-        """Keep the entries whose last offset is below `offset`."""
         kept = [span for span in self.spans if span.last_offset < offset]
         if len(kept) == len(self.spans):
             return
@@ -104,7 +102,6 @@ class TransactionIndex:
         self.spans = kept
 
     def reset(self) -> None:
-        """Forget every entry, and the file."""
         self.close()
         if not self._files.read_only and self._files.exists(self.path):
             self._files.unlink(self.path)
@@ -116,18 +113,15 @@ class TransactionIndex:
         return self._file
 
     def sync(self) -> None:
-        """Put on disk what was appended."""
         if self._file is not None:
             self._file.sync()
 
     def moved(self, path: Path) -> None:
-        """Take note that the file was renamed."""
         self.path = path
         if self._file is not None:
             self._file.moved(path)
 
     def close(self) -> None:
-        """Free the descriptor."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -27,8 +27,6 @@ from topicfs.storage.model import TopicPartition
 
 
 class Life(Enum):
-    """A stage in the life of a log."""
-
     SERVING = "serving"
     OFFLINE = "offline"
     DELETING = "being deleted"
@@ -38,7 +36,6 @@ class Life(Enum):
 
     @property
     def is_open(self) -> bool:
-        """True while its files are open."""
         return self in (Life.SERVING, Life.OFFLINE, Life.DELETING)
 
     @property
@@ -48,8 +45,6 @@ class Life(Enum):
 
 
 class Event(Enum):
-    """An event in the life of a log."""
-
     FAIL = "fail"
     DELETE = "delete"
     CLOSE = "close"

@@ -73,7 +73,6 @@ class Log(LogReader):
 
     @property
     def chain(self) -> Chain:
-        """The segments as they are now."""
         return self.parts.state.chain
 
     @property
@@ -117,7 +116,6 @@ class Log(LogReader):
         """Do nothing: the only replica is in sync, and no topic needs more replicas than it has."""
 
     def producers(self) -> list[ProducerEntry]:
-        """Return the producers that wrote here and are remembered; a snapshot."""
         with self.parts.lock:
             return list(self.parts.producers.state)
 

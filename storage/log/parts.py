@@ -33,8 +33,6 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogContext(NamedTuple):
-    """The context of a log, which it uses and does not change."""
-
     partition: TopicPartition
     files: FileSystem
     clock: Clock
@@ -69,8 +67,6 @@ class LoadedLog(NamedTuple):
 
 
 class SmallFiles(NamedTuple):
-    """The small files beside a log's segments."""
-
     epochs: LeaderEpochs
     producers: LogProducers
     removal: Removal
@@ -144,7 +140,6 @@ class LogParts:
         """The state in which the files are as a close in order leaves them; None where loading, or a roll, changed them."""
 
     def configure(self, config: TopicConfig) -> None:
-        """Apply settings."""
         self.config = config
         self.rules = AppendRules.of(config)
 
@@ -159,7 +154,6 @@ class LogParts:
 
     @property
     def unflushed_records(self) -> int:
-        """Offsets between the recovery point and the log end."""
         return self.state.end_offset - self.progress.recovery_point
 
     def latest_epoch(self) -> int:

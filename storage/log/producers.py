@@ -45,8 +45,6 @@ _REPLAY_WINDOW_BYTES = 1 << 20
 
 
 class ProducerRules(NamedTuple):
-    """The rules for producers."""
-
     expiration_ms: int = DEFAULT_EXPIRATION_MS
     """Milliseconds for which a silent producer is remembered."""
     verify_transactions: bool = False
@@ -201,7 +199,6 @@ class LogProducers:
             self._delete(offset)
 
     def truncate_to(self, log_start_offset: Offset, end_offset: Offset) -> None:
-        """Delete the snapshots outside (log start, end]."""
         for offset in [each for each in self._snapshots if not log_start_offset < each <= end_offset]:
             self._delete(offset)
         if not log_start_offset < self._saved <= end_offset:
@@ -213,7 +210,6 @@ class LogProducers:
 
     @property
     def snapshots(self) -> list[Offset]:
-        """Their offsets, ascending."""
         return sorted(self._snapshots)
 
     @property
@@ -231,7 +227,6 @@ class LogProducers:
                 file.close()
 
     def moved(self, directory: Path) -> None:
-        """Take note that the partition's directory was renamed."""
         self._directory = directory
 
     def _delete(self, offset: Offset) -> None:
@@ -267,7 +262,6 @@ class _Check:
         )
 
     def add(self, data: Buffer, batch: Incoming) -> None:
-        """Check a batch whose offsets are final."""
         producer_id = ProducerId(batch.producer_id)
         if producer_id == NO_PRODUCER_ID:
             return

@@ -48,7 +48,6 @@ class Removal:
 
     @property
     def pending(self) -> bool:
-        """True if there is something to unlink or to close."""
         return bool(self._retired or self._unlinked)
 
     def retire(
@@ -114,7 +113,6 @@ class Removal:
         return names
 
     def close(self) -> None:
-        """Close all of them: the log is closed."""
         self._close_unlinked()
         for retired in self._retired:
             retired.segment.close()

@@ -29,7 +29,6 @@ class LogReplacer:
         self._appender = appender
 
     def delete_records(self, before: Offset) -> Offset:
-        """See `storage.engine.Partition.delete_records`."""
         parts = self._parts
         if parts.config.compacts and not parts.config.deletes:
             raise PolicyViolationError(f"{parts.partition}: cleanup.policy=compact does not delete by offset")
@@ -256,7 +255,6 @@ class LogReplacer:
         parts.progress.restart_at(offset)
 
     def _rebuild_producers(self) -> None:
-        """Rebuild the producers and the open transactions after a truncation."""
         parts, state = self._parts, self._parts.state
         if parts.first_dirty_offset is not None:
             parts.first_dirty_offset = min(parts.first_dirty_offset, state.end_offset)

@@ -36,7 +36,6 @@ class TornSegment(NamedTuple):
     end_offset: Offset
     """One past the last offset that it has in order."""
     next_offset: Offset
-    """The base offset of the next segment."""
 
     @property
     def cause(self) -> str:

@@ -49,7 +49,6 @@ class LogState(NamedTuple):
 
     @property
     def end(self) -> Bound:
-        """The log end."""
         return _new_bound(Bound, (self.end_offset, self.chain.segments[-1], self.end_position))
 
     @property
@@ -100,7 +99,6 @@ class LogState(NamedTuple):
         return self._replace(chain=chain, end_offset=segment.base_offset, end_position=0)
 
     def started_at(self, offset: Offset) -> LogState:
-        """Return the value with a higher log start."""
         aborted = tuple(span for span in self.aborted if span.last_offset >= offset)
         return self._replace(start_offset=offset, aborted=aborted)
 

@@ -102,8 +102,6 @@ class EndMarker(NamedTuple):
 
 
 class DataBatch(NamedTuple):
-    """The header fields of a data batch that concern its producer."""
-
     epoch: int
     first_sequence: int
     last_sequence: int

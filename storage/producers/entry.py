@@ -42,9 +42,7 @@ class SequencedBatch(NamedTuple):
     last_sequence: int
     last_offset: Offset
     offset_delta: int
-    """Last offset minus base offset."""
     timestamp: Timestamp
-    """The batch's largest."""
 
     @property
     def first_sequence(self) -> int:
@@ -91,7 +89,6 @@ class ProducerEntry(NamedTuple):
         return self if epoch == self.epoch else self._replace(epoch=epoch, batches=())
 
     def with_batch(self, epoch: int, batch: SequencedBatch) -> ProducerEntry:
-        """Return the same after a data batch."""
         known = self.batches if epoch == self.epoch else ()
         return ProducerEntry(  # In half the time of dataclasses.replace: every batch makes one.
             producer_id=self.producer_id,

@@ -36,8 +36,6 @@ class OwnPartition(Protocol):
 
 
 class LastBatch(NamedTuple):
-    """The last batch of a producer's run."""
-
     last_sequence: int
     last_offset: Offset
 
@@ -48,7 +46,6 @@ def own(partition: Partition) -> OwnPartition:
 
 
 def newest_epoch(partition: Partition, producer_id: ProducerId) -> int:
-    """Return the epoch of a producer's last batch; -1 where it is not remembered."""
     epochs = (one.epoch for one in own(partition).producers() if one.producer_id == producer_id)
     return next(epochs, NO_PRODUCER_EPOCH)
 

@@ -33,7 +33,6 @@ MIN_TABLE = 16
 
 
 def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """Return the bytes of a snapshot file."""
     rows = b"".join(_encode_entry(entry) for entry in in_hash_order(list(entries)))
     count = struct.pack(">i", len(rows) // ENTRY.size)
     return struct.pack(">hI", VERSION, crc32c(count + rows)) + count + rows

@@ -42,7 +42,6 @@ class ProducerState:
         return len(self._entries)
 
     def get(self, producer_id: ProducerId) -> ProducerEntry | None:
-        """Return what is known of a producer."""
         return self._entries.get(producer_id)
 
     def begin_verification(
@@ -129,7 +128,6 @@ class ProducerState:
             self._entries[producer_id] = self._entries.pop(producer_id)
 
     def clear(self, end_offset: Offset) -> None:
-        """Forget every producer and set the end offset."""
         self._entries.clear()
         self._open.clear()
         self._completed.clear()

@@ -71,7 +71,6 @@ class _LastBatch(NamedTuple):
     """The last batch known: its position, and the bytes of its header with the checksum."""
 
     base_offset: Offset
-    """Base offset of its segment."""
     position: Position
     header: bytes
 
@@ -167,7 +166,6 @@ class FollowedLog:
         return segment
 
     def _base_offsets(self) -> Sequence[Offset]:
-        """Return the base offsets of the segments that are there now, ascending."""
         return base_offsets(entry.name for entry in self._place.files.list_directory(self._place.path))
 
     # Known again.

@@ -86,8 +86,6 @@ def _write_again(file: File) -> None:
 
 
 class LogLoader:
-    """Loads one directory as a log."""
-
     def __init__(
         self, place: SegmentDirectory, partition: TopicPartition, config: TopicConfig, options: LoadOptions
     ) -> None:
@@ -96,7 +94,6 @@ class LogLoader:
         self.context = LogContext(
             partition, self._files, self._clock, options.random, options.flusher, options.counts
         )
-        """The context of the log."""
         self._config = config
         self._options = options
         self._checkpointed = options.checkpointed
@@ -180,7 +177,6 @@ class LogLoader:
 
     @property
     def small_files(self) -> SmallFiles:
-        """The small files that were found beside the segments."""
         return SmallFiles(self._epochs, self._producers, self._removal)
 
     # What earlier work left behind.
@@ -235,7 +231,6 @@ class LogLoader:
         return replaced(names, min(log.base_offset for log in logs), end_offset)
 
     def _end_of(self, path: Path, base_offset: Offset) -> Offset:
-        """Return one past the last offset in a segment's log."""
         end_offset = base_offset
         file = self._files.open(path, read_only=True)
         for window in windows(file, 0, file.size(), window_bytes=SCAN_WINDOW_BYTES):

@@ -29,10 +29,7 @@ class Checkpointed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """Options of loading, beyond what every log needs."""
-
     checkpointed: Checkpointed = field(default_factory=Checkpointed)
-    """The offsets of the data directory's checkpoints."""
     dense: bool = False
     """True if no compaction ever changed the log: a hole between two segments is then a loss.
 
@@ -46,10 +43,8 @@ class LoadOptions:
     would put them on disk.
     """
     producer_rules: ProducerRules = field(default_factory=ProducerRules)
-    """The rules of how long producers are remembered, and whether their transactions are verified."""
     random: Random = _RANDOM
     """The source of the jitter of segment.ms."""
     counts: EngineCounts = field(default_factory=EngineCounts)
-    """The counts of the engine that serves the log."""
     flusher: Flusher = field(default_factory=NoFlusher)
     """Puts on disk what a roll closes; without one the next flush does."""

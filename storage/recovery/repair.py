@@ -49,7 +49,6 @@ class Repair(NamedTuple):
     """A field that was corrected in the file."""
 
     position: int
-    """Position of the batch."""
     field: str
     found: int
     written: int
@@ -59,11 +58,8 @@ class Repair(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """The bounds of a batch's offsets."""
-
     start_offset: Offset
     next_base: Offset | None
-    """Base offset of the next batch."""
     last_possible: int
     """The largest offset that the segment's indexes can hold."""
     certain: bool

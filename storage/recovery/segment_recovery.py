@@ -25,8 +25,6 @@ from topicfs.storage.segment.segment import Segment
 
 
 class Recovered(NamedTuple):
-    """The result of a segment's recovery."""
-
     end_offset: Offset
     """One past the last good batch's last offset; the base offset without one."""
     cut_bytes: int
@@ -105,7 +103,6 @@ def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:
 
 
 def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, producers: LogProducers) -> None:
-    """Make the first `good` batches of a window part of the segment."""
     batches = window.batches
     segment.index_window(batches, good, window.position)
     segment.size = window.position + batches[good - 1].end_position

@@ -35,7 +35,6 @@ class _Run(NamedTuple):
     """Adjacent batches of a window that go into one segment."""
 
     base_offset: Offset
-    """Base offset of that segment."""
     first: int
     end: int
 

@@ -28,8 +28,6 @@ _DELETED = SegmentFileState.DELETED.value
 
 
 class TemporaryFiles(NamedTuple):
-    """The temporary files of a directory, by what is to be done with them."""
-
     remove: tuple[str, ...]
     """Files that are not part of the log any more, or not yet."""
     swaps: tuple[SegmentFileName, ...]
@@ -78,5 +76,4 @@ def base_offsets(names: Iterable[str], kind: SegmentFileKind = SegmentFileKind.L
 
 
 def parse_names(names: Iterable[str]) -> list[SegmentFileName]:
-    """Return those names that are of segment files."""
     return [file for name in names if (file := parse_segment_file(name)) is not None]

@@ -24,8 +24,6 @@ from topicfs.storage.model import Offset, SegmentInfo, Timestamp
 
 
 class Reason(Enum):
-    """The reason why a segment is deleted."""
-
     LOG_START = "before the log start offset"
     SIZE = "retention.bytes"
     AGE = "retention.ms"
@@ -55,14 +53,11 @@ class Decision:
 
     @property
     def count(self) -> int:
-        """Segments that go."""
         return sum(removal.segments for removal in self.removals)
 
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """The facts of a decision."""
-
     segments: Sequence[SegmentInfo]
     """Oldest first, the active one last; sizes are those of the `.log` files."""
     log_start_offset: Offset

@@ -17,8 +17,6 @@ from topicfs.storage.segment.settings import SegmentSettings
 
 
 class RollReason(Enum):
-    """The reason why a segment is closed."""
-
     SIZE = "segment.bytes"
     TIME = "segment.ms"
     INDEX_FULL = "an index is full"
@@ -29,7 +27,6 @@ class RollParameters(NamedTuple):
     """The facts of the decision: the active segment, the limits, and what is about to be appended."""
 
     size_bytes: int
-    """Size of the active segment's log."""
     base_offset: int
     first_timestamp: int
     """Max timestamp of the active segment's first batch; -1 where it has none."""

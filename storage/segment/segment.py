@@ -148,7 +148,6 @@ class Segment:
 
     @property
     def modified_time(self) -> Timestamp:
-        """Time at which its log file was last changed."""
         return self._files.modified_time_ms(self.log.path)
 
     def set_modified_time(self, modified_time: Timestamp) -> None:
@@ -403,7 +402,6 @@ class Segment:
             self.deactivate()
 
     def sync(self) -> None:
-        """Put log and indexes on disk (blocking)."""
         self.log.sync()
         for file in self._index_files():
             file.sync()
@@ -429,7 +427,6 @@ class Segment:
         self._move(lambda path: path.with_name(path.name.removesuffix(old.value) + state.value))
 
     def moved(self, directory: Path) -> None:
-        """Take note that the partition's directory was renamed."""
         self._directory = directory
         self._move(lambda path: directory / path.name)
 
@@ -452,7 +449,6 @@ class Segment:
             yield self._transaction_index
 
     def _indexes(self) -> Iterator[OffsetIndex | TimeIndex]:
-        """Yield the indexes that are open."""
         yield from (index for index in (self._offset_index, self._time_index) if index is not None)
 
     def _read_largest(self) -> TimeEntry:

@@ -47,7 +47,6 @@ class IndexSearched(NamedTuple):
     file: str
     entries: int
     target: int
-    """Offset or timestamp looked for."""
     probes: tuple[Probe, ...]
     """In the order they were looked at."""
     found_key: int
@@ -56,8 +55,6 @@ class IndexSearched(NamedTuple):
 
 
 class ScanBegan(NamedTuple):
-    """The position from which the log is read forward."""
-
     file: str
     position: int
 

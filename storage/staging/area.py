@@ -49,8 +49,6 @@ class WriteRefusedError(StorageError):
 
 
 class WriteState(Enum):
-    """The state of a write, by its files."""
-
     UNKNOWN = "not submitted, or withdrawn"
     REQUESTED = "submitted"
     CLAIMED = "being appended"
@@ -273,7 +271,6 @@ class StagingArea:
         return self.directory / write_file(write, kind)
 
     def _unlink(self, path: Path) -> bool:
-        """Remove a file; return whether it was there."""
         try:
             self.files.unlink(path)
         except FileNotFoundError:

@@ -41,7 +41,6 @@ class Bell:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening, after the work in progress (blocking)."""
         self._closed.set()
         # It wakes the thread also if unread answers fill the socket, which could not send itself a datagram then.
         with suppress(OSError):

@@ -57,7 +57,6 @@ class Placement:
 
 
 def placement_as_json(placement: Placement) -> dict[str, Any]:
-    """Return the manifest's part."""
     return {
         "topics": {
             name: {"partitions": new.partitions, "overrides": dict(new.overrides)}
@@ -97,7 +96,6 @@ class Content(NamedTuple):
     """Modulo 2^64."""
 
     def plus(self, other: Content) -> Content:
-        """Return the content of both together."""
         return Content(self.records + other.records, (self.digest + other.digest) % 2**64)
 
     def __str__(self) -> str:
@@ -124,8 +122,6 @@ class BegunAppend:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The file's content. Immutable."""
-
     files: tuple[StagedFile, ...]
     begun: BegunAppend | None = None
     placement: Placement | None = None
@@ -135,7 +131,6 @@ class Manifest:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the file's bytes."""
     content: dict[str, Any] = {"version": VERSION, "files": [file._asdict() for file in manifest.files]}
     if manifest.placement is not None:
         content |= {"version": PLACED_VERSION, "placement": placement_as_json(manifest.placement)}

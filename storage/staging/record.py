@@ -44,8 +44,6 @@ _CHECKSUM_BYTES = 9
 
 
 class CommittedQuery(NamedTuple):
-    """The progress of a query."""
-
     batch: int
     """The last one committed; all before it are, too."""
     producer_id: ProducerId
@@ -97,7 +95,6 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
         return f"@{write.target}" in self.read("@")
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[str, CommittedQuery]:
-        """See `RecordCopies.read_copy`."""
         path = directory / self.file_name
         data = self._files.read_bytes(path) if self._files.exists(path) else b"{"
         if data.startswith(b"{"):
@@ -105,7 +102,6 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
         return dict(map(_entry, _lines(self._whole(data, path), prefix)))
 
     def write_copy(self, directory: Path, entries: Mapping[str, CommittedQuery]) -> None:
-        """See `RecordCopies.write_copy`."""
         lines = (_line(*entry) for entry in entries.items())
         data = _sealed([f"2 {len(entries)}", *lines])
         write_atomically(self._files, directory / self.file_name, data)

@@ -30,7 +30,6 @@ class StagedFile(NamedTuple):
     name: str
     size: int
     checksum: int
-    """CRC-32C of the whole file."""
 
 
 class Frame(NamedTuple):

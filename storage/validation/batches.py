@@ -93,7 +93,6 @@ class Incoming(NamedTuple):
     """One batch of an append, by its header."""
 
     position: int
-    """Position of its first byte in the append's buffer."""
     size_bytes: int
     base_offset: int
     """The base offset as it came: a leader assigns another."""

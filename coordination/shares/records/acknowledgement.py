@@ -30,8 +30,6 @@ _STATES = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCH
 
 
 class AckBatch(NamedTuple):
-    """A member's word on adjacent records."""
-
     first: int
     last: int
     """Inclusive."""
@@ -66,12 +64,10 @@ class StateChange:
         self._changed: list[_Changed] = []
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to write."""
         return bool(self._changed)
 
     @property
     def batches(self) -> tuple[StateBatch, ...]:
-        """The batches that are to be written."""
         return tuple(StateBatch(one.first, one.last, one.state, one.deliveries) for one in self._changed)
 
     def begin(
@@ -103,7 +99,6 @@ class StateChange:
         return self._window.advance()
 
     def undo(self, now: int) -> None:
-        """Go back, for the change was not written."""
         for one in self._changed:
             if not one.delivery.in_transition:
                 continue
@@ -187,8 +182,6 @@ def _split_at_start(window: PartitionState, batch: InFlightBatch) -> None:
 
 
 class _Acknowledging:
-    """One call of `acknowledge`."""
-
     def __init__(self, window: PartitionState, member: str, now: int) -> None:
         self.change = StateChange(window)
         self._window = window

@@ -28,7 +28,6 @@ class Acquired(NamedTuple):
     first: int
     last: int
     deliveries: int
-    """Number of times that they were delivered, this time included."""
 
 
 class AcquireRequest(NamedTuple):
@@ -66,8 +65,6 @@ def acquire(window: PartitionState, wanted: AcquireRequest, now: int) -> list[Ac
 
 
 class _Acquisition:
-    """One call of `acquire`."""
-
     def __init__(self, window: PartitionState, wanted: AcquireRequest, now: int) -> None:
         self._window = window
         self._wanted = wanted

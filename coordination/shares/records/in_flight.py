@@ -53,7 +53,6 @@ class InFlightBatch:
         return self.whole
 
     def at(self, offset: int) -> DeliveryState:
-        """Return the state of one record."""
         return self.each[offset - self.first] if self.each is not None else self._whole()
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, DeliveryState]]:
@@ -139,22 +138,18 @@ class InFlightBatches:
         return self._by_first[self._firsts[-1]]
 
     def floor(self, offset: int) -> InFlightBatch | None:
-        """Return the last batch that begins at or below `offset`."""
         at = bisect_right(self._firsts, offset)
         return self._by_first[self._firsts[at - 1]] if at else None
 
     def between(self, first: int, last: int) -> list[InFlightBatch]:
-        """Return the batches that begin between `first` and `last`, both inclusive."""
         start = bisect_right(self._firsts, first - 1)
         return [self._by_first[one] for one in self._firsts[start : bisect_right(self._firsts, last)]]
 
     def after(self, offset: int) -> InFlightBatch | None:
-        """Return the first batch that begins above `offset`."""
         at = bisect_right(self._firsts, offset)
         return self._by_first[self._firsts[at]] if at < len(self._firsts) else None
 
     def remove_up_to(self, first: int) -> None:
-        """Remove the batches that begin at or below `first`."""
         at = bisect_right(self._firsts, first)
         for one in self._firsts[:at]:
             del self._by_first[one]

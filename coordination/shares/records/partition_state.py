@@ -38,7 +38,6 @@ class PartitionState:
         self.start_offset = 0
         self.end_offset = 0
         self.complete_count = 0
-        """Number of records from the start offset on that are done."""
         self.some_available = False
         """True if a batch may hold records to be acquired; else the next fetch is behind the end."""
         self._gap: _Gap | None = None
@@ -54,7 +53,6 @@ class PartitionState:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is kept from the start offset on."""
         return not len(self.batches) or self.start_offset > self.batches.last.last
 
     def in_flight_records(self) -> int:
@@ -115,7 +113,6 @@ class PartitionState:
     # Changes.
 
     def lease(self, delivery: DeliveryState, member: str, now: int) -> None:
-        """Acquire for a member."""
         lease_end = now + self.limits.lock_ms
         delivery.acquire(member, now, lease_end)
         self.note_lease(lease_end)
@@ -125,7 +122,6 @@ class PartitionState:
             self.next_lease_end = lease_end
 
     def free(self, batch: InFlightBatch, first: int, count: int) -> None:
-        """Note that records of a batch can be acquired from now on."""
         batch.freed(first, count)
         self.some_available = True
 

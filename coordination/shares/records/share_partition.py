@@ -34,8 +34,6 @@ class HeldRecords(NamedTuple):
 
 
 class SharePartition:
-    """See the module."""
-
     def __init__(self, limits: Callable[[], Limits] = Limits) -> None:
         self._window = PartitionState(limits)
 
@@ -80,12 +78,10 @@ class SharePartition:
 
     @property
     def complete_count(self) -> int:
-        """Number of records from the start offset on that are done."""
         return self._window.complete_count
 
     @property
     def next_lease_end(self) -> int | None:
-        """Time at which the first lock ends; None without locks."""
         return self._window.next_lease_end
 
     @property
@@ -107,17 +103,14 @@ class SharePartition:
         return self._window.in_flight_records()
 
     def batches(self) -> Iterator[InFlightBatch]:
-        """Yield what is kept, in order."""
         return iter(self._window.batches)
 
     def held(self) -> Iterator[HeldRecords]:
-        """Yield what members hold, by offset."""
         for batch in self._window.batches:
             for first, last, one in batch.runs(lambda one: one.lease_end is not None and bool(one.member)):
                 yield HeldRecords(first, last, one.member, one.count, one.since, one.lease_end or 0)
 
     def holder(self, offset: int) -> HeldRecords | None:
-        """Return who holds a record; None: nobody."""
         batch = self._window.batches.floor(offset)
         if batch is None or offset > batch.last:
             return None

@@ -18,8 +18,6 @@ NOBODY = ""
 
 
 class RecordState(IntEnum):
-    """The states, by Kafka's numbers."""
-
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
@@ -75,7 +73,6 @@ class DeliveryState:
 
     @property
     def is_free(self) -> bool:
-        """True if it can be acquired."""
         return self.state is AVAILABLE and self._before is None
 
     @property
@@ -84,7 +81,6 @@ class DeliveryState:
         return self._before is None and self.state.is_final
 
     def copy(self) -> DeliveryState:
-        """Return an equal one that changes by itself."""
         return DeliveryState(self.state, self.count, self.member, since=self.since, lease_end=self.lease_end)
 
     def acquire(self, member: str, now: int, lease_end: int) -> None:
@@ -113,7 +109,6 @@ class DeliveryState:
         self.member = NOBODY
 
     def commit(self) -> None:
-        """Go on after the change was written."""
         self._before, self.lease_end = None, None
 
     def undo(self, now: int) -> None:

@@ -79,7 +79,6 @@ def _batch(order: tuple[int, int, int, int]) -> StateBatch:
 
 
 def _put(waiting: list[tuple[int, int, int, int]], order: tuple[int, int, int, int]) -> None:
-    """Put a batch among those that wait, the first one last; the same one is there once."""
     at = len(waiting)
     while at and waiting[at - 1] < order:
         at -= 1

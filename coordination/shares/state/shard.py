@@ -46,8 +46,6 @@ class NotInitializedError(StorageError):
 
 
 class StateRecord(NamedTuple):
-    """A record to be appended, and what it says."""
-
     key: bytes
     value: bytes | None
     """None: it deletes the key."""
@@ -71,8 +69,6 @@ class StateWrite(NamedTuple):
 
 
 class StateShard:
-    """See the module. Calls come one at a time."""
-
     def __init__(self) -> None:
         self._states: dict[SharePartitionKey, ShareState] = {}
         self._leader_epochs: dict[SharePartitionKey, int] = {}
@@ -214,7 +210,6 @@ class StateShard:
             self.apply(key, read_update(record.value), offset)
 
     def apply(self, key: SharePartitionKey, content: ShareState | ShareUpdate | None, offset: Offset) -> None:
-        """Take what a record of the log says; None: its key was deleted."""
         if isinstance(content, ShareUpdate):
             self._take_update(key, content)
         elif content is not None:

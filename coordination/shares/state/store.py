@@ -19,8 +19,6 @@ TOPIC = "__share_group_state"
 
 
 class _Served:
-    """A shard, and the partition that it was loaded from."""
-
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.shard = StateShard()

@@ -34,8 +34,6 @@ _READ_BYTES = 1 << 20
 
 
 class Batch(NamedTuple):
-    """A batch of a log."""
-
     header: BatchHeader
     data: bytes
 
@@ -68,7 +66,6 @@ class Parting:
 
     @property
     def cuts(self) -> bool:
-        """True if something is cut."""
         return self.offset < self.lost.log_end_offset
 
     def loss(self) -> Loss | None:

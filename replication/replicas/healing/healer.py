@@ -46,13 +46,11 @@ class Healer:
         self.renewals: Renewals
         """Copies anew what cannot be healed otherwise; set by the engine, as the next."""
         self.topic_id: Callable[[str], str | None]
-        """Returns the id of a topic."""
         self._warn = warn
         self._in_background = in_background and not members.files.read_only
         self._settings = settings
         self._schedule = Schedule.begin({Duty.SCRUB: plan_duties(settings.config)[Duty.SCRUB]}, clock())
         self._healing = Lock()
-        """Held by the one who heals."""
         self._lock = Lock()
         self._wanted: dict[tuple[TopicPartition, Offset], ReplicatedPartition] = {}
         self._unfinished: list[PartitionScrub] = []
@@ -125,7 +123,6 @@ class Healer:
             self._thread.start()
 
     def run_wanted(self) -> None:
-        """Heal what was wanted (blocking)."""
         while (task := self._next_task()) is not None:
             task()
 

@@ -66,7 +66,6 @@ class Renewals:
         self._stopping = Event()
 
     def stop(self) -> None:
-        """End what goes on, after the step that it is at, and begin no other."""
         self._stopping.set()
 
     def renew(self, partition: ReplicatedPartition, place: str) -> str:

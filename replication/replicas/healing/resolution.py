@@ -119,7 +119,6 @@ class Resolution:
         self._numbers = {one.number for one in self.losers}
 
     def close(self) -> None:
-        """Close the directories."""
         for member in self._members:
             with suppress(StorageError, OSError):
                 member.close()

@@ -105,7 +105,6 @@ class ReplicatingDirectory:
 
     @property
     def due(self) -> bool:
-        """True if the next attempt to open it is due."""
         return not self.serves and time.monotonic() >= self._next_attempt
 
     def look(self) -> None:
@@ -248,12 +247,9 @@ class ReplicatingDirectory:
 
 
 class ReplicatingDirectories:
-    """All of them, by their numbers."""
-
     def __init__(self, members: Sequence[ReplicatingDirectory]) -> None:
         self._members = tuple(members)
         self.files, self.counts = members[0].files, members[0].counts
-        """The file system, and the counts, of all of them."""
         self._by_number = {member.number: member for member in members}
 
     def __iter__(self) -> Iterator[ReplicatingDirectory]:

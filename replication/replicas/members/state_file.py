@@ -39,10 +39,7 @@ VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class KnownDirectory:
-    """A data directory that replicates."""
-
     path: str
-    """Absolute."""
     directory_id: str
     """That of its meta.properties: another one at the same path is another disk, with nothing on it."""
     mountpoint: str = ""
@@ -51,8 +48,6 @@ class KnownDirectory:
 
 @dataclass(frozen=True, slots=True)
 class ReplicatedTopicEntry:
-    """A topic and its replicas."""
-
     topic_id: str
     overrides: Mapping[str, str]
     replicas: int
@@ -62,12 +57,9 @@ class ReplicatedTopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFile:
-    """The content of the file."""
-
     cluster_id: str
     revision: int = 0
     replicas: int = 1
-    """Number of replicas of each partition of a new topic."""
     directories: Mapping[ReplicaId, KnownDirectory] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, ReplicatedTopicEntry] = field(default_factory=lambda: MappingProxyType({}))
     deleted: tuple[str, ...] = ()
@@ -80,7 +72,6 @@ class ReplicaFile:
 
 
 def encode_replica_file(content: ReplicaFile) -> bytes:
-    """Return the file's bytes."""
     plain = {
         "version": VERSION,
         "set": content.set_id,

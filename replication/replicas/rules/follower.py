@@ -49,14 +49,11 @@ def truncation_point(answer: EpochEnd, follower: Entries, follower_end: Offset) 
 
 
 class Step(NamedTuple):
-    """The outcome of a step."""
-
     copied_bytes: int = 0
     truncated: bool = False
 
 
 def log_end(log: Log) -> LogEnd:
-    """Return how far a log goes."""
     latest = log.epochs.latest
     return LogEnd(latest.epoch if latest else NO_LEADER_EPOCH, log.log_end_offset)
 
@@ -129,7 +126,6 @@ def _roll(follower: Log, base_offset: Offset) -> None:
 
 
 def append_fetched(follower: Log, fetched: Fetched) -> None:
-    """Append what was fetched from a leader; see `fetch_once` for what is raised."""
     data = fetched.data
     if fetched.segment_base_offset < follower.chain.base_offsets[-1]:
         follower.replacer.drop_empty_segment("its leader has not rolled there")

@@ -34,7 +34,6 @@ Runs = tuple[ReplicaRun, ...]
 
 
 def extended(runs: Runs, run: ReplicaRun) -> Runs:
-    """Return a history with one more run; the oldest runs are dropped."""
     return (*runs, run)[-MAX_RUNS:]
 
 

@@ -32,7 +32,6 @@ class Holding(NamedTuple):
     end_offset: Offset
 
     def present(self, torn: Iterable[TornSegment]) -> int:
-        """Return how many of them are there."""
         start, end = self
         return end - start - sum(max(start, one.next_offset) - max(start, one.end_offset) for one in torn)
 
@@ -46,7 +45,6 @@ class Absence(NamedTuple):
     elsewhere: bool
     """True if another replica in sync lacks nothing and goes as far: it is copied from that one."""
     present: int
-    """Number of offsets that it has."""
 
 
 def lacking(

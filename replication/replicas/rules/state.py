@@ -23,8 +23,6 @@ ReplicaId = NewType("ReplicaId", int)
 
 
 class Move(NamedTuple):
-    """A replica on its way to another data directory."""
-
     source: ReplicaId
     target: ReplicaId
 
@@ -39,7 +37,6 @@ class ReplicaState:
     leader: ReplicaId | None
     leader_epoch: int = 0
     version: int = 0
-    """Number of changes so far."""
     moving: Move | None = None
     """The replica that is being moved; None: none is."""
 
@@ -54,15 +51,12 @@ class ReplicaState:
 
 
 class LogEnd(NamedTuple):
-    """The end of a replica's log: what was written in a later epoch is further than anything before."""
-
     leader_epoch: int
     """The newest in its file of leader epochs, -1 where there is none."""
     end_offset: Offset
 
 
 def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
-    """Return the state of a new partition: all are in sync, the first leads."""
     return ReplicaState(assigned, assigned, assigned[0])
 
 
@@ -115,7 +109,6 @@ def elect_unclean(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], leader:
 
 
 def joined(state: ReplicaState, replica: ReplicaId) -> ReplicaState:
-    """Return the state with a replica that has caught up."""
     in_sync = {*state.in_sync, replica}
     return _changed(state, in_sync=tuple(one for one in state.assigned if one in in_sync))
 
@@ -131,7 +124,6 @@ def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaS
 
 
 def begun_move(state: ReplicaState, move: Move) -> ReplicaState:
-    """Return the state with a replica on its way."""
     return _changed(state, moving=move)
 
 

@@ -118,7 +118,6 @@ def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
 
 
 def _whole(parts: list[bytes | memoryview]) -> bytes | memoryview:
-    """Return the parts in one piece; a single one is not copied."""
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

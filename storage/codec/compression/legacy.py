@@ -37,7 +37,6 @@ class LegacyRecords(NamedTuple):
 
     data: memoryview[int]
     block: array[int]
-    """Eight columns one after the other."""
     offsets: tuple[Offset, ...]
 
 

@@ -339,7 +339,6 @@ class LogAppender:
         )
 
     def producers(self) -> list[ProducerEntry]:
-        """Return the producers that wrote here and are remembered; a snapshot."""
         with self._parts.lock:
             return list(self._parts.producers.state)
 

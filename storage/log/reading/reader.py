@@ -42,8 +42,6 @@ _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.end
 
 
 class Location(NamedTuple):
-    """The location of an offset."""
-
     segment_base_offset: Offset
     batch: BatchHeader
     """Its position is that in the segment's `.log`."""
@@ -205,7 +203,6 @@ class LogReader:
         trace: Trace | None = None,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """See `storage.engine.Partition`; `trace` is called with each step."""
         found = self.record_at(timestamp, isolation=isolation, trace=trace, max_bytes=max_bytes)
         return found.time_and_offset if isinstance(found, FoundRecord) else found
 
@@ -217,7 +214,6 @@ class LogReader:
         trace: Trace | None = None,
         max_bytes: int | None = None,
     ) -> FoundRecord | TimestampOffset | None:
-        """See `storage.engine.Partition`; `trace` is called with each step."""
 
         def look(state: LogState) -> FoundRecord | TimestampOffset | None:
             search = Search(timestamp, state.start_offset, trace, max_bytes)
