@@ -180,10 +180,9 @@ class MemberPartitions:
 
 
 class Membership(Protocol):
-    """A member of a group. No call waits, and all may come from any thread.
+    """A member of a group until it leaves. No call waits, and all are safe from any thread.
 
-    That it lives need not be said: it is a member until it leaves. The listener is called after what it holds has
-    changed, from whatever thread changed it: it must be quick, must not raise, and may call the membership.
+    The listener is called from any thread after the member's partitions changed. It must be quick and must not raise.
     """
 
     @property
@@ -209,11 +208,7 @@ class Membership(Protocol):
         """
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Give partitions back: nothing more of them is handed out, and what was committed so far is all that was done.
-
-        Their next holder begins at the committed position. Of partitions that are not wanted back (or not held)
-        nothing happens.
-        """
+        """Give partitions back; their next holder begins at the committed position. Others than those wanted back stay."""
 
     def leave(self) -> Future[None]:
         """End the membership; what was committed before counts. The future is done when the others may go on. Idempotent."""
@@ -247,17 +242,13 @@ class Groups(Protocol):
         """Return the positions of a group; none for an unknown one, as in Kafka (*asked*). Raises GroupError."""
 
     def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
-        """Return the positions in the partitions of a topic, of each group that has any there (*asked*).
-
-        Groups that may not be seen are left out. Raises GroupError, OSError.
-        """
+        """Return the positions of all visible groups in a topic's partitions (*asked*). Raises GroupError, OSError."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commit positions in the name of no member, as Kafka's reset tool does; creates the group (*changes*).
+        """Commit positions as Kafka's reset tool does, for no member; creates the group (*changes*).
 
-        A position may be below the log start or above its end: readers then begin by `auto.offset.reset`. Raises
-        GroupNotEmptyError, UnknownTopicError (nothing is committed then), InvalidPositionError, ReadOnlyError,
-        GroupError, OSError.
+        A position may lie outside the log: readers then go by `auto.offset.reset`. Raises GroupNotEmptyError,
+        UnknownTopicError (nothing is committed), InvalidPositionError, ReadOnlyError, GroupError, OSError.
         """
 
     def delete_positions(self, group: str, partitions: Collection[TopicPartition]) -> None:

@@ -158,13 +158,11 @@ class ShareSession(Protocol):
         """The topics whose records it is given (*known*)."""
 
     def take(self) -> Leased | None:
-        """Lease the next record to this session; None: there is none now (*changes*).
+        """Lease the next record to this session; None if there is none now (*changes*).
 
-        A record that others gave back comes first. What kills its readers comes alone, so that it takes no neighbor
-        along (kafka-coordinators.md#poison-records).
-
-        Raises SessionClosedError, UnknownTopicError (its topics are gone), CorruptionError (the batch cannot be read;
-        take again to go on behind it), PartitionOfflineError, ReadOnlyError, OSError.
+        Records that others gave back come first, those that kill their readers alone
+        (kafka-coordinators.md#poison-records). Raises SessionClosedError, UnknownTopicError, CorruptionError (take
+        again to skip the batch), PartitionOfflineError, ReadOnlyError, OSError.
         """
 
     def take_some(self, most: int) -> Sequence[Leased]:
@@ -181,10 +179,7 @@ class ShareSession(Protocol):
         """Return what it holds, the oldest lease first; what was taken from it is not among them (*known*)."""
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` whenever `take` may give something it did not give before; returns the call that ends it.
-
-        It is called from any thread, must be quick and must not raise. Called too often is possible, too seldom not.
-        """
+        """Call `listener`, quickly and from any thread, whenever `take` may find something new; returns its cancellation."""
 
     def close(self) -> None:
         """Give back what it holds, and leave the group (*changes*). Idempotent; raises nothing.
@@ -235,16 +230,10 @@ class ShareGroup(Protocol):
         """Return the records that are held, by partition and offset (*known*)."""
 
     def settle(self, place: RecordName, word: Acknowledgement) -> None:
-        """Say in its holder's place what becomes of a record in flight (*changes*).
-
-        The holder is answered RecordNotHeldError from then on. Raises RecordNotHeldError where nobody holds it.
-        """
+        """Decide a record in flight in its holder's place (*changes*). Raises RecordNotHeldError if nobody holds it."""
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
-        """Return the records that were given up and not forgotten since, by partition and offset (*asked*).
-
-        The newest 10,000 of all groups; those whose log no longer has them are left out.
-        """
+        """Return the newest 10,000 rejected records that their logs still have, by partition and offset (*asked*)."""
 
     def forget_rejected(self, place: RecordName) -> None:
         """Take a record out of `rejected` (*changes*). Raises RecordNotHeldError where it is not there."""

@@ -1,7 +1,4 @@
-"""The steps of a lookup, as the log itself reports them while it searches, and the record it finds.
-
-An explained lookup is not a different one: the steps come from the search that readers use.
-"""
+"""The steps of a lookup, reported by the search that readers use, and the record it finds."""
 
 from __future__ import annotations
 

@@ -71,10 +71,7 @@ class KafkaCluster:
     """A cluster reached through librdkafka, whose Python package is an extra."""
 
     def __init__(self, bootstrap_server: str, settings: Mapping[str, str] | None = None) -> None:
-        """Connect to the cluster, with librdkafka's `settings` of the connection.
-
-        Raises ClusterError where the client library is missing.
-        """
+        """Connect with librdkafka's `settings`. Raises ClusterError where the client library is missing."""
         try:
             self._kafka: Any = import_module("confluent_kafka")
             self._admin_module: Any = import_module("confluent_kafka.admin")

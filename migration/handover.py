@@ -88,9 +88,7 @@ class Handover:
         with_open_transactions: bool = False,
         share_groups: ShareGroupCluster | None = None,
     ) -> None:
-        """Prepare the handover; `log_dirs` are all of the broker's, and `report` is called with one line for every step.
-
-        Without `share_groups` those stay where they are.
+        """Prepare the handover to a broker with these `log_dirs`; `report` gets a line for every step.
 
         Raises CorruptionError for a damaged journal, StorageError for directories that are none, OSError.
         """
@@ -119,10 +117,7 @@ class Handover:
     # While the broker runs.
 
     def prepare(self, cluster: Cluster) -> None:
-        """Have the cluster create our topics, and note their ids.
-
-        Raises ClusterError, StorageError where a topic of the same name holds records there, OSError.
-        """
+        """Have the cluster create our topics (ClusterError, OSError). StorageError if one of them holds records there."""
         cluster_id = cluster.cluster_id()
         if cluster_id != self._cluster_id:
             raise ClusterError(

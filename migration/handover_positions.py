@@ -1,8 +1,7 @@
 """Committing the positions of groups in the new cluster.
 
-They are put there twice, if need be: when the cluster has just made the topics, so that a consumer that starts with
-the broker finds its position, and once more when everything is served, for what is missing then. A group that is
-anywhere else than where we put it has moved on in the cluster, and is left alone.
+It is done when the cluster has made the topics, for consumers that start with the broker, and again when all is
+served. A group whose position has changed since has moved on in the cluster, and is left alone.
 """
 
 from __future__ import annotations

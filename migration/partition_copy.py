@@ -90,10 +90,7 @@ class PartitionCopy:
 
 
 def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the partition is in place already; nothing is changed.
-
-    Raises StorageError where other records are in the way, CorruptionError, OSError.
-    """
+    """Return whether the partition is in place. StorageError if other records are in the way; CorruptionError, OSError."""
     if not files.exists(copy.target):
         return False
     if same_logs(files, copy):
@@ -107,10 +104,7 @@ def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Put the partition in place, on disk when this returns (blocking); False: it was there already.
-
-    Raises what `is_in_place` does. The target is then what it was.
-    """
+    """Put the partition in place, on disk when this returns; False if it was there. Raises as `is_in_place` (blocking)."""
     if is_in_place(files, copy):
         return False
     staged = copy.target.with_name(names.marked_directory(copy.partition, DirectoryMark.DELETE))
@@ -127,10 +121,7 @@ def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the target has the source's logs already, byte for byte but for lowered leader epochs.
-
-    Where the target was recovered since, it may end where the source becomes unreadable.
-    """
+    """Return whether the target has the source's logs, but for lowered epochs, up to where the source is unreadable."""
     wanted, present = (
         [name for name in _live_names(files, directory) if name.endswith(SegmentFileKind.LOG.value)]
         for directory in (copy.source, copy.target)

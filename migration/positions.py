@@ -1,10 +1,8 @@
-"""Committed positions of groups and the records of their states, read from the files of `__consumer_offsets`; and batches of them.
+"""Committed positions of groups and the records of their states, read from the files of `__consumer_offsets`.
 
-A group's newest position in a partition counts, by the offset of its record; a null value takes it away. What a
-transaction commits counts when the transaction does, and never where it was aborted or left open. So a coordinator
-that loads the same files finds the same (kafka-coordinators.md#group-records). A takeover carries the records of states
-as they are. A cluster lets no client write them: there a group that was handed over is one of positions alone until its
-first member joins, as after a reset of Kafka's tool.
+A group's newest position in a partition counts; a null value removes it. Positions of a transaction count once it is
+committed (kafka-coordinators.md#group-records). A takeover copies the records of states. Clusters let no client write
+them, so a handed-over group consists of positions until its first member joins.
 """
 
 from __future__ import annotations
@@ -109,10 +107,7 @@ def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[Group
 
 
 def read_columns(files: FileSystem, directory: Path, take: Callable[[Columns], None]) -> None:
-    """Give the records of a partition's directory, markers among them, to `take`, from the first to the last (blocking).
-
-    Raises as `read_positions`.
-    """
+    """Pass a partition's records, markers among them, to `take` (blocking). Raises as `read_positions`."""
     for path, last in _logs(files, directory):
         _replay_file(files, path, take, last=last)
 
@@ -203,10 +198,7 @@ class GroupStateRecord(NamedTuple):
 
 
 def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[str, GroupStateRecord]:
-    """Read them out of partitions' directories of `__consumer_offsets`, which nobody writes (blocking).
-
-    Raises as `read_positions` does.
-    """
+    """Read the records of groups out of directories of `__consumer_offsets` (blocking). Raises as `read_positions`."""
     found: dict[str, GroupStateRecord] = {}
 
     def take(columns: Columns) -> None:

@@ -67,10 +67,7 @@ def put_share_groups(
     topics: Mapping[UUID, str],
     topic_ids: Mapping[str, str],
 ) -> Iterator[str]:
-    """Put groups where they stand here, in our `topics` by id; yields a line for each. `topic_ids` are the cluster's.
-
-    Raises ClusterError, also for a group that has members there.
-    """
+    """Set the positions of groups in the cluster's topics; yields a line for each. ClusterError for a group with members."""
     by_group: dict[str, dict[TopicPartition, ShareState]] = {}
     for key, state in sorted(found.states.items()):
         if key.topic_id in topics and state.start_offset >= 0:

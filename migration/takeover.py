@@ -1,9 +1,8 @@
 """The takeover: moving a stopped broker's topics to our data directories.
 
-The broker's log directories are only read. What is carried over is opened, and where the broker was not stopped in order
-recovered, before this reports success. Topics keep their ids; their settings come out of the cluster's metadata log.
-The groups in them, positions and records, are written into a `__consumer_offsets` of our own, and share groups are gone
-on with.
+The broker's log directories are only read. The copies are opened, and recovered if the broker was not stopped in
+order, before success is reported. Topics keep their ids; settings come from the cluster's metadata log. Positions of
+groups are written into our own `__consumer_offsets`.
 """
 
 from __future__ import annotations
@@ -96,10 +95,9 @@ class Takeover:
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
-        """Copy all topics, and the positions of groups in them (blocking).
+        """Copy all topics and the positions of groups in them; `link`: by hard links where possible (blocking).
 
-        With `link` logs that never change again become hard links. Raises DirectoryLockedError while the broker, or a
-        mount of ours, runs; StorageError, OSError.
+        Raises DirectoryLockedError while the broker, or a mount of ours, runs; StorageError, OSError.
         """
         self._check_stopped()
         log_dirs = find_partitions(self._files, self._log_dirs)
@@ -257,10 +255,7 @@ class Takeover:
         return find_partitions(self._files, filter(self._files.exists, self._data))
 
     def _plan_copies(self, topics: Iterable[TopicFound], *, link: bool) -> list[PartitionCopy]:
-        """Return the copies to make; a new partition goes to the directory with the fewest, as a broker chooses.
-
-        Raises StorageError where other records are in the way.
-        """
+        """Return the copies to make, as a broker places new partitions. StorageError where other records are in the way."""
         ours = self._our_partitions()
         used = Counter(ours.values())
         copies = []

@@ -1,8 +1,6 @@
-"""Engines over data directories, with one copy of each partition or several, and the scrub that finds damage.
+"""Engines over data directories: `embedded_engine` has each partition once, `replicas` has copies in several directories.
 
-`open_directories` opens directories as they were opened before. `embedded_engine` has each partition once, `replicas`
-has several copies in several directories; both are the log engine with its coordinators (`coordination`). `scrub` reads
-everything again and finds damage.
+`open_directories` opens directories as they were opened before; `scrub` reads everything again and finds damage.
 """
 
 from __future__ import annotations
@@ -59,12 +57,11 @@ def open_directories(
     left_out: Sequence[Path] = (),
     may_be_mirrored: bool = False,
 ) -> EmbeddedEngine | ReplicatedEngine:
-    """Open data directories as they were opened before: as one engine, or as replicas, which `replicated` makes them.
+    """Open data directories as they were before: as one engine, or as replicas, which `replicated` makes them.
 
-    With `may_be_mirrored` the caller changes no topic, setting or record, so that a mirror may go on afterwards.
-
-    See `replication.replicas.startup.open_replicas` and `open_engine`, of which several directories hold each partition
-    once. One directory of several that replicate is opened alone only to read it.
+    `may_be_mirrored`: the caller changes no topic, setting or record, so that a mirror may go on. One directory of
+    several with replicas can only be opened to be read. See `open_engine` and
+    `replication.replicas.startup.open_replicas`.
     """
     if not (read_only or may_be_mirrored):
         check_no_mirror(directories)

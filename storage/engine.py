@@ -104,20 +104,14 @@ class Partition(Protocol):
 
     @property
     def newest_timestamp(self) -> Timestamp:
-        """The largest of all records, -1 where none has one: what `status` says, for callers that ask often (*known*).
-
-        A remote engine says -1 until it has seen a record.
-        """
+        """The largest timestamp; -1 where none has one, or a remote engine has seen none (*known*)."""
 
     @property
     def unknown(self) -> str | None:
         """The reason why `offsets` says nothing of the records: no log was loaded, or no leader has answered; None: it does (*known*)."""
 
     def find_bounds(self) -> None:
-        """Wait until `offsets` says what there is, for readers that must not miss records (*asked*).
-
-        Raises PartitionOfflineError if that stays unknown, PartitionGoneError, and NotAuthorizedError after a revocation.
-        """
+        """Wait until `offsets` is known (*asked*). Raises PartitionOfflineError, PartitionGoneError, NotAuthorizedError."""
 
     def offsets(self) -> PartitionOffsets:
         """Return log start, last stable offset, high watermark and log end (*known*). While `unknown` has a reason the range is empty."""
@@ -138,21 +132,15 @@ class Partition(Protocol):
         """
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
-        """Append whole v2 batches as a leader does: all of them or none, but for a remote engine.
+        """Append whole v2 batches as a leader does: all of them or none; a remote engine may raise PartlyAppendedError.
 
-        That may keep the first batches and be refused a later one: it raises PartlyAppendedError then.
-
-        Offsets, leader epoch and, where the topic says so, timestamps are patched in `batches` in place. On
-        return they are visible to readers; with `durable` they are on disk too (blocking). With `encoded_here`
-        the caller guarantees that this process's codec just made them, so that their headers need not be
-        checked against their records.
-
-        A batch that its idempotent producer appended before (one of its last five) is left out, and the others are
-        appended; `durable` then means that what was appended the first time is on disk too.
+        Offsets, leader epoch and, where the topic says so, timestamps are patched in `batches`. On return readers see
+        them; with `durable` they are on disk (blocking). `encoded_here`: this process's codec just made them, so
+        headers need no check. Batches that an idempotent producer appended before (its last five) are left out.
 
         Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError, ProducerFencedError,
-        OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO); nothing is kept then.
-        With `durable` NotEnoughReplicasAfterAppendError: everything is kept, on fewer replicas than min.insync.replicas.
+        OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO): nothing is kept.
+        NotEnoughReplicasAfterAppendError (`durable`): all is kept, on too few replicas.
         """
 
     def read(
@@ -162,19 +150,14 @@ class Partition(Protocol):
         max_bytes: int,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> Fetched:
-        """Return whole batches from the one that holds `offset` (or the next one after a gap) on (*asked*).
+        """Return whole batches from the one that holds `offset` on (*asked*). Checksums are not checked.
 
-        At most `max_bytes`, but always at least one batch where there is one; nothing at or above the visible
-        end. Checksums are not checked here: decoding checks them.
-
-        Raises OffsetOutOfRangeError below the log start or above the log end; CorruptionError for a torn file.
+        At least one batch where there is one, else at most `max_bytes`; nothing at or above the visible end. Raises
+        OffsetOutOfRangeError outside of the log, CorruptionError for a torn file.
         """
 
     def end_at_hand(self, offset: Offset) -> Offset:
-        """Return the exclusive end of what `read` gives from `offset` on without waiting, be it more than is visible (*known*).
-
-        Without a gap; `offset` itself where it would have to ask. An engine that is not remote has everything at hand.
-        """
+        """Return the end of what `read` gives from `offset` on without waiting; not remote: the log end (*known*)."""
 
     def offset_for_timestamp(
         self,
@@ -183,11 +166,7 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """Return the first record at or after `timestamp`; None where there is none below the visible end (*asked*).
-
-        With `max_bytes` the search goes through about as many bytes of batches and of their records at most: raises
-        SearchTooLongError where they are not enough.
-        """
+        """Return the first visible record at or after `timestamp` (*asked*); SearchTooLongError beyond about `max_bytes`."""
 
     def record_at(
         self,
@@ -255,10 +234,7 @@ class Topic(Protocol):
         """The settings that this topic overrides, with Kafka's names for them (*asked*)."""
 
     def settings(self) -> Sequence[ShownSetting]:
-        """Return every setting that holds, and where its value comes from (*asked*).
-
-        A remote engine's may have names that `config` does not know.
-        """
+        """Return every setting and where its value comes from (*asked*); a remote engine's may be unknown to `config`."""
 
     def partitions(self) -> Mapping[int, Partition]:
         """Return the partitions by number, ascending; a snapshot (*known*)."""
@@ -317,10 +293,9 @@ class LogEngine(Protocol):
         overrides: Mapping[str, str] | None = None,
         topic_id: str | None = None,
     ) -> Topic:
-        """Create a topic, with a new id unless one is given, as for the copy of another engine's topic.
+        """Create a topic, with a new id unless one is given, which an engine may refuse (InvalidConfigError).
 
-        Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError; an engine that gives
-        out the ids itself refuses one (InvalidConfigError).
+        Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError.
         """
 
     def add_partitions(self, topic: str, *, total: int) -> None:
@@ -342,14 +317,11 @@ class LogEngine(Protocol):
         """
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
-        """Load an offline partition again, after the cause was repaired (blocking: it is recovered).
+        """Load an offline partition again, with its whole directory if that failed (blocking). Harmless if it is online.
 
-        If its whole data directory had failed, that is served again with all of its partitions. New objects take the
-        place of the old ones, which stay offline; listeners of both the engine and the old ones are notified. Harmless for
-        a partition that is online.
-
-        Raises what still keeps it offline: StorageError (CorruptionError, DirectoryLockedError, …), OSError, and
-        UnknownTopicError, ReadOnlyError; the partition is then as before.
+        New objects replace the old ones, which stay offline; listeners of the engine and of the old ones are
+        notified. Raises what still keeps it offline: StorageError (CorruptionError, …), OSError; UnknownTopicError,
+        ReadOnlyError.
         """
 
     def directories(self) -> Sequence[DirectoryStatus]:
@@ -365,7 +337,4 @@ class LogEngine(Protocol):
         """Put the log starts on disk, also for other processes that read the files (blocking, OSError)."""
 
     def close(self) -> None:
-        """Flush, checkpoint and leave the clean-shutdown marker (blocking). Idempotent.
-
-        A remote engine ends what is waiting, in whatever thread, and waits for no answer itself.
-        """
+        """Flush, checkpoint and leave the clean-shutdown marker (blocking). Idempotent. A remote engine ends all waiting."""

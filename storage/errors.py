@@ -1,7 +1,4 @@
-"""Every error the engine raises. One clear line each: the thing, the cause, the remedy.
-
-Callers translate types, never texts: fusefs has the one errno table, the command the one exit-status table.
-"""
+"""Every error the engine raises, each one line: the thing, the cause, the remedy. Callers translate types, never texts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Messages for people: one line each, without control characters, repeats less and less often.
 
-Names of files, settings, topics' ids and records' bytes come from outside, and so do the texts of errors that quote
-them. All that is shown to a person goes through `printable`, where it is shown.
+Whatever is shown to a person goes through `printable`, for names, settings and errors quote bytes from outside.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ LONGEST_PAUSE_MS = 3_600_000
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with every character that is not printed as itself as Python escapes it: `\n`, `\x1b`, `\u202e`.
-
-    Spaces stay; what is no UTF-8 in a file's name is shown as `\udc80` to `\udcff`.
-    """
+    r"""Return `text` with unprintable characters as Python escapes them, non-UTF-8 bytes of a name as `\udc80` to `\udcff`."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else _escaped(one) for one in text)
@@ -128,10 +124,7 @@ def times(count: int) -> str:
 
 
 class WarningBook:
-    """The last warnings, each once, for status pages; they also go to the log, repeats less and less often.
-
-    Safe from any thread.
-    """
+    """The last warnings, each once, for status pages and the log, which repeats them less and less often. Thread-safe."""
 
     def __init__(self, clock: Callable[[], Timestamp]) -> None:
         self._clock = clock

@@ -1,8 +1,7 @@
-"""The values that the whole engine uses: distinct integer types and small frozen records.
+"""The values that the whole engine uses: distinct integer types and small frozen records (kafka-storage.md#terms).
 
-An offset counts records in a partition, a position counts bytes in a file; they are distinct types so that one
-is never used where the other is meant. Ranges are half-open (`start_offset`, `end_offset`); only a name with
-`last` is inclusive. What each bound of a log means: kafka-storage.md#terms.
+An offset counts records in a partition, a position bytes in a file. Ranges are half-open; names with `last` are
+inclusive.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ ONLINE = "online"
 
 
 def later(time: int, span_ms: int) -> Timestamp:
-    """Return the time `span_ms` after `time`, at most LATEST_TIMESTAMP: files and compiled code store 64 bits.
-
-    Record times and the settings in milliseconds may each be as large as 64 bits allow.
-    """
+    """Return the time `span_ms` after `time`, at most LATEST_TIMESTAMP, for both may be as large as 64 bits allow."""
     return Timestamp(min(time + span_ms, LATEST_TIMESTAMP))
 
 
@@ -114,10 +110,7 @@ class PartitionOffsets(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The result of an append: `base_offset` of the first record it wrote, `last_offset` of the last (both inclusive).
-
-    Batches that an idempotent producer had appended before are not written again and not counted, unless all are such.
-    """
+    """The first and last offset (both inclusive) that an append wrote; its repeats count only if there is nothing else."""
 
     base_offset: Offset
     last_offset: Offset

@@ -1,8 +1,7 @@
 """The choice of a partition by a hash, the same for every producer.
 
-A record's key is hashed by 32-bit MurmurHash2 with Kafka's seed (kafka-coordinators.md#partitioning). A group or a
-transactional id goes to a partition of an internal topic by the hash of a Java string
-(kafka-coordinators.md#coordinator-partitions).
+Keys of records are hashed by MurmurHash2 with Kafka's seed (kafka-coordinators.md#partitioning), groups and
+transactional ids as Java strings (kafka-coordinators.md#coordinator-partitions).
 """
 
 from __future__ import annotations

@@ -103,9 +103,8 @@ class Schema:
     ) -> Values:
         """Return the fields that follow the version. Raises CorruptBatchError on bytes that are no such message.
 
-        `lenient` reads as Kafka's own tools do: bytes behind the message are no fault, and text that is not UTF-8
-        shows replacement characters. `items` has functions by the names of arrays: each item is replaced by what the
-        function makes of it, as soon as it is read, so that a large message takes less memory.
+        `lenient` reads as Kafka's tools do, with bytes left over or text that is not UTF-8. `items` has functions by
+        array name that replace each item as it is read, to save memory.
         """
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=lenient)
         reader.items = items or {}

@@ -1,8 +1,7 @@
 """The assignors of Kafka's classic consumer groups, as pure functions: which member reads which partition.
 
-Each takes the members and the number of partitions of each topic (topics that do not exist are absent and ignored)
-and gives every member its partitions. Rules: kafka-coordinators.md#assignors, after Kafka's RangeAssignor, RoundRobinAssignor
-and AbstractStickyAssignor.
+Topics that do not exist are ignored. Rules: kafka-coordinators.md#assignors, after Kafka's RangeAssignor,
+RoundRobinAssignor and AbstractStickyAssignor.
 """
 
 from __future__ import annotations

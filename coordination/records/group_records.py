@@ -1,8 +1,7 @@
-"""Records of `__consumer_offsets`: committed positions and classic groups.
+"""Records of `__consumer_offsets`: committed positions and classic groups (kafka-coordinators.md#group-records).
 
 A key is an int16 record type and its fields, a value an int16 version and its fields; a null value deletes the key.
-Types 0 and 1 are committed positions (0 in files of old brokers), 2 is a group's state; the others belong to newer
-group protocols and are not read here. Source: kafka-coordinators.md#group-records.
+Types 0 (of old brokers) and 1 are committed positions, type 2 a group's state; other types are ignored.
 """
 
 from __future__ import annotations

@@ -64,10 +64,7 @@ def _partition_of(name: str, partitions: int) -> int:
 
 
 def replay(partition: Partition, take: Take) -> None:
-    """Give every record with a key to `take`, from the log's start to its end, those of no transaction that was aborted.
-
-    Raises CorruptionError, with the file; PartitionOfflineError.
-    """
+    """Pass each record with a key, but those of aborted transactions, to `take` (CorruptionError, PartitionOfflineError)."""
     offset = partition.log_start_offset
     while True:
         fetched = partition.read(offset, max_bytes=READ_BYTES, isolation=Isolation.READ_COMMITTED)

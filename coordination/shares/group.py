@@ -1,8 +1,4 @@
-"""One share group with its sessions: see `coordination.share_groups.ShareGroup`.
-
-One lock for the group: a session's call finds its queues, has them act, and notifies the listeners afterwards,
-without the lock.
-"""
+"""One share group with its sessions: see `coordination.share_groups.ShareGroup`. One lock guards all of it."""
 
 from __future__ import annotations
 

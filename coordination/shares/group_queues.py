@@ -1,7 +1,4 @@
-"""The partitions of a share group: begun where they are new to it, loaded when they are first needed.
-
-The group's lock is held in every call.
-"""
+"""The queues of a share group, one per partition, loaded on first use. Each call needs the group's lock."""
 
 from __future__ import annotations
 

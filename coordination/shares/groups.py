@@ -120,10 +120,7 @@ class QueueGroups:
     def adopt(
         self, name: str, epoch: int, topics: GroupTopics, states: Mapping[SharePartitionKey, ShareState]
     ) -> int:
-        """Go on with a group that another coordinator kept, where nothing is kept here; returns in how many partitions.
-
-        A state without a start offset begins behind what its partition holds. Raises as `group`, ReadOnlyError, OSError.
-        """
+        """Go on with a group that another coordinator kept, unless it is kept here; return in how many partitions."""
         with self._lock:
             self.group(name)
             services = self._opened()

@@ -210,10 +210,7 @@ class Queue:
         self._write(change, now, given_up=self._given_up(change, member_id, rejected))
 
     def expire(self, now: Timestamp) -> list[tuple[Offset, str]]:
-        """End the leases whose time has come; returns those records, and who held each.
-
-        What cannot be written counts all the same: the next write tells what becomes of the records.
-        """
+        """End the leases whose time has come, even if that cannot be written; return those records with their holders."""
         next_end = self.machine.next_lease_end
         if next_end is None or now < next_end:
             return []

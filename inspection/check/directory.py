@@ -85,10 +85,7 @@ class DirectoryCheck:
                     raise
 
     def own_findings(self) -> Iterator[Finding]:
-        """Check what is no partition's; before the partitions, so that checkpoints are read before logs.
-
-        Checkpoints say what was true when they were written, and logs only grow.
-        """
+        """Check the directory's own files. Checkpoints are read before the logs, which may grow meanwhile."""
         for name in self._unknown_entries:
             yield Finding(
                 self.directory / name, None, "no partition's directory: a broker refuses to start beside it"

@@ -26,10 +26,7 @@ CHUNK_BYTES = 1 << 20
 
 
 def chunks(data: memoryview) -> Iterator[Batches]:
-    """Yield the whole batches of `data`, in order; a last, empty piece has the `problem` that ended the walk.
-
-    No checksum is looked at: only where a batch's own header makes the next one unfindable does the walk end early.
-    """
+    """Yield the whole batches of `data`; a last, empty piece has the `problem` that ended the walk. Skips checksums."""
     start = Position(0)
     while start < len(data):
         found = scan(data, start, min(start + CHUNK_BYTES, len(data)))
@@ -180,10 +177,7 @@ def check_segment(
 
 
 def lasting(look: Callable[[], Iterable[Finding]], *, in_use: bool) -> list[Finding]:
-    """Return what `look` finds. Beside a living owner only what it finds each time.
-
-    The owner may be writing a file, and a compaction puts a log and its indexes in place one after the other.
-    """
+    """Return what `look` finds; beside a living owner, who may be writing a file, only what it finds each time."""
     found = list(look())
     for _ in range(_LOOKS - 1 if in_use else 0):
         if not found:

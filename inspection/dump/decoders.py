@@ -59,10 +59,7 @@ class _RecordType(NamedTuple):
 
 
 def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
-    """Return a record's content as text; a key or value that cannot be read is reported in the key's place.
-
-    Raises InvalidRecordError for a record without a key, where Kafka's tool ends too.
-    """
+    """Return a record as text; unreadable content is reported in the key's place. InvalidRecordError without a key."""
     if record.key is None:
         raise InvalidRecordError(
             f"Failed to decode message at offset {record.offset} using the specified decoder "

@@ -27,10 +27,7 @@ class DumpLine(NamedTuple):
 
 
 def dump(names: Sequence[str], options: DumpOptions, files: FileSystem) -> Iterator[DumpLine]:
-    """Dump the files `names` (relative to the working directory, or absolute) in the order given.
-
-    Raises OSError for a file that cannot be read, CorruptionError for one that cannot be read on.
-    """
+    """Dump files in the order given. Raises OSError for one that cannot be read, CorruptionError for one that ends early."""
     report = DumpReport()
     for name in names:
         yield DumpLine(f"Dumping {PurePath(name)}")

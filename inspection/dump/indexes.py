@@ -110,10 +110,7 @@ def dump_transaction_index(path: Path, files: FileSystem) -> Iterator[str]:
 
 
 def used_entries(index: Iterable[Entry], base_offset: Offset) -> Iterator[Entry]:
-    """Yield the entries up to the zeros behind them, which a crash leaves in a preallocated file.
-
-    Zeros read as the base offset, which only the first entry can have.
-    """
+    """Yield the entries before the zeros that a crash leaves at the end; only the first entry can be zero."""
     for number, entry in enumerate(index):
         if number and entry.offset == base_offset:
             return

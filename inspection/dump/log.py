@@ -45,10 +45,7 @@ def base_offset_of(path: Path) -> Offset:
 
 
 def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[str]:
-    """Print the batches of a segment, and how many bytes follow the last whole one.
-
-    Raises CorruptionError where no further batch can be found though bytes are left, or a record is damaged.
-    """
+    """Print a segment's batches, and the bytes behind them. CorruptionError for a damaged record, or if no batch follows."""
     with closing(files.open(path, read_only=True)) as file:
         yield f"Log starting offset: {base_offset_of(path)}"
         size = file.size()
@@ -70,10 +67,7 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
 
 
 def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
-    """Yield the headers of whole batches; a torn tail ends them silently, as a file scan of Kafka's does.
-
-    Raises CorruptionError where the next batch cannot be found.
-    """
+    """Yield the headers of whole batches, up to a torn tail. CorruptionError where the next batch cannot be found."""
     while True:
         found = scan(data, start, max_batches=BATCHES_AT_A_TIME)
         yield from found
@@ -140,10 +134,7 @@ def batch_line(header: BatchHeader, *, valid: bool) -> str:
 def record_line(
     record: Record, header: BatchHeader, options: DumpOptions, checksum: str | None = None
 ) -> str:
-    """Print a record; what it says of itself, then what it holds.
-
-    Raises InvalidRecordError for one that the decoder asked for cannot name.
-    """
+    """Print a record and its content. Raises InvalidRecordError for one that the decoder cannot name."""
     parts = [] if options.skip_record_metadata else list(_metadata(record, header, checksum))
     if options.contents and not header.is_control:
         parts += _contents(record, options.decoder)

@@ -1,7 +1,4 @@
-"""The findings of a dump: collected by kind and file while it runs, printed when it is done.
-
-Kafka keeps these in hash maps keyed by absolute path; so do we, for the sake of the same order.
-"""
+"""The findings of a dump, collected by kind and file, and printed in the order of Kafka's hash maps of paths."""
 
 from __future__ import annotations
 

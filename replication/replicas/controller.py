@@ -144,10 +144,7 @@ class ReplicaController:
     def check_removal(
         self, partition: ReplicatedPartition, leaving: Iterable[ReplicaId], copy: Log | None = None
     ) -> None:
-        """Raise RecordsLostError if only replicas that are to be removed have some records (StorageError, OSError).
-
-        `copy` is what takes the place of one of them. A directory that was left out counts for nothing.
-        """
+        """Raise RecordsLostError if only replicas that are to be removed have some records; `copy` replaces one of them."""
         with partition.lock:
             logs, in_sync = self.logs(partition.name), partition.state.in_sync
             going = [number for number in leaving if self._members.get(number) is not None]
@@ -175,10 +172,7 @@ class ReplicaController:
                     )
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
-        """See `replication.replicas.partition.Controller`. The partition's lock is held.
-
-        Raises PartitionOfflineError where nobody in sync is left.
-        """
+        """Go on without a replica, under the partition's lock; PartitionOfflineError if no other is in sync."""
         member = self._members[replica]
         reason = reason_of(error)
         self._warn(f"{partition.name}: its replica in {member} is out of sync: {reason}")
@@ -231,10 +225,7 @@ class ReplicaController:
             self.lead(partition, first.number)
 
     def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
-        """Cut those in sync where a loss of power took what another one has, so that the one without the hole leads.
-
-        Nothing behind such a hole was flushed: a flush is of everything before it, too.
-        """
+        """Cut logs in sync at holes that another one in sync does not have: nothing behind a hole was flushed."""
         logs = self.logs(partition.name)
         in_sync = [logs[number] for number in partition.state.in_sync if number in logs]
         cuts: dict[Log, Offset] = {}
@@ -250,10 +241,7 @@ class ReplicaController:
                 log.holes = ()
 
     def _presence(self, partition: ReplicatedPartition) -> tuple[ReplicaState, dict[ReplicaId, LogEnd]]:
-        """Return the state before an election, and the ends of the logs that lack nothing which another one in sync has.
-
-        Where none is whole all count, and of those that go equally far one leads that begins first.
-        """
+        """Return the state before an election, and the ends of the logs that are whole; of all logs if none is."""
         state, logs = partition.state, self.logs(partition.name)
         in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
         # A log that is damaged at an epoch may be the one that lacks something.
@@ -333,10 +321,7 @@ class ReplicaController:
             self._agree_and_take_roles([partition], {partition.name: state})
 
     def join(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log) -> bool:
-        """Add a follower that has nearly caught up to those in sync; return whether it did (blocking).
-
-        Raises what the logs do.
-        """
+        """Add a follower that has nearly caught up to those in sync; return whether it did (as the logs; blocking)."""
         with partition.lock:
             state = partition.state
             if partition.gone:
@@ -367,10 +352,7 @@ class ReplicaController:
             return True
 
     def moved(self, partition: ReplicatedPartition, log: Log) -> None:
-        """Have the copy of a replica, which has caught up, take its place; the partition's lock is held (OSError).
-
-        If the replica led the copy leads, in a new epoch.
-        """
+        """Have the copy of a replica take its place, and lead if that did; the partition's lock is held (OSError)."""
         state, move = ended_move(partition.state), partition.state.moving
         assert move is not None, "no replica is on its way"
         if state.leader is None:

@@ -1,7 +1,4 @@
-"""The threads in which logs of a data directory catch up with those that lead, as long as any of them is behind.
-
-They copy in large steps beside appends; what is left then is copied with appends held up, as the log takes its role.
-"""
+"""The threads that copy from leaders to logs that are behind: beside appends, until little is missing."""
 
 from __future__ import annotations
 
@@ -85,10 +82,7 @@ class CopyingThread(ABC):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Have nothing copied meanwhile; what is being copied goes on afterwards (blocking, until a step has ended).
-
-        One call at a time.
-        """
+        """Copy nothing inside the block; waits for the step that is under way. One call at a time."""
         self._holders += 1
         try:
             with self._copying:

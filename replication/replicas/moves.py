@@ -60,10 +60,9 @@ class ReplicaMoves:
         """Partitions whose move is being cancelled, or which are being deleted."""
 
     def begin(self, partition: ReplicatedPartition, directory: str, source: str | None) -> None:
-        """Have a replica copied to a directory; which one must be said where there are several.
+        """Begin to copy a replica to a directory; `source` says which if there are several.
 
-        Raises InvalidConfigError (there is no such replica or directory, or one on its way already), RecordsLostError,
-        StorageError, OSError.
+        Raises InvalidConfigError, RecordsLostError, StorageError, OSError.
         """
         target = self._number(partition.name, directory)
         member = self._members[target]
@@ -100,10 +99,9 @@ class ReplicaMoves:
         self.pause_cleaning()
 
     def discard(self, partition: ReplicatedPartition) -> None:
-        """Copy no more of a partition whose replica is on its way, and remove the copy (StorageError, OSError).
+        """Stop copying a partition's moving replica, and remove the copy (StorageError, OSError).
 
-        Before it is agreed on that there is none: so none is left behind by a kill in between. One in a directory that is
-        away stays; the next move there goes on with it.
+        The caller agrees on that afterwards, so that a kill leaves no copy. A copy in a directory that is away stays.
         """
         move = partition.state.moving
         member = None if move is None else self._members.get(move.target)
@@ -119,10 +117,7 @@ class ReplicaMoves:
             member.engine.discard_future(partition.name)
 
     def end(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> bool:
-        """Have a copy that has nearly caught up take the place of what it is a copy of; return whether it did.
-
-        Raises StorageError, OSError: then the replica is where it was, as one is that alone has some records.
-        """
+        """Have a copy that has nearly caught up replace its original; return whether it did (StorageError, OSError)."""
         with self._changes:
             with self._threads[member.number].held(), partition.lock:
                 move, leader = partition.state.moving, partition.leader

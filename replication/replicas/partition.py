@@ -98,10 +98,9 @@ class ReplicatedPartition(ServedPartition):
     # Roles.
 
     def take_roles(self, logs: Mapping[ReplicaId, Log]) -> tuple[ReplicaId, ...]:
-        """Give the logs that are there the roles that `state` says, and let those in sync catch up (blocking).
+        """Give logs the roles that `state` says, and let those in sync catch up (blocking).
 
-        Returns the replicas that failed in it, the leader among them, and those in sync that are not there: what is appended
-        from now on they do not get. The caller decides again.
+        Returns the replicas that failed in it or are not there; the caller decides again.
         """
         with self.lock:
             state = self.state
@@ -231,10 +230,7 @@ class ReplicatedPartition(ServedPartition):
             raise NotEnoughReplicasError(too_few)
 
     def _too_few(self) -> str:
-        """Return the reason why what is on disk now is not on enough disks; empty where it is.
-
-        As in Kafka, no topic needs more replicas than it has.
-        """
+        """Return why what is on disk is not on enough disks, or ""; no topic needs more replicas than it has."""
         there, assigned = self.in_sync_replicas, max(len(self.state.assigned), 1)
         wanted = self._config().min_insync_replicas
         if there >= min(wanted, assigned):
@@ -320,10 +316,7 @@ class ReplicatedPartition(ServedPartition):
         return leader
 
     def _hand_on(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
-        """Have the followers in sync fetch what was appended from an offset on; False where another one leads now.
-
-        `batches`: what was appended, with the offsets and the epoch that it got, where that is known without reading it.
-        """
+        """Have followers fetch from an offset on; `batches`: what is there, if known. False if another one leads now."""
         log = leader.log
         if batches is not None and _BASE_OFFSET.unpack_from(batches, BASE_OFFSET_POSITION)[0] == start_offset:
             self._give(batches, start_offset, log)

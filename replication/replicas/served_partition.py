@@ -1,8 +1,4 @@
-"""Reads of a partition with replicas, by the log that leads, and by the next one where its disk fails.
-
-They hold no lock. A log that leads now may be a follower in the middle of a read; what it gave is right all the same, for
-readers see nothing above the high watermark.
-"""
+"""Reads of a partition with replicas, without a lock, by the leader's log, and by the next one where its disk fails."""
 
 from __future__ import annotations
 

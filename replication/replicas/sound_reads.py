@@ -1,9 +1,8 @@
-"""Reads that are right though a copy is damaged: what the leader has is looked at, and where in doubt compared with the others.
+"""Reads that are right though a copy is damaged: doubtful answers of the leader are compared with the other replicas.
 
-Proven is what holds the offset that was asked for, goes on without a gap, up to the batch behind, and has the right
-checksums and epochs: as nearly every read. A gap, as compaction leaves them, proves nothing, for base offsets are not
-under the checksums: there another replica must have the same bytes, and none may have lower offsets. Where the leader's are damaged or lost
-the reader gets those of another replica, and what is damaged is healed later (`replication.scrub`).
+An answer is proven if it holds the offset, has no gap up to the next batch, and its checksums and epochs are right. A
+gap proves nothing, for base offsets are not under the checksums: another replica must then have the same bytes.
+Damaged or lost bytes come from another replica, and are healed later (`replication.scrub`).
 """
 
 from __future__ import annotations
@@ -85,10 +84,9 @@ def read_soundly(
     asked: Asked,
     doctor: Doctor,
 ) -> Fetched:
-    """Return what `read` returns of the leader's log, or a follower's bytes in its place where they are damaged.
+    """Return what `read` returns of the leader's log, or a follower's bytes where those are damaged.
 
-    Where no replica has them as it is, for each is damaged somewhere on the way to them, the segment is healed first.
-    Raises what `read` does.
+    If all replicas are damaged there the segment is healed first. Raises what `read` does.
     """
     logs = [leader, *followers]
     for _ in range(2):
@@ -143,10 +141,7 @@ class _Answers:
         return None
 
     def _nearest(self) -> list[_Answer]:
-        """Return the answers that may begin with the lowest offset: a later one would hide records of another replica.
-
-        Compaction removes other offsets in each log, so in a compacted log each answer counts.
-        """
+        """Return the answers that may begin lowest; in a compacted log, where each lacks other offsets, all of them."""
         answers = [*([self.own] if self.own is not None else []), *self._others]
         if is_compacted(self._leader):
             return answers
@@ -211,10 +206,9 @@ def _judged(leader: Log, log: Log, fetched: Fetched, offset: Offset) -> _Answer:
 
 
 def _with_aborted(logs: Sequence[Log], answer: _Answer, asked: Asked) -> Fetched:
-    """Return the sound batches of an answer with the aborted transactions that any replica knows.
+    """Return an answer's batches with the aborted transactions that any replica knows.
 
-    A replica that lost the segment of an abort marker does not know the transaction. After compaction the answer's own log
-    alone counts: in another one, records of a later transaction could seem aborted.
+    After compaction the answer's own log alone counts: others could make a later transaction seem aborted.
     """
     fetched = answer.whole_part()
     if asked.isolation is not Isolation.READ_COMMITTED:

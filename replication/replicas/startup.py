@@ -50,12 +50,11 @@ def open_replicas(
 ) -> ReplicatedEngine:
     """Open data directories as one engine whose partitions have replicas in several of them (blocking).
 
-    A directory that cannot be opened is away, and is tried again while the engine serves; its replicas are out of sync. If it may
-    have later records than the others its path must be in `left_out`, unless more than half of three or more directories are
-    there. Nothing is changed on any disk before the directories are found to go together.
+    A directory that cannot be opened is tried again later. If it may have the latest records its path must be in
+    `left_out`, or more than half of three or more directories be there. Nothing is changed before all directories are
+    known to fit.
 
-    Raises ForkedReplicasError, MissingReplicasError, DirectoryLockedError, CorruptionError, StorageError (directories that do not
-    belong together), OSError where none can be opened.
+    Raises ForkedReplicasError, MissingReplicasError, DirectoryLockedError, CorruptionError, StorageError, OSError.
     """
     machine = machine or Machine()
     disk, clock = machine.files or NativeFileSystem(read_only=read_only), machine.clock or system_clock
@@ -95,10 +94,7 @@ def open_replicas(
 def _number(
     directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: set[str]
 ) -> tuple[ReplicatingDirectories, ReplicaFile, ReplicaFile]:
-    """Give each directory its number: the one it had, or the next one if it is new.
-
-    Returns them, what was agreed on, and the same with new disks in the place of others.
-    """
+    """Give each directory its number; return them, what was agreed on, and that with new disks replaced."""
     found = [
         ReplicatingDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories
     ]
@@ -135,10 +131,7 @@ def _number(
 
 
 def _check_beginning(members: Sequence[ReplicatingDirectory], left_out: set[str]) -> None:
-    """Raise StorageError if nobody knows what was agreed on, and there was something.
-
-    With consent, a directory that lost it goes on from what its logs hold: in the same set, so that the others have forked.
-    """
+    """Raise StorageError if nobody knows what was agreed on, though something was, and nobody consents to go on."""
     for member in members:
         if left_out and member.set_id and str(member) not in left_out:
             member.failure = NOT_OPENED

@@ -166,10 +166,7 @@ class TopicTable:
         self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
 
     def fill_again(self, partition: ReplicatedPartition) -> None:
-        """Give a partition replicas on other disks for those on disks that were replaced (StorageError, OSError).
-
-        A start does not, where nobody else had the partition's last records: an unclean election is asked for first.
-        """
+        """Replace a partition's replicas on disks that were replaced, after an unclean election (StorageError, OSError)."""
         state, known = partition.state, self._agreement.content.directories
         kept = tuple(one for one in state.assigned if one in known)
         others = [member.number for member in self._members.serving if member.number not in kept]

@@ -118,10 +118,7 @@ def changed_files(copy: Copy) -> list[Finding]:
 
 
 def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
-    """Write a batch over its damaged copy, and put it on disk (blocking).
-
-    Raises CopyMovedError where it is not damaged, or not there any more; PartitionOfflineError, ReadOnlyError, OSError.
-    """
+    """Write a batch over its damaged copy (blocking). CopyMovedError if that is gone; PartitionOfflineError, OSError."""
     parts, file = copy.log.parts, copy.segment.log
     with guard(), parts.lock:
         parts.life.check_writable()

@@ -1,7 +1,6 @@
-"""The indexes of a segment: compared with the batches that a scrub passes, and put in order where one is bad.
+"""The indexes of a segment, compared with its batches, and replaced by another copy's or rebuilt where one is bad.
 
-An index that is bad gets the bytes of another copy's, whose log is the same; where there is none it is made of the batches
-again. Of a sealed segment the new files take the place of the old ones by a rename, so that no reader sees half of them.
+New files of a sealed segment take their places by a rename, so that no reader sees half of them.
 """
 
 from __future__ import annotations
@@ -71,10 +70,7 @@ class IndexCheck:
         yield from self._findings[:1]
 
     def mend(self, copy: Copy, source: Copy | None, guard: Guard) -> str:
-        """Put the indexes in order (blocking); return from what they were made.
-
-        Raises CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError.
-        """
+        """Put the indexes in order; return their source (CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError)."""
         if copy.active:
             _mend_active(copy, source, guard)
         else:

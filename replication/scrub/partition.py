@@ -36,10 +36,7 @@ class ScrubbedPartition:
     """The id of its topic, where it is known."""
     heals: bool = True
     renew: Callable[[str], str] | None = None
-    """Copies the log of a data directory anew from another one's that is sound; returns that (StorageError, OSError; blocking).
-
-    For what cannot be healed batch by batch.
-    """
+    """Copies a damaged log anew from a sound one; returns the directory of that (StorageError, OSError; blocking)."""
     absent: Callable[[], Iterable[Finding]] = tuple
     """Returns what the logs lack, each with a file of the log (StorageError, OSError)."""
     is_open: bool = True
@@ -60,10 +57,7 @@ class PartitionScrub:
         """What may still be healed by copying a log anew, by its data directory."""
 
     def run(self, start_offset: int = 0) -> Iterator[Offset]:
-        """Scrub a chunk at a time; yields after each the base offset of the segment that it is at (OSError).
-
-        At the end logs are copied anew in which damage is left that is in no other.
-        """
+        """Scrub chunk by chunk, yielding the segment's base offset, then copy what could not be healed anew (OSError)."""
         try:
             yield from self._each_segment(start_offset)
             self.finish()
@@ -90,10 +84,7 @@ class PartitionScrub:
             self._left(ScrubFinding(missing, None))
 
     def segment(self, base_offset: Offset) -> Iterator[int]:
-        """Scrub one segment; yields the bytes read (OSError, CopyMovedError).
-
-        `finish` or `give_up` has to follow.
-        """
+        """Scrub one segment, yielding the bytes read (OSError, CopyMovedError). Call `finish` or `give_up` afterwards."""
         replicas = self._partition.replicas()
         found = (copy_at(one.place, one.log, base_offset) for one in replicas)
         copies = [copy for copy in found if copy is not None]

@@ -1,7 +1,4 @@
-"""The scrubber: the duty that reads everything now and then, and heals what it can.
-
-It runs in a thread of its own, at idle I/O priority and with long rests, and goes on where it was after a restart.
-"""
+"""The scrubber: a thread that reads everything now and then, at idle I/O priority, and heals what it can."""
 
 from __future__ import annotations
 
@@ -253,11 +250,9 @@ class Scrubber:
     ) -> bool:
         """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
 
-        Everything, too, where the last scrub passed partitions over, and this one does not.
-
-        `rests`: how many times as long as its processor time the rest after a step is. With `only_open` what nobody has
-        opened is passed over: of very many partitions each takes memory once it is open. Findings go to the log, and are
-        passed to `tell`.
+        Everything, too, if the last scrub passed partitions over and this one does not. After each step it rests
+        `rests` times its processor time. `only_open`: pass over partitions that nobody has opened. Findings are
+        logged and passed to `tell`.
         """
         with self._running:
             self._at = self._begun(only_open=only_open)
@@ -379,11 +374,7 @@ def _unread(topic: Topic, number: int) -> list[Finding]:
 
 
 def become_idle() -> None:
-    """Give the calling thread idle I/O priority for the rest of its life, as far as the system can.
-
-    Its processor time stays what it is: a thread that waits for the processor may hold what the others wait for. Python has
-    no call for it; that of util-linux is on every Linux.
-    """
+    """Give the calling thread idle I/O priority by util-linux's ionice, for Python has no call; CPU priority stays."""
     program = shutil.which("ionice")
     if program is None:
         return

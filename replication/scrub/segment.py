@@ -3,10 +3,8 @@
     copy 1   ████████████████████████████
     copy 2   ████████████▒▒██████████████     ▒ is not what copy 1 has there: which of the two is sound?
 
-The copies begin alike, for followers append whole batches where their leader did, and so each batch begins at the same
-position in all of them, as long as they do not part: after compaction, which each log does by itself, they may. A batch is
-written over another only where it is sound, at the offset that must follow, of that offset's epoch, and where the other
-copy goes on behind it as this one does.
+Until compaction makes them different, copies have each batch at the same position. A batch is written over another
+only if it is sound, at the expected offset and epoch, and the other copy continues behind it as this one does.
 """
 
 from __future__ import annotations

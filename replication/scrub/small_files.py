@@ -84,10 +84,7 @@ def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
 
 
 def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the aborted transactions of a segment's copies with one another.
-
-    An index that lacks entries of another one gets them. If two indexes each lack some, neither is known to be right.
-    """
+    """Copy transaction entries that one index lacks from another; if each lacks some, neither is known to be right."""
     end = min(map(end_of, copies))
     found = {copy: _aborted(copy, end) for copy in copies}
     best = max(copies, key=lambda copy: len(found[copy]))

@@ -12,12 +12,9 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: Path | None = None) -> None:
-    """Write `<path>.tmp`, flush it, rename it over `path`, flush the directory (blocking).
+    """Write `<path>.tmp` (or `temporary`), flush it, rename it over `path`, flush the directory (blocking).
 
-    `temporary`: another name for the file, if several processes write at once.
-
-    Raises OSError; `path` then still has its old content, or, when only the last step failed, perhaps the
-    new.
+    Raises OSError; `path` then has its old content or, if only the last step failed, perhaps the new one.
     """
     temporary = temporary or _temporary(path)
     try:
@@ -37,10 +34,7 @@ def prepare(files: FileSystem, path: Path, data: Buffer) -> None:
 
 
 def put_in_place(files: FileSystem, path: Path, *, flush: bool = True) -> None:
-    """Flush what `prepare` wrote and rename it into place: the second half of `write_atomically` (OSError; blocking).
-
-    Without `flush` the disk has the content already, and gets the name together with others.
-    """
+    """Flush what `prepare` wrote, unless `flush` is off, and rename it into place (OSError; blocking)."""
     temporary = _temporary(path)
     if flush:
         with closing(files.open(temporary)) as file:

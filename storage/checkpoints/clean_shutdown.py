@@ -1,9 +1,8 @@
-"""The clean-shutdown marker: its existence says that every log was closed in order.
+"""The clean-shutdown marker: its existence says that every log was closed in order (kafka-storage.md#clean-shutdown).
 
-    {"version":0,"brokerEpoch":-1}
+    {"version":0,"brokerEpoch":-1}          read by brokers alone
 
-Only existence decides; the content is for a broker, and nothing here reads it. It is written last of all and
-deleted before any log is read, so that a start that fails makes the next one unclean (kafka-storage.md#clean-shutdown).
+It is written last of all, and deleted before any log is read, so that a start that fails makes the next one unclean.
 """
 
 from __future__ import annotations

@@ -53,10 +53,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         """Return the entries as the file's JSON."""
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[Key, Entry]:  # noqa: ARG002 (for a record that can search)
-        """Return the entries of one copy; a missing file has none (CorruptionError, OSError).
-
-        Entries whose key does not begin with `prefix` may be missing.
-        """
+        """Return one copy's entries, perhaps only those whose key begins with `prefix` (CorruptionError, OSError)."""
         path = directory / self.file_name
         if not self._files.exists(path):
             return {}

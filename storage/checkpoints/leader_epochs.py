@@ -71,10 +71,9 @@ def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
 
 
 def end_offset_for(entries: Entries, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
-    """Return the largest known epoch up to `epoch` and the offset at which it ended.
+    """Return the largest known epoch up to `epoch`, and where it ended; None above the latest.
 
-    The latest epoch ends at the log's end; above it (or with no entries) the answer is None; below the first
-    one it is `epoch` itself, which ended where the first one starts.
+    Below the first entry that is `epoch` itself, which ended where the first one starts.
     """
     above = bisect_right(entries, epoch, key=attrgetter("epoch"))
     if above == len(entries):
@@ -106,11 +105,10 @@ def decode_epochs(data: bytes, *, file: Path) -> Entries:
 
 
 class LeaderEpochs:
-    """A partition's leader epochs, in memory and in its file.
+    """A partition's leader epochs, in memory and in its file. Readable from any thread.
 
-    A new epoch is on disk before `assign` returns. Truncation changes memory only and is written by the next
-    `assign` or `flush`: recovery repeats it. Changes come from one thread at a time (the log's lock);
-    questions and `flush` may come from any, for the entries are one immutable tuple.
+    `assign` returns when a new epoch is on disk. Truncation is on disk only after the next `assign` or `flush`, for
+    recovery repeats it. The log's lock guards changes.
     """
 
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:
@@ -123,10 +121,7 @@ class LeaderEpochs:
 
     @classmethod
     def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
-        """Read a partition's file; where it is missing, make it, empty (unless `files` is read-only).
-
-        Raises CorruptionError, OSError.
-        """
+        """Read a partition's file, made empty if missing and `files` can be written (CorruptionError, OSError)."""
         path = directory / FILE_NAME
         if files.exists(path):
             return cls(path, files, decode_epochs(files.read_bytes(path), file=path))

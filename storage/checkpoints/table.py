@@ -29,10 +29,7 @@ def encode_table(rows: Sequence[str]) -> bytes:
 
 
 def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
-    """Return the rows of a file as text fields, `width` to a row.
-
-    Raises CorruptionError (with `file` and the position of the bad line).
-    """
+    """Return rows of `width` text fields. Raises CorruptionError with `file` and the bad line's position."""
     lines = _lines(data, file)
     if not lines:
         return []

@@ -1,8 +1,7 @@
-"""The filter of read_committed: it hides the data of aborted transactions.
+"""The filter of read_committed: it hides the data of aborted transactions (kafka-storage.md#aborted-transactions).
 
-A fetch names the aborted transactions that overlap it, by producer and first offset. From there on the producer's
-transactional batches are hidden until its next control batch, the abort marker. This is what Kafka's own consumer does
-(kafka-storage.md#aborted-transactions).
+A fetch names each aborted transaction by producer and first offset. As in Kafka's consumer, the producer's
+transactional batches are hidden from there to its next control batch, the abort marker.
 """
 
 from __future__ import annotations

@@ -42,10 +42,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def control_type(key: bytes | None) -> ControlType:
-    """Return the type in a control record's key; UNKNOWN for numbers of later versions.
-
-    Raises InvalidRecordError for a key that is none.
-    """
+    """Return the type in a control record's key (InvalidRecordError if it is none); UNKNOWN for later versions'."""
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError(f"a control record's key takes {_KEY.size} bytes, not {key!r}")
     version, number = _KEY.unpack_from(key)

@@ -1,8 +1,4 @@
-"""Encoding records as batches and decoding them: the functions of the codec that other packages use.
-
-`decode` reads batches as columns (see `columns`); `encode_lines` and `encode_columns` write batches in bulk (see
-`batch_writer`); `encode` makes one batch of single `Record` values, for small work and for tests.
-"""
+"""Encoding records as batches and decoding them: the functions of the codec that other packages use."""
 
 from __future__ import annotations
 
@@ -72,11 +68,9 @@ def encode(
 ) -> bytearray:
     """Return one batch of `records` at their own offsets.
 
-    The batch's bounds are those of its first and last record, and its max timestamp theirs, unless given: as
-    compaction does, which keeps the bounds whatever it removes. Without records the base timestamp is -1.
-
-    Raises ValueError for offsets that do not ascend within the bounds, or bounds 2^31 and more apart, or no
-    records and no bounds; RecordTooLargeError for a batch of 2 GiB or more.
+    Its bounds and max timestamp are those of the records unless given, as by compaction. Without records the base
+    timestamp is -1. Raises ValueError for offsets not ascending within bounds less than 2^31 apart,
+    RecordTooLargeError from 2 GiB on.
     """
     first = records[0].offset if base_offset is None and records else base_offset
     last = records[len(records) - 1].offset if last_offset is None and records else last_offset

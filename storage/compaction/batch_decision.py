@@ -88,10 +88,9 @@ def _carries_producer_state(batch: BatchHeader, params: RetentionParams) -> bool
 
 
 class PassTransactions:
-    """The transactions that one compaction pass meets: it says which data is aborted and which markers can be removed.
+    """The transactions that one compaction pass meets, recorded in order: which data is aborted, which markers can go.
 
-    The pass reads every batch once, in order, and records it here. A marker may be discarded only if the pass saw no
-    data batch of its transaction: then no reader needs it any more.
+    A marker may go only if the pass saw no data batch of its transaction: then no reader needs it.
     """
 
     def __init__(self, aborted: Iterable[AbortedSpan] = ()) -> None:

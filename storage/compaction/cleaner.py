@@ -1,8 +1,7 @@
 """A cleaning pass over one log: build the map, write the cleaned segments, replace the old ones by them.
 
-The work runs beside appends and reads (blocking, in the caller's thread); the log's lock is held only while files
-change names. Not before that is anything of the old segments gone, so a crash at any point leaves the old ones or the
-new ones of each group (kafka-storage.md#segment-replacement).
+It runs beside appends and reads, and holds the log's lock only while files change names. A crash at any point leaves
+the old or the new segments of each group (kafka-storage.md#segment-replacement).
 """
 
 from __future__ import annotations
@@ -87,10 +86,9 @@ def clean(
     map_bytes: int = DEFAULT_BYTES,
     proceed: Callable[[], bool] = lambda: True,
 ) -> Cleaned:
-    """Carry out `plan` (blocking). `proceed` is called repeatedly, and ends the pass by returning False.
+    """Carry out `plan` until `proceed` returns False (blocking). Groups of segments in place by then stay.
 
-    Raises CorruptionError, CleaningStoppedError, OSError, and PartitionOfflineError where the log goes away meanwhile;
-    groups of segments that were put in place before that stay.
+    Raises CorruptionError, CleaningStoppedError, PartitionOfflineError, OSError.
     """
     return _Pass(log, plan, now=now, map_bytes=map_bytes, proceed=proceed).run()
 
@@ -144,10 +142,7 @@ class _Pass:
         )
 
     def _build_map(self) -> Offset:
-        """Put the dirty section's keys into the map; return the offset it reached.
-
-        The section may begin inside a segment: where the last pass's map was full.
-        """
+        """Put the dirty section's keys, from perhaps inside a segment on, into the map; return the offset it reached."""
         transactions = PassTransactions(self._aborted)
         start = end = self._plan.first_dirty_offset
         bases = [segment.base_offset for segment in self._segments]

@@ -148,11 +148,7 @@ class _Batch:
 def build_map(
     newest: OffsetMap, data: memoryview, transactions: PassTransactions, *, start_offset: Offset
 ) -> tuple[Offset, bool]:
-    """Put the keys of the batches in `data` into the map.
-
-    Returns the offset up to which the map is complete, and whether it is full (the pass then ends there).
-    Raises CorruptBatchError.
-    """
+    """Put keys into the map; return up to where it is complete, and whether it is full (CorruptBatchError)."""
     end_offset = start_offset
     for columns in decode_each(data, control=True):
         batches = columns.batches

@@ -150,10 +150,9 @@ class SegmentGroupLimits(NamedTuple):
 def group(
     segments: Sequence[GroupingSegment], *, limits: SegmentGroupLimits, end_offset: Offset
 ) -> list[tuple[GroupingSegment, ...]]:
-    """Return groups of neighbors whose sums keep to the limits and whose offsets fit one index.
+    """Return groups of neighbors within the limits whose offsets fit one index.
 
-    A segment's last offset is taken as its successor's base minus one, so that it need not be read; `end_offset` is
-    the successor of the last one.
+    A segment is taken to end where the next one begins, the last one at `end_offset`, so that none need be read.
     """
     groups: list[tuple[GroupingSegment, ...]] = []
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]

@@ -1,8 +1,6 @@
-"""The engine's own settings: numbers of partitions, defaults of topics, periods of duties.
+"""The engine's own settings, with the names and defaults of Kafka's broker (kafka-storage.md#broker-settings).
 
-Names and defaults are those of Kafka's broker, so that a `server.properties` is read unchanged
-(kafka-storage.md#broker-settings). What has no meaning for an embedded engine (listeners, quorums, …) is ignored
-and reported to the caller.
+Settings of a `server.properties` without a meaning here (listeners, quorums, …) are reported to the caller.
 """
 
 from collections.abc import Mapping
@@ -102,10 +100,9 @@ class EngineConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
-        """Read a broker's `server.properties`, already parsed into names and values.
+        """Read a parsed `server.properties`. Raises InvalidConfigError for a bad value of a setting that has a meaning here.
 
         Where the file says how long to keep records, topics made here get no retention override of their own.
-        Raises InvalidConfigError for a bad value of a setting that has a meaning here.
         """
         values, topic_values = (_values_of(table, properties) for table in (broker_settings(), SETTINGS))
         defaults = TopicConfig()._replace(**topic_values)

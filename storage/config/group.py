@@ -1,8 +1,7 @@
 """A group's settings: the one table of their names, defaults and meanings.
 
-In Kafka they are its consumers' own (`assignor` is called partition.assignment.strategy there), so that a broker has no
-place for them: here they belong to the group, for a shell that joins it says nothing of the kind. Where a default is
-not that of Kafka's consumer, its meaning says so.
+In Kafka these are settings of consumers (`assignor` is partition.assignment.strategy). Here the group has them, for a
+shell that joins it gives none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The kinds of values settings have: how each is read from text, checked and printed.
+"""The kinds of values settings have: how each is read from text, checked and printed, as Kafka's ConfigDef does.
 
-The grammar is that of Kafka's ConfigDef: surrounding blanks are dropped, numbers are Java's decimal form,
-truth values ignore case, everything else is case-sensitive. A kind raises ValueError on anything else; the
-caller knows the setting's name and turns that into InvalidConfigError.
+Blanks around values are dropped, numbers are Java's decimal form, and only truth values ignore case.
 """
 
 from __future__ import annotations
@@ -232,10 +230,7 @@ class Text:
 
 
 def read_value(name: str, text: str, kind: ValueKind) -> Any:
-    """Read the value of the setting called `name`.
-
-    Raises InvalidConfigError with the name, the value and what is valid.
-    """
+    """Read a setting's value. Raises InvalidConfigError with its `name`, the value and what is valid."""
     try:
         return kind.parse(text)
     except ValueError:

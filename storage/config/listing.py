@@ -39,10 +39,7 @@ class ShownSetting(NamedTuple):
 def topic_settings(
     config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List a topic's settings: `config` with its `overrides`, over what a file gave (`FromProperties.given`).
-
-    Settings for tests are listed only where they are set; what is set and no setting, at the end.
-    """
+    """List a topic's settings over what a file gave; settings for tests only if set, unknown overrides last."""
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
             continue

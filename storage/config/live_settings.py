@@ -1,7 +1,4 @@
-"""The settings of an engine that runs: which of them it takes over while it serves, and what a change of them is.
-
-As with a broker's dynamic settings the others hold from the next start on.
-"""
+"""The settings of a running engine: which of them can change while it serves. Others change at the next start."""
 
 from __future__ import annotations
 

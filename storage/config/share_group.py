@@ -1,8 +1,4 @@
-"""A share group's settings: the one table of their names, defaults and meanings.
-
-Names and bounds are Kafka's, where they are a broker's dynamic settings of a group. Where a default is not the
-broker's, its meaning says so.
-"""
+"""A share group's settings: the one table of their names, defaults and meanings. Names and bounds are Kafka's."""
 
 from __future__ import annotations
 

@@ -35,10 +35,7 @@ MILLISECONDS_PER_HOUR = 3_600_000
 
 
 class TopicConfig(NamedTuple):
-    """The settings of a topic's logs. Immutable: a change makes a new value.
-
-    Values given to the constructor are taken as they are; text from users goes through `from_overrides`.
-    """
+    """The settings of a topic's logs. Immutable. Text from users goes through `from_overrides`, which checks it."""
 
     # fmt: off
     cleanup_policy: Annotated[tuple[str, ...], row("What happens to old segments: delete removes them by "
@@ -140,10 +137,7 @@ class TopicConfig(NamedTuple):
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str], defaults: Self | None = None) -> Self:
-        """Return `defaults` (Kafka's when None) with `overrides`, by Kafka's names, in place of theirs.
-
-        Raises InvalidConfigError for an unknown name, a bad value, or values that do not fit together.
-        """
+        """Return `defaults`, or Kafka's, with `overrides` by Kafka's names. InvalidConfigError for a bad name or value."""
         base = cls() if defaults is None else defaults
         values = {field_name(name): setting(name).parse(text) for name, text in overrides.items()}
         config = base._replace(**values)

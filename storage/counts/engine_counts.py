@@ -1,8 +1,7 @@
 """The counts of one engine: plain numbers that only grow, from the opening on.
 
-They cost an append and a read next to nothing: a few additions in compiled code (`topic_counts`), and nothing is added
-up before somebody asks. No call stands between reading a number and writing it, so the interpreter changes threads in none
-of the additions, and none is lost without a lock. What happens seldom takes one.
+Counting an append costs a few additions in compiled code (`topic_counts`), without a lock: no call stands between
+reading a number and writing it, so the interpreter does not change threads there. Rare events take a lock.
 """
 
 from __future__ import annotations

@@ -52,9 +52,8 @@ class CheckpointFiles(NamedTuple):
 class CheckpointWriter:
     """Writes the files when their content changed. Safe from any thread.
 
-    Partitions that were not opened, or could not be, keep the lines they had: nothing new is known of them. Lines of
-    partitions that do not exist must go (`forget`), or a later topic of the same name would be taken for
-    flushed.
+    Partitions that are not open keep their lines. Call `forget` for removed ones, or a later topic of the same name
+    would be taken for flushed.
     """
 
     def __init__(

@@ -96,10 +96,7 @@ def _is_ours(name: str) -> bool:
 
 
 def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
-    """Return the directory of each live partition, by topic and number.
-
-    Raises StorageError for a partition that two of them have, NotALogDirectoryError, OSError.
-    """
+    """Return each live partition's directory (StorageError if two have it, NotALogDirectoryError, OSError)."""
     found: dict[TopicPartition, Path] = {}
     for directory in directories:
         for partition in read_contents(files.list_directory(directory), directory).partitions:

@@ -53,10 +53,7 @@ class DataDirectory:
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make a partition's directory with its topic id, or complete one that was interrupted (OSError).
-
-        Its name is on disk only after `sync`.
-        """
+        """Make a partition's directory with its topic id, or complete it (OSError). Its name is on disk only after `sync`."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)

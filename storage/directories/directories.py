@@ -1,8 +1,7 @@
 """The data directories of one engine: which of them serve, and which one each partition is in.
 
-A directory *fails* when the disk no longer does what is asked of it (an I/O error, a directory that vanished, a
-checkpoint that cannot be written): then its own partitions are offline and the others continue. A full disk is no
-failure: requests are refused, and succeed again once there is room.
+A directory *fails* when its disk does (an I/O error, a directory that vanished): its partitions go offline, the
+others continue. On a full disk requests are refused until there is room.
 """
 
 from __future__ import annotations
@@ -128,10 +127,7 @@ class Directories:
                 self._counts[directory] -= 1
 
     def choose(self) -> OpenDirectory:
-        """Return the directory for a new partition: the serving one with the fewest, the first of equals, as in Kafka.
-
-        OSError where none serves.
-        """
+        """Return the directory for a new partition: the serving one with the fewest partitions (OSError without one)."""
         if not self.online:
             raise OSError(errno.EIO, f"{self.all[0].failure}")
         return min(self.online, key=lambda directory: self._counts[directory])
@@ -155,10 +151,9 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Run `action`, which uses one directory; return whether it succeeded.
+        """Run `action`, which uses one directory; return whether it succeeded. A directory that fails is left out.
 
-        The engine continues without a directory that fails, unless it is the last one: then the OSError is raised, as that
-        of a full disk is.
+        A full disk, and a failure of the last directory, raise the OSError.
         """
         try:
             action()

@@ -13,10 +13,9 @@ from topicfs.storage.errors import StorageError
 
 
 def settle_meta_properties(directories: Directories) -> None:
-    """Write the ids of new directories, or add the directory id that an old one lacks.
+    """Write the ids of new directories, or add the directory id that an old one lacks (CorruptionError, OSError).
 
-    All directories are of one cluster and one node, and each has an id of its own; a new one joins those there are.
-    Raises StorageError where that is not so, CorruptionError, OSError.
+    Raises StorageError unless all are of one cluster and node, each with an id of its own.
     """
     found: dict[OpenDirectory, MetaProperties] = {}
     new: list[OpenDirectory] = []

@@ -1,7 +1,4 @@
-"""A partition whose log could not be loaded: it says why it does not serve, and refuses everything else.
-
-So one damaged directory does not keep the others from opening.
-"""
+"""A partition whose log could not be loaded: it refuses all but its reason, so that other partitions can serve."""
 
 # ruff: noqa: ARG002 - a protocol's arguments, all refused alike.
 from __future__ import annotations

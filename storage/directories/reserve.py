@@ -1,11 +1,9 @@
 """The reserve: room kept in a data directory, so that work that frees space succeeds on a full disk too.
 
-To free space takes some: retention of a log's last segment begins a new one, and deleting a topic, or setting a shorter
-retention, writes `topicfs.topics` beside its old copy. No order of steps avoids that without giving up that a crash
-leaves the old state or the new. So a small file of arbitrary bytes, `topicfs.reserve`, which a broker ignores
-as it does every plain file there, holds the room. On a full disk it is deleted, the step is done again, and the file is
-made again as soon as there is room for it. In between logs take no records: a writer that tries again and again
-would otherwise be the first to use what was given back.
+Freeing space takes some: retention may begin a segment, and deleting a topic writes `topicfs.topics` beside its old
+copy. A file of arbitrary bytes, `topicfs.reserve`, which a broker ignores, keeps that room. On a full disk it is
+deleted, the work is done, and it is made again once there is room. In between logs take no records: a writer that
+tries again and again would be the first to use the room.
 """
 
 from __future__ import annotations
@@ -59,10 +57,7 @@ class Reserve:
         self._is_there = False
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Run `action`, which frees space or writes checkpoints; on a full disk once more with the room of the reserve.
-
-        `action` either fails as if it had never begun, or can be repeated. Raises what it raises.
-        """
+        """Run `action`, on a full disk once more with the reserve's room. If it fails it must be repeatable."""
         try:
             return action()
         except OSError as error:

@@ -42,10 +42,9 @@ class DiskSpace(NamedTuple):
 
 
 class File(Protocol):
-    """An open file. The implementation may close and reopen its descriptor; any thread may read.
+    """An open file, readable from any thread; its descriptor may be closed and opened again.
 
-    Changes come from one thread at a time: the caller's lock sees to it. They do not reach other hard links of a file
-    that had some when it was opened: it is replaced by a copy before the first change.
+    The caller's lock guards changes. Before the first change, a file with other hard links is replaced by a copy.
     """
 
     @property
@@ -64,10 +63,9 @@ class File(Protocol):
         """Return up to `size` bytes from `position`; fewer at the end of the file only."""
 
     def map(self, length: int) -> memoryview:
-        """Return the first `length` bytes as a read-only mapping, valid after the file is closed or removed.
+        """Return the first `length` bytes as a read-only mapping, valid after a close; ValueError if the file is shorter.
 
         Ask again for each use: it is cheap, shows all writes made before, and lets an idle mapping be dropped.
-        Raises ValueError when the file is shorter than that.
         """
 
     def truncate(self, size: int) -> None:
@@ -120,10 +118,7 @@ class FileSystem(Protocol):
         """Return the content of a small file. Raises CorruptionError if no file but a segment can be that large."""
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        """Return the first and the last `length` bytes of a file that is not kept open; fewer where it is shorter.
-
-        A start calls it for two files of each segment. FileNotFoundError.
-        """
+        """Return up to `length` bytes of both ends of a file that is not kept open. FileNotFoundError."""
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
         """Create or replace a small file in place (not atomic); with `sync` its content is on disk after."""

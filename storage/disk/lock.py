@@ -1,11 +1,8 @@
-"""The lock on a data directory, which one process owns: Kafka's `.lock`, a POSIX record lock over the whole file.
+"""The lock on a data directory: Kafka's `.lock`, a POSIX record lock over the whole file (kafka-storage.md#directory-lock).
 
-It is the lock Java's FileChannel.tryLock takes, so that a broker and this engine exclude each other. The file's first
-byte distinguishes them: a broker locks all of it exclusively, we lock that byte shared, which excludes a broker as well.
-A lock goes with its process, so that nothing stale is ever taken for an owner that lives.
-
-Such locks belong to a process, do not survive a fork and are all lost when the process closes *any* descriptor of
-the file; so take it after daemonizing, and ask about it only through this module (kafka-storage.md#directory-lock).
+A broker (Java's FileChannel.tryLock) locks all of the file exclusively. We lock its first byte shared, which excludes
+a broker too and distinguishes us. The lock ends with its process. It does not survive a fork, and is lost when the
+process closes *any* descriptor of the file: take it after daemonizing, and ask about it only through this module.
 """
 
 from __future__ import annotations

@@ -162,8 +162,7 @@ def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: 
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
     """Read a directory's name: the partition follows the last dash. None: no partition directory of any kind.
 
-    A broker would take any text for a topic here, and +1 or 01 for a partition; only what a broker can have
-    made is taken, so that a partition has one name.
+    Stricter than a broker, which takes +1 or 01 for a partition: a partition has one name here.
     """
     marked = re.fullmatch(_MARKED_DIRECTORY, name) if name.endswith(_MARKS) else None
     if marked:

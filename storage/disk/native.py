@@ -1,9 +1,8 @@
 """The real disk, through system calls on few descriptors.
 
-A log directory has more files than a process may have descriptors (1,024 by default). So a file opens its
-descriptor when it is used, and a pool takes it back from files that were not used lately. A thread inside a
-system call holds a reference to the descriptor, and it is closed when the last reference goes: no locks on the
-way of a read or a write.
+A log directory has more files than a process may have descriptors, so a pool takes descriptors back from files that
+were not used lately. A system call holds a reference to its descriptor, which is closed with the last one; reads and
+writes take no lock.
 """
 
 from __future__ import annotations
@@ -62,11 +61,7 @@ def system_clock() -> Timestamp:
 
 
 class _Descriptor:
-    """An open descriptor that is closed when nobody refers to it any more.
-
-    A caller that uses its number keeps a reference until the system call is done: else another thread may close it
-    before, and the number be another file's.
-    """
+    """An open descriptor, closed when nobody refers to it. Keep a reference during a system call on its number."""
 
     __slots__ = ("number", "shared")
 

@@ -1,7 +1,4 @@
-"""Opening files of a directory that another user may have filled: it never waits.
-
-A link, FIFO, socket, device or directory is refused, and the error names its kind.
-"""
+"""Opening files of a directory that another user may have filled: never waits, and refuses all but plain files."""
 
 from __future__ import annotations
 
@@ -24,10 +21,9 @@ _KINDS = {
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Open as os.open does, but never wait; all users may read a new file. Raises NotAPlainFileError, OSError.
+    """Open as os.open does, without waiting; all users may read a new file (NotAPlainFileError, OSError).
 
-    A FIFO would make the caller wait for a writer, a device may do anything, and a link leads out of the directory.
-    A data directory itself may be a link, and so may the directories above it.
+    The data directory itself, and directories above it, may be links.
     """
     return open_known(path, flags)[0]
 

@@ -1,11 +1,7 @@
-"""The cleaner: the duty that compacts logs.
+"""The cleaner: the duty that compacts logs, the dirtiest first (kafka-storage.md#cleaning-choice, Kafka's LogCleaner).
 
-One log at a time, the dirtiest of those that are due first, until none is (Kafka's LogCleaner and LogCleanerManager,
-kafka-storage.md#cleaning-choice). It works beside appends, reads and the other duties; a thread that removes segments claims the log,
-so that retention never counts segments that are being replaced. After each round the compacted logs get their
-retention: by time and size where their policy deletes too, by the log start always.
-
-A log with a damaged batch is not cleaned until it is loaded again; the others are.
+It works beside appends, reads and other duties; whoever removes segments claims the log first. After each round it
+applies retention to the compacted logs. A log with a damaged batch is not cleaned until it is loaded again.
 """
 
 from __future__ import annotations
@@ -78,10 +74,7 @@ class LogCleaner:
         self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:
-        """Clean what is due, then apply retention to the compacted logs (blocking; may take long).
-
-        Returns at once where another thread does it. A failure becomes a warning.
-        """
+        """Clean what is due, then apply retention, unless another thread does (blocking). Failures become warnings."""
         if not self._running.acquire(blocking=False):
             return
         try:

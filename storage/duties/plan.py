@@ -1,8 +1,6 @@
 """The plan of maintenance, as values: which segments would roll or be deleted, what would be compacted, and why.
 
-The same decisions that are carried out (`storage.segment.roll`, `storage.retention.decision`, `storage.compaction.selection`),
-asked without doing anything. A segment whose time has passed counts as rolled for what follows: a record that
-came now would roll it, and so does maintenance that a person asks for.
+It asks the functions that decide. A segment whose time has passed counts as rolled, as the next record would roll it.
 """
 
 from __future__ import annotations

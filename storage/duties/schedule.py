@@ -1,8 +1,4 @@
-"""The schedule of duties, each with its own period: pure functions of the time.
-
-A duty is due when its time has come, and then again one period after it was done. A clock that was set back
-makes everything due at once, instead of only after a long time.
-"""
+"""The schedule of duties: each is due one period after it was done, and at once if the clock was set back. Pure functions."""
 
 from __future__ import annotations
 

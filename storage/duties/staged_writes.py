@@ -61,10 +61,7 @@ class StagedWrites:
         self._has_listened = False
 
     def run_where_changed(self) -> None:
-        """Commit what waits (blocking), without listing again what cannot hold anything new: names may be very many.
-
-        The first call also begins to listen for the bell of jobs.
-        """
+        """Commit what waits in directories that changed (blocking). The first call also begins to listen for the bell."""
         if not self._has_listened and not self._stopping.is_set():
             self._has_listened = True
             with suppress(OSError, ValueError):

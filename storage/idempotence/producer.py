@@ -1,8 +1,7 @@
 """Appending a file as a named producer: each of its lines once, whatever crashes and however often it is run.
 
-Every run takes the next epoch, so that a run that still lingers is fenced, and numbers its records from 0. What an
-earlier run appended after the registry was last written is known by its last sequence number in the log, and skipped. A
-file that has grown is continued where it ended.
+Every run takes the next epoch, which fences earlier runs. What the registry does not know to be appended yet is found
+by sequence numbers in the log. A file that has grown is continued where it ended.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ class LineEncoder(Protocol):
         """Return whole LF-ended lines as v2 batches at base offset 0. Raises the error of a line that does not fit."""
 
     def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
-        """Return the partition of each line, from 0 to one below the number; the same whenever it is asked again.
-
-        `first_record` is the number of the first line in the file.
-        """
+        """Return the partition of each line, always the same one; `first_record` numbers the first line in the file."""
 
 
 class AppendOutcome(NamedTuple):
@@ -96,8 +92,7 @@ class NamedProducer:
     ) -> AppendOutcome:
         """Append what of the file is not in the log yet (blocking). `blocks` cuts a stream into whole lines.
 
-        Raises InputChangedError, every error of `Partition.append` (ProducerFencedError, OutOfOrderSequenceError
-        among them) and of the lines; what was appended until then is not appended again by the next run.
+        Raises InputChangedError, the errors of `Partition.append` and of the lines; the next run continues.
         """
         self._check_same_file(stream)
         position = saved = self._progress.position

@@ -117,10 +117,9 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 def catch_up(partition: Partition, number: int, earlier: InputProgress) -> PartitionProgress:
-    """Return the progress as it is now, with what the last run appended after it was noted (blocking).
+    """Return the progress as it is now, with what the last run appended unnoted (ProgressLostError; blocking).
 
-    A partition that is new to the producer begins at its log end: nothing of this producer is in it.
-    Raises ProgressLostError where nothing shows any more what was appended.
+    A partition that is new to the producer begins at its log end.
     """
     end_offset = partition.offsets().log_end_offset
     known = earlier.partitions.get(number, PartitionProgress(end_offset))

@@ -1,6 +1,5 @@
-"""The sparse index files of a segment: from an offset or a timestamp to a position in its log, by binary search.
+"""The sparse index files of a segment: from an offset or a timestamp to a position in its log (kafka-storage.md#segments).
 
-Each index is a row of slots of one size, mapped into memory. `slots` knows the file (preallocation, trimming, how
-many slots are used), `search` the way of a lookup, and each index its slot's fields and rules; `entries` compares
-them with the batches that they lead to. What they index: kafka-storage.md#segments.
+Each is a row of slots of one size (`slots`), searched by halving (`search`); `entries` checks them against the
+batches.
 """

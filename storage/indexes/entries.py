@@ -1,8 +1,7 @@
 """The check of index entries: each leads to the batch it says, and together they ascend.
 
-An entry is compared when the chunk of batches that it points into comes by, so memory stays flat. Brokers up to 3.9
-made one entry an append, with the offset of the append's *last* batch and the position of its first; both readings
-lead every lookup right, and both are accepted.
+Each is compared when its chunk of batches comes by, so memory stays flat. An entry of a broker up to 3.9 may have the
+last offset of an append's *last* batch and the position of its first: lookups are right with both.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""A file of equal slots, of which the first so many are used.
+"""A file of equal slots, of which the first so many are used (kafka-storage.md#index-files).
 
     | slot 0 | slot 1 | … | slot n-1 | zeros up to the preallocated size |
 
-While a segment is active its index file has its full size, so that it is a mapping that never moves; after a clean start
-only from the next entry on, for most logs of many never get one. When the segment becomes inactive the file is trimmed
-to what is used. Nothing in the file says how much that is: when a file
-is opened every slot counts as used, zeros too; so loading a log looks at an index's end first (kafka-storage.md#index-files).
+The file has its full size while its segment is active, so that its mapping never moves; after a clean start only from
+the next entry on. Then it is trimmed. The file does not say how many slots are used: when it is opened all count as
+used.
 
-Slots are written by write(2) and read through the mapping, which shows them at once: a store through the mapping of
-a file with holes would end the process when the disk is full.
+Slots are written by write(2) and read through the mapping: a store through it would end the process on a full disk.
 """
 
 from __future__ import annotations
@@ -51,20 +49,15 @@ class SlotFile:
         return self._file.size()
 
     def read(self, slot: int) -> tuple[int, ...]:
-        """Return one slot's fields, used or not.
-
-        Not through the mapping: an unused slot takes no room yet, and to look at it there on a full disk in memory (tmpfs)
-        would end the process.
-        """
+        """Return one slot's fields, used or not; without the mapping, where a hole on a full tmpfs would end the process."""
         data = self._file.pread(self._slot_bytes, Position(slot * self._slot_bytes))
         fields: tuple[int, ...] = self._slot.unpack(data)
         return fields
 
     def used(self) -> tuple[memoryview, int]:
-        """Return the used slots and their number, in agreement; ask again for each lookup.
+        """Return the used slots and their number, in agreement. Ask again for each lookup, for the file may be trimmed.
 
-        Never more than the used ones: the file may be trimmed at any moment, and a page behind its end cannot be
-        read. Raises CorruptionError if the file was cut by someone else.
+        Raises CorruptionError if the file was cut by someone else.
         """
         entries = self.entries
         try:

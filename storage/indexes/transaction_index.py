@@ -56,10 +56,7 @@ class TransactionIndex:
     __slots__ = ("_base_offset", "_file", "_files", "path", "spans")
 
     def __init__(self, files: FileSystem, path: Path, base_offset: Offset, *, empty: bool = False) -> None:
-        """Read what is there, or begin without it (`empty`). Raises CorruptionError.
-
-        On a read-only disk changes stay in memory.
-        """
+        """Read what is there, unless it is `empty` (CorruptionError). On a read-only disk changes stay in memory."""
         self._files = files
         self._base_offset = base_offset
         self._file: File | None = None

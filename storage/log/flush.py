@@ -1,8 +1,7 @@
 """The flush of a log, and its recovery point (kafka-storage.md#flushing).
 
-What a roll closed is put on disk in the background, as by a broker's task `flush-log`: a log submits
-its own flush to a flusher, of which an engine has one a data directory. A flush that was submitted and did not begin before
-the flusher is closed is dropped, for a log flushes everything when it is closed itself.
+Flushes of what rolls closed run in the background, in one thread per data directory. One that has not begun when that
+is closed is dropped, for closing a log flushes it.
 """
 
 from __future__ import annotations
@@ -40,10 +39,9 @@ class _Sealed(NamedTuple):
 class FlushProgress:
     """Keeps the recovery point: everything below it was flushed. One flush at a time; threads that wait share it.
 
-    A roll gives the segment it closes its last index entries and trims it; both are on disk with the next flush that
-    reaches its end. Until then the recovery point stays inside that segment, for recovery rebuilds indexes only from
-    the segment that holds it on; unless all of the segment was flushed before the roll. Then the recovery point may be
-    in a checkpoint, and cannot go back; loading sees by the ends of the indexes that they were not trimmed.
+    A roll changes the segment it closes, by index entries and trimming. Until the next flush the recovery point stays
+    inside that segment, for recovery rebuilds indexes only from there on. If all of it was flushed before, a
+    checkpoint may have a later point: then loading sees by the indexes' ends that they were not trimmed.
     """
 
     def __init__(
@@ -78,10 +76,9 @@ class FlushProgress:
             segment.sync()
 
     def flush(self, directory: Path, target: FlushTarget, needed: Offset, now: Timestamp) -> None:
-        """Put all offsets below `needed` on disk (blocking). OSError: what is lost is unknown.
+        """Put all offsets below `needed` and closed segments on disk (blocking). OSError: what is lost is unknown.
 
-        So are the segments that rolls closed below. `target` is asked when it is this one's turn: what came while
-        another flush ran goes to disk with this one, and the threads that appended it need no flush of their own.
+        `target` is asked once no other flush runs: the flush is then for all threads that wait.
         """
         with self._flushing:
             start = self.recovery_point
@@ -152,10 +149,7 @@ class NoFlusher:
 
 
 class BackgroundFlusher:
-    """A thread that does flushes one after the other, which begins with the first one and ends with the close.
-
-    Bounded: of each log at most one flush waits.
-    """
+    """A thread, from the first flush to the close, that does one flush after the other; at most one per log waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

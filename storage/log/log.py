@@ -1,13 +1,11 @@
 """One partition's log: the embedded engine's `storage.engine.Partition`.
 
-Invariants, each changed in one place only:
-
-* everything below the log end is in the files, whole batches alone. Readers never look beyond it.
+* Whole batches below the log end are in the files. Readers never look beyond it.
 * log start <= high watermark <= log end, and recovery point <= log end.
-* the last segment of the chain is active; all others are trimmed and never change until they are removed.
+* The last segment of the chain is active; others are trimmed and do not change until they are removed.
 
-A log reads; its `appender`, its `replacer` and its `roles` change it. All of them share its `parts`. One lock guards
-changes; readers hold none, for what they go by is published as one immutable value (`storage.log.state`).
+A log reads; its `appender`, its `replacer` and its `roles` change its `parts` under one lock. Readers hold none: they go by
+one immutable value (`storage.log.state`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Removal of files from a log: renamed first, unlinked after file.delete.delay.ms (kafka-storage.md#deleted-files).
 
-Until then, readers that began before can read on. A file whose new name finds no room on a full disk goes at once. Once the files are unlinked they cannot be opened again, and they are
-closed: an open descriptor or a mapping would keep their room from the disk. A read that is inside a system call at that
-moment holds what it uses until it is done.
+Readers that began before can read on until then. Without room for the new name a file goes at once. Unlinked files
+are closed, for an open descriptor or a mapping would keep their room.
 """
 
 from __future__ import annotations
@@ -90,10 +89,7 @@ class Removal:
         return True
 
     def remove_due(self, directory: Path, now: Timestamp, delay_ms: int) -> list[str]:
-        """Unlink what is due, close it, and return its names. A file that is gone already is no error.
-
-        After a clock was set back nothing waits longer than `delay_ms` from `now` on.
-        """
+        """Unlink and close what is due, at most `delay_ms` from `now` even if a clock was set back; return the names."""
         self._close_unlinked()
         latest = Timestamp(now + delay_ms)
         self._retired = [each._replace(due=min(each.due, latest)) for each in self._retired]

@@ -64,11 +64,10 @@ class LogReplacer:
                 parts.epochs.flush()
 
     def delete_oldest_segments(self, count: int, reason: str) -> list[str]:
-        """Take the first `count` segments out of the log; return the names their files had.
+        """Move the log start behind the first `count` segments and take them out; return the names their files had.
 
-        The log start moves first. If none were left, a new segment is rolled first (and an empty one stays).
-        The files are renamed `.deleted`, on disk too when this returns, and go in `remove_deleted_files` after
-        file.delete.delay.ms. OSError: segments that were not renamed stay below the log start, for the next call.
+        If none would be left a new segment is rolled first. The files are `.deleted` on disk when this returns, until
+        `remove_deleted_files`. OSError: segments that were not renamed stay for the next call.
         """
         parts, began = self._parts, self._parts.clock()
         with parts.lock:
@@ -113,14 +112,11 @@ class LogReplacer:
         return Segment.create(directory, base_offset, settings, SegmentFileState.CLEANED)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
-        """Put the closed and flushed `.cleaned` segment `new` in the place of `old`, neighbors none of which is active.
+        """Put the closed and flushed `.cleaned` segment `new` in the place of `old`, inactive neighbors; False if one of them is gone.
 
-        A crash at any step leaves the old ones or the new one: its files become `.swap` (from here on recovery
-        brings it in), the old ones `.deleted`, then the `.swap` goes. False, with nothing changed, when one of
-        `old` has left the log meanwhile.
-
-        OSError: the old ones are still in place, and `new` may be discarded. PartitionOfflineError: they may not all
-        be; `new` must stay as it is, for loading the log again completes what was begun.
+        Its files become `.swap`, from where on recovery would bring it in; the old ones become `.deleted`; then the
+        `.swap` goes. OSError: the old ones are in place, discard `new`. PartitionOfflineError: leave `new` to the
+        next load, which completes this.
         """
         parts = self._parts
         with parts.lock:
@@ -268,10 +264,7 @@ class LogReplacer:
         parts.state = parts.with_first_unstable(state.without_aborts_from(state.end_offset))
 
     def _retire_for_good(self, segments: Sequence[Segment]) -> None:
-        """Retire segments whose offsets will be assigned again: after no crash may they come back beside the new ones.
-
-        The newest first: a crash in between leaves no gap.
-        """
+        """Retire segments whose offsets will be assigned again, on disk too, the newest first: a crash leaves no gap."""
         if segments:
             self._retire(segments[::-1])
             self._parts.files.sync_directory(self._parts.directory)

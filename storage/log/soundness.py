@@ -1,7 +1,6 @@
 """Signs that files of a log were lost or changed: offsets that no segment has, and leader epochs that no batch has.
 
-The first is looked up at the end of each closed segment, the second at the bounds of each leader epoch. A whole segment is
-read only where one of them does not fit.
+Only ends of segments and bounds of epochs are looked at; a whole segment is read where they do not fit.
 """
 
 from __future__ import annotations

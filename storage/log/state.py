@@ -1,7 +1,6 @@
 """The state of a log that readers see, as one immutable value.
 
-A change makes the next value and publishes it by one assignment (`storage.log.parts.LogParts.state`). A reader
-takes the value once and holds no lock: what is appended, rolled or deleted meanwhile is for its next read.
+A change publishes the next value by one assignment (`LogParts.state`). A reader takes the value once, without a lock.
 """
 
 from __future__ import annotations
@@ -107,10 +106,9 @@ class LogState(NamedTuple):
         return self._replace(chain=chain, places={})
 
     def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
-        """Return the value after a truncation: `chain` is what is left, and the next append is at `end`.
+        """Return the value after a truncation to `chain`; the next append is at `end`.
 
-        It still has the aborts that were cut off: their records stay hidden until it is known where their transactions,
-        undecided again, begin.
+        Aborts that were cut off stay until it is known where their transactions, undecided again, begin.
         """
         offset, replicated = end.offset, self.replicated
         if replicated is not None:

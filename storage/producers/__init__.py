@@ -1,6 +1,5 @@
-"""The state of a log's producers: their last sequence numbers, their open transactions, and snapshot files of both.
+"""The state of a log's producers: their last sequence numbers, open transactions, and snapshot files (kafka-storage.md#producers).
 
-`entry` is what is known of one producer, with the arithmetic of sequences, `append` the checks of one append against it
-and what its coordinator was asked, `state` the whole map with its open transactions, `snapshot` its file. Rules:
-kafka-storage.md#producers, after Kafka's ProducerStateManager, ProducerAppendInfo and VerificationStateEntry.
+`state` has all producers, `entry` one of them, `append` the checks of an append, `snapshot` the file. After Kafka's
+ProducerStateManager, ProducerAppendInfo and VerificationStateEntry.
 """

@@ -1,8 +1,6 @@
-"""The checks of an append against what is known of its producer.
+"""The checks of an append against what is known of its producer (kafka-storage.md#sequences, kafka-storage.md#transactions).
 
-`ProducerAppend` gathers the batches of one append, each checked in order; only when all have passed does the state
-take `entry`. Order and meaning of the checks: kafka-storage.md#sequences,
-kafka-storage.md#transactions.
+`ProducerAppend` checks the batches of one append in order; only when all have passed does the state take its `entry`.
 """
 
 from __future__ import annotations
@@ -142,11 +140,10 @@ class ProducerAppend:
         """True if a batch of a transaction, or its marker, is among them."""
 
     def add_data(self, batch: DataBatch, *, verified: bool = True) -> None:
-        """Check a data batch and apply it.
+        """Check a data batch and apply it; `verified`: the coordinator knows of the transaction that it would open.
 
-        `verified` says that the coordinator knows of the transaction that the batch would open. Raises
-        ProducerFencedError for an old epoch, OutOfOrderSequenceError, InvalidTransactionStateError for plain data while
-        the producer has a transaction open, and for data that would open one unverified.
+        Raises ProducerFencedError for an old epoch, OutOfOrderSequenceError, and InvalidTransactionStateError for
+        plain data inside a transaction, and for data that would open one unverified.
         """
         self._check_epoch(batch.epoch)
         if batch.transactional and not verified and not self._is_in_transaction(batch.epoch):

@@ -1,8 +1,7 @@
 """The part of a producer's run that is in a log, also after compaction, retention and a restart.
 
-Records cannot be counted, for compaction removes them. The log's producer state knows the last batch of each producer,
-and compaction keeps that batch's header. A producer that has expired is looked for in the log; the last batch found is
-its last one if nothing was removed behind it.
+The log's producer state knows each producer's last batch, whose header compaction keeps. An expired producer is
+looked for in the log; the last batch found is its last if nothing was removed behind it.
 """
 
 from __future__ import annotations

@@ -39,10 +39,7 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode(data: bytes) -> list[ProducerEntry]:
-    """Return the producers of a snapshot file, in its order.
-
-    Raises CorruptBatchError with the position and the cause for whatever `encode` cannot have written.
-    """
+    """Return the producers of a snapshot file. CorruptBatchError with position and cause for other bytes."""
     if len(data) < HEADER.size:
         raise CorruptBatchError(len(data), f"a snapshot has at least {HEADER.size} bytes")
     version, crc, count = HEADER.unpack_from(data)

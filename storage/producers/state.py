@@ -1,8 +1,4 @@
-"""The producers of one log: the map, its open transactions, and the bound up to which all is decided.
-
-The state has an `end_offset`: every batch below is in it. It touches no disk; the log saves and loads it through
-`snapshot`. Not thread-safe: the log's lock guards it.
-"""
+"""The producers of one log, in memory, guarded by the log's lock: all batches below `end_offset` are in it."""
 
 from __future__ import annotations
 
@@ -47,10 +43,7 @@ class ProducerState:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Return the guard that the append of a transaction's first batch must bring; None where its transaction is open.
-
-        Raises ProducerFencedError for an epoch older than the producer's.
-        """
+        """Return the guard for a transaction's first append, None if it is open. ProducerFencedError for an old epoch."""
         known = self._entries.get(producer_id)
         if known is not None:
             if epoch < known.epoch:

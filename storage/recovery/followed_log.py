@@ -1,9 +1,7 @@
-"""Following a log that another process writes to: each look reads only what was added.
+"""Following a log that another process writes to: each look reads only what was added, into memory.
 
-Loading a log that nobody closed reads its active segment whole, which may be a GiB. While its files merely grow, are
-rolled or go away at the front, only the bytes behind the last batch known are looked at. Whether that is all that
-happened to the files is seen in their directory (`grew_only`); that the known bytes are still the same ones is seen by
-the last batch: a log that was cut and written on has another one there. Everything stays in memory, nothing is written.
+Loading such a log reads its active segment whole, perhaps a GiB. While its files only grow, roll or go away at the
+front (`grew_only`), and the last batch known is still there, only the bytes behind that are read.
 """
 
 from __future__ import annotations
@@ -95,10 +93,7 @@ class FollowedLog:
         self._last_batch = self._read_last_batch()
 
     def catch_up(self, log_start_offset: Offset, high_watermark: Offset | None) -> bool:
-        """Read what was added since; return False where that does not suffice and the log must be loaded again (OSError; blocking).
-
-        The caller has seen that the files `grew_only`. The offsets are those checkpointed now.
-        """
+        """Read what was added to files that `grew_only`; False if the log must be loaded again (OSError; blocking)."""
         try:
             if not self._is_as_known():
                 return False

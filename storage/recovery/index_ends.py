@@ -1,8 +1,7 @@
-"""The end of a segment by its batches, and the check of its index files by theirs: whether they may be those of its log.
+"""The end of a segment by its batches, and whether index files may be those of its log by their ends (kafka-storage.md#load-checks).
 
-An index has unused slots while its segment is active, and nothing in the file distinguishes them from entries. A process that
-ended inside a roll, in this engine before it rolled as a broker does, left them so below the recovery point, where
-no recovery looks; taken for entries they say that the segment's newest record is of 1970. What a broker looks at: kafka-storage.md#load-checks.
+Unused slots of an active segment's index look like entries. A process that ended inside a roll left some below the
+recovery point, where no recovery looks; they would say that the newest record is of 1970.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ _SLOTS = (
 
 
 def read_end(segment: Segment) -> tuple[Offset, int]:
-    """Return one past a segment's last offset, and the position behind its last whole batch, by the batch headers.
-
-    Found from the last index entry on; (base offset, 0) in an empty segment.
-    """
+    """Return a segment's end offset and position by its batch headers, from the last index entry on."""
     start = segment.offset_index.lookup(segment.offset_index.last_offset).position
     end_offset, position = segment.base_offset, 0
     for window in windows(segment.log, start, segment.size, window_bytes=SCAN_WINDOW_BYTES):

@@ -56,13 +56,11 @@ _NO_OPTIONS = LoadOptions()
 def load_log(
     place: SegmentDirectory, config: TopicConfig, *, clean: bool, options: LoadOptions = _NO_OPTIONS
 ) -> Log:
-    """Load the log in a directory, which exists; an empty directory becomes an empty log.
+    """Load the log in a directory, whose name says the partition; an empty directory becomes an empty log.
 
-    `clean` says that its last owner closed it in order: then nothing is checked. Otherwise the segments from the one
-    that holds the checkpointed recovery point on are recovered: checked, cut behind the last good batch, indexed again.
-    On a read-only disk all of this happens in memory alone. The partition is read from the directory's name.
-
-    Raises InvalidNameError, CorruptionError (the epoch file), OSError.
+    `clean`: its last owner closed it in order, so nothing is checked. Otherwise segments from the checkpointed
+    recovery point on are checked, cut behind the last good batch and indexed again; on a read-only disk in memory
+    alone. Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
     return LogLoader(place, _partition_of(place.path), config, options).load(clean=clean)
 
@@ -259,10 +257,7 @@ class LogLoader:
     # Segments.
 
     def _open_segments(self, logs: dict[Offset, str], unflushed_from: Offset | None) -> list[Segment]:
-        """Return every segment, ascending; one whose offset index is missing, or cannot be, is recovered at once.
-
-        Not so those from `unflushed_from` on: they will be recovered in order, each after what comes before it.
-        """
+        """Open all segments; below `unflushed_from` those without a good offset index are recovered at once."""
         segments: list[Segment] = []
         for base_offset, name in logs.items():
             segment = self._open_segment(base_offset, self._files.open(self._directory / name))
@@ -354,10 +349,8 @@ class LogLoader:
     ) -> Recovered:
         """Recover one segment, its producers as they were where it begins, and snapshots at both its ends.
 
-        Snapshots behind its beginning go: they were written in place and perhaps never flushed. Where segments before
-        it have to be read for its producers, they are taken at those of `snapshots_at` (without any, at the last two).
-
-        `before_cut` is called with what was found, before anything is cut off.
+        Snapshots behind its beginning were perhaps never flushed, and go. Others are taken at `snapshots_at`
+        (default: the last two segments before). `before_cut` is called before anything is cut off.
         """
         self._changed = True
         rebuild_producers(

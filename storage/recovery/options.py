@@ -31,17 +31,12 @@ class Checkpointed(NamedTuple):
 class LoadOptions:
     checkpointed: Checkpointed = field(default_factory=Checkpointed)
     dense: bool = False
-    """True if no compaction ever changed the log: a hole between two segments is then a loss.
+    """True if no compaction ever changed the log: a hole between two segments is then a loss, and the log ends there.
 
-    A crash may end a file exactly behind a batch, or leave it empty, so that there is nothing to cut; the log must not
-    continue behind the hole. Otherwise a hole is taken for one that compaction left, as in a broker.
+    A crash may end a file exactly behind a batch. Without `dense` a hole counts as compaction's, as in a broker.
     """
     failed_before: bool = False
-    """True if the disk has failed since the machine was started: what is recovered is then written once more.
-
-    A flush that failed leaves pages in the cache that the kernel takes for written: they read well, and no later flush
-    would put them on disk.
-    """
+    """True if the disk failed since the machine was started: what is recovered is written again, for caches may lie."""
     producer_rules: ProducerRules = field(default_factory=ProducerRules)
     random: Random = _RANDOM
     """The source of the jitter of segment.ms."""

@@ -1,7 +1,4 @@
-"""The recovery of a segment: every batch is checked, the indexes are rebuilt, and all from the first bad batch on is cut off.
-
-Rules: kafka-storage.md#segment-recovery.
-"""
+"""The recovery of a segment: cut before the first bad batch, indexes rebuilt (kafka-storage.md#segment-recovery)."""
 
 from __future__ import annotations
 
@@ -45,15 +42,10 @@ def recover_segment(
 ) -> Recovered:
     """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
 
-    `producers` have the state at the segment's base offset, and then at its end.
-
-    Good means: whole, of a known format, its checksum right, its offsets such as the segment may hold. What the
-    records inside look like is not asked.
-
-    `before_cut` is called with what was found before anything is cut off, and may raise.
-
-    With `may_split` a batch too far above the base offset is no damage: SegmentOverflowError says that the segment
-    must be split, and nothing is lost.
+    Good means: whole, of a known format, its checksum right, its offsets possible here. Records inside are not
+    checked. `producers` have the state at the segment's base offset. `before_cut` is called before anything is cut
+    off, and may raise. With `may_split`, a batch too far above the base offset raises SegmentOverflowError; else it
+    is bad.
     """
     file_bytes = segment.size
     segment.begin_rebuild()
@@ -126,10 +118,7 @@ def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
 
 
 def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, end_offset: Offset) -> None:
-    """Drop the epochs that start at a log's end or behind it.
-
-    Raises CorruptionError if the latest epoch in the file, `on_disk`, starts there although the last batch has it.
-    """
+    """Drop epochs that start at or behind a log's end. CorruptionError if the last batch has the latest one `on_disk`."""
     latest = on_disk
     if latest is not None and latest.start_offset > end_offset:
         segment = chain.segments[chain.floor(end_offset - 1)]
@@ -145,9 +134,8 @@ def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, e
 def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
     """Rebuild a segment below the recovery point inside the block, so that its `.index` appears last (blocking, OSError).
 
-    A start rebuilds the segments whose `.index` is missing. So it goes before any of the segment's
-    files is touched, the new one is made under a temporary name that every start removes, and it gets its own name
-    when all of the segment is on disk. On a read-only disk the segment is rebuilt in memory.
+    A start rebuilds segments without `.index`. The old one is removed first; the new one has a temporary name until
+    all of the segment is on disk. On a read-only disk all is in memory.
     """
     if files.read_only:
         yield

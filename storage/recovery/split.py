@@ -1,8 +1,7 @@
 """The split of a segment whose offsets lie further apart than its indexes can say (kafka-storage.md#segment-splitting).
 
-Compactions of old brokers made such segments: of offsets more than 2^31-1 apart. Their batches are copied into new
-segments, `.cleaned` until all are written and flushed, then `.swap`: from there on loading puts them into the place of
-the old one, as after a compaction. A crash at any step leaves the old segment or the new ones.
+Old brokers' compactions made some. Batches are copied into new segments, `.cleaned` until all are flushed, then
+`.swap`, which loading puts in place. A crash leaves the old segment or the new ones.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ class _Run(NamedTuple):
 def split_segment(segment: Segment, directory: SegmentDirectory, settings: SegmentSettings) -> list[Offset]:
     """Write the parts of a segment, complete and named `.swap`, beside it; return their base offsets.
 
-    The first part keeps the base offset, so that the parts take the old one's place by name; it is empty where the
-    first batch is beyond its reach. What follows the last whole batch goes into the last part: recovery decides on it.
-    OSError leaves `.cleaned` files, which the next load removes.
+    The first part keeps the base offset, and may be empty. The last gets what follows the last whole batch. OSError
+    leaves `.cleaned` files, which the next load removes.
     """
     modified_time = segment.modified_time
     parts: list[Segment] = []

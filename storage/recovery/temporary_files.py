@@ -1,9 +1,8 @@
-"""The temporary files that interrupted deletions and compactions leave in a partition's directory, sorted by their names.
+"""The temporary files of interrupted deletions and compactions, sorted by their names (kafka-storage.md#interrupted-work).
 
-A compaction writes `.cleaned` files, renames them `.swap` (the highest base offset first), renames the segments they
-replace `.deleted`, and drops the `.swap`. So a `.cleaned` file that is left means it had not finished writing: the old
-segments are all there and everything new goes. Only `.swap` files left means the new segments are complete and
-take the place of what they cover (kafka-storage.md#interrupted-work).
+A compaction writes `.cleaned` files, renames them `.swap`, the replaced segments `.deleted`, and drops the `.swap`. A
+`.cleaned` file means that the old segments are complete and new files go; `.swap` files alone mean that those are
+complete.
 """
 
 from __future__ import annotations

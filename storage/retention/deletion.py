@@ -9,10 +9,7 @@ from topicfs.storage.retention.decision import Decision, LogFacts, decide_retent
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:
-    """Remove what is due at `now` and return what that was (blocking; OSError).
-
-    Where all of it is due a follower waits for its leader, which begins another segment. Appends may come in between: they only make the end grow, which takes no segment out of the decision.
-    """
+    """Remove what is due at `now`; return that (blocking; OSError). A follower keeps one segment until its leader rolls."""
     decision = _decide(log, now)
     if decision.roll_first:
         if log.parts.life.role is Role.FOLLOWER:

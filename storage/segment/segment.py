@@ -167,10 +167,7 @@ class Segment:
     # Finding.
 
     def find_batch(self, offset: int, end: int, trace: Trace | None = None) -> BatchHeader | None:
-        """Return the first batch before position `end` whose last offset is not below `offset`; its position is the file's.
-
-        Raises CorruptionError where the log cannot be read on to it.
-        """
+        """Return the first batch before position `end` that ends at or above `offset`. CorruptionError for a damaged one."""
         found = self.read_batch(offset, end, trace)
         return found and found[1]._replace(position=Position(found[0].position + found[1].position))
 

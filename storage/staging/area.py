@@ -67,10 +67,7 @@ class StagingArea:
         *,
         replicated: bool = False,
     ) -> None:
-        """Prepare the area; `record`: the record of commits if it has copies in other directories.
-
-        `replicated`: keep copies of micro-batches there while they are appended, because any disk may die.
-        """
+        """Prepare the area; `record`: of commits, if shared; `replicated`: copy micro-batches to other directories."""
         self.directory = directory
         self.files = files
         self.record = record or CommitRecord(files, lambda: (directory,))
@@ -90,10 +87,9 @@ class StagingArea:
         placement: Placement | None = None,
         content: Content | None = None,
     ) -> bool:
-        """Request the owner to append the files in this order; on disk when this returns (blocking, OSError).
+        """Request the owner to append the files in order; False if the write was submitted or committed (blocking, OSError).
 
-        With a `placement` the batches keep their offsets. False: the write is committed, or was submitted before, and is
-        left as it is.
+        With a `placement` the batches keep their offsets.
         """
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
             return False
@@ -118,10 +114,7 @@ class StagingArea:
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """Return the state of a write (CorruptionError, OSError).
-
-        Of a write that happens once, COMMITTED leaves no trace: UNKNOWN after it was submitted means that.
-        """
+        """Return a write's state (CorruptionError, OSError). A committed write that happens once leaves no trace: UNKNOWN."""
         # In the order in which one becomes the other, so that a change in between is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
             return WriteState.REQUESTED

@@ -1,11 +1,8 @@
 """A bell at each data directory: a job wakes the owner, and the owner wakes the job when it has looked.
 
-Both also look by themselves twice a second, so the bell may fail: on another system than Linux, in another network
-namespace, or if somebody else has taken its name. It carries no data. It is a datagram socket whose abstract name is the
-directory's device and inode, so it needs no file and ends with its process.
-
-Such a name has no permissions: every user of the machine can ring, take the name first, or leave answers unread. So the
-owner looks at most once in `PAUSE_S` and spends at most half of the time on it, and never waits for a caller.
+Both also look twice a second, so the bell may fail. It is a datagram socket without data, whose abstract name is the
+directory's device and inode. Any user of the machine may ring or take that name: the owner looks at most once in
+`PAUSE_S`, for at most half of the time, and never waits for a caller.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The owner's part: appending the writes that were submitted, each one whole and once.
 
-Before `begun` is in the manifest nothing of the write is in a log, and whatever is wrong refuses it. From then on it is
-only ever continued: a batch is in the log already if a batch of the write's producer with its sequence, or a later
-one, was appended (`storage.producers.progress`). The logs are on disk before the write is noted as done.
+Until the manifest has `begun` a write can be refused; from then on it is continued. The producer's sequences in the
+logs show what is there (`storage.producers.progress`). The logs are flushed before the write is noted as done.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ class Committer:
         self._clock = clock
 
     def commit_waiting(self, warn: Say, stopping: Callable[[], bool]) -> None:
-        """Append every write that was submitted, until `stopping` (blocking).
-
-        What fails is reported by `warn`, and is tried again the next time. Raises OSError where the directory cannot be read.
-        """
+        """Append submitted writes until `stopping` (OSError; blocking). Failures go to `warn`, and are tried again."""
         for write in self._area.waiting():
             if stopping():
                 return
@@ -59,10 +55,7 @@ class Committer:
         self._area.discard_abandoned(self._clock())
 
     def commit(self, write: WriteId) -> None:
-        """Append a write that was submitted, or refuse it (blocking).
-
-        Raises StorageError, OSError: it stays claimed, and the next call continues.
-        """
+        """Append a submitted write, or refuse it (blocking). After StorageError or OSError the next call continues."""
         if self._area.is_committed(write):
             self._area.finish(write)
             return

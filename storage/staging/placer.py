@@ -40,10 +40,9 @@ _REMEDY = "delete the topic, and restore it again"
 
 
 def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
-    """Require that so many bytes of batches fit what is free, by directory (StorageError, OSError).
+    """Require room for so many bytes of batches by directory, before the first record (StorageError, OSError).
 
-    Asked before the first record of a write, so that none of it is visible where there is no room. Directories whose
-    disks show the same figures are taken for one disk.
+    Directories whose disks show the same figures count as one disk.
     """
     by_disk: Counter[DiskSpace] = Counter()
     directories: dict[DiskSpace, Path] = {}

@@ -1,4 +1,1 @@
-"""Validation of batches before an append, and their conversion to the format that the topic requires.
-
-Rules: kafka-storage.md#append. `batches` looks at headers, `conversion` at the records.
-"""
+"""Validation of batches before an append (`batches`), and their conversion (`conversion`): kafka-storage.md#append."""

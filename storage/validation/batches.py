@@ -1,7 +1,6 @@
-"""The checks of a leader before it assigns offsets: which batches may enter a log.
+"""The checks of a leader before it assigns offsets (kafka-storage.md#append-validation): all batches may enter, or none.
 
-All or nothing: the first batch that may not come in refuses the whole append. The rules are Kafka's for v2 batches
-from clients (kafka-storage.md#append-validation); a follower takes what its leader decided and checks order alone (kafka-storage.md#follower-append).
+A follower checks order alone (kafka-storage.md#follower-append).
 """
 
 from __future__ import annotations

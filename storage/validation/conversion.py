@@ -1,8 +1,7 @@
 """Conversion of a client's batches to the form that their topic requires: the part of an append that reads records.
 
-What a header says is checked against the records (times: kafka-storage.md#timestamps); a batch is encoded again only where its codec is not the topic's,
-or where a compressed one numbers its records otherwise than 0, 1, 2 … (kafka-storage.md#batch-conversion). Other levels of the
-same codec are left alone. Control batches pass as they are.
+Headers are checked against records (kafka-storage.md#timestamps). A batch is encoded again if its codec is not the
+topic's, or its record numbers are not 0, 1, 2 … (kafka-storage.md#batch-conversion); control batches never.
 """
 
 from __future__ import annotations
@@ -44,13 +43,10 @@ _SHOWN = 5
 def convert(
     batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int
 ) -> tuple[bytearray, Sequence[Incoming] | None]:
-    """Return the batches as they may enter the log, and what is true of them.
+    """Return the batches as they may enter the log, and what is true of them; or new ones, to be checked, and None.
 
-    They are those that came, perhaps with a corrected largest timestamp; or new ones and None, to be read and checked as
-    those that came were.
-
-    Raises InvalidTimestampError, InvalidRecordError, each naming all records at fault, RecordTooLargeError where
-    compressed records inflate to more than the bounds of decoding; nothing is changed then.
+    Raises InvalidTimestampError and InvalidRecordError with all records at fault, and RecordTooLargeError for records
+    that inflate beyond the bounds of decoding. Nothing is changed then.
     """
     looked, left, encodes = list[_Converted](), APPEND_BYTES, False
     for batch in incoming:

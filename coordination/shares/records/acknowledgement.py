@@ -1,8 +1,7 @@
-"""The end of a lease: a record is acknowledged by its member, or given back when that goes or its lock ends.
+"""The end of a lease: its member acknowledges the record, gives it back, or lets the lock expire.
 
-A change is begun here, written by the caller, and then committed or undone; until then its records are in transition.
-What the end of a lock does is not undone: others may have the record before it is written, and it was delivered at
-least as often as is kept.
+The caller writes each change between `begin` and `commit` or `undo`; until then the records are in transition. An
+expired lock is not undone: another member may already have the record.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The state of a share partition: the batches between its start and its end, and both offsets.
+"""The state of a share partition: the batches between its start offset (first not done) and its end offset (next to fetch).
 
-The start offset is the first that is not done, the end offset the last that was ever acquired, or the next one to be
-fetched where there is nothing between. After a load there may be holes between the batches that were kept: they are
-fetched once more, and stand in the *gap window* until then (kafka-coordinators.md#share-groups).
+After a load there may be holes between batches. They are in the *gap window* until they are fetched again
+(kafka-coordinators.md#share-groups).
 """
 
 from __future__ import annotations

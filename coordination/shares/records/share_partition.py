@@ -38,10 +38,7 @@ class SharePartition:
         self._window = PartitionState(limits)
 
     def load(self, start_offset: int, batches: Sequence[StateBatch]) -> None:
-        """Begin with what was kept: the start offset, and the batches from there on, in order.
-
-        Raises StorageError where they are not.
-        """
+        """Begin with the start offset and the batches that were kept. Raises StorageError if they are not in order."""
         window = self._window
         window.start_offset = window.end_offset = start_offset
         expected, hole = start_offset, None

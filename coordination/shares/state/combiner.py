@@ -1,8 +1,7 @@
-"""The combination of states of records: those that were known, and those that changed.
+"""Merging known states of records with changed ones, by Kafka's steps (kafka-coordinators.md#share-state-records).
 
-Of two states of a record the one that was delivered more often counts, of equally often delivered ones the later state
-by its number. What is below the start offset is dropped, and neighbors in the same state become one batch. The steps
-are Kafka's, so that a snapshot has the same batches (kafka-coordinators.md#share-state-records).
+The state with more deliveries counts, then the one with the higher number. Records below the start offset are
+dropped.
 """
 
 from __future__ import annotations

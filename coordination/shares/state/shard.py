@@ -1,7 +1,6 @@
 """One partition of `__share_group_state`: the state machine of Kafka's share coordinator, without I/O.
 
-A request gives a record to be appended, or an error; what was appended is replayed, with its offset, and only that
-changes what is known: so a write that fails changes nothing, and loading is the same as writing.
+A request returns a record to append. Only replaying the appended record changes the state, as loading does.
 """
 
 from __future__ import annotations

@@ -63,10 +63,7 @@ class StateStore:
             return self._of(key).shard.states.get(key) if self._topic.exists else None
 
     def write(self, key: SharePartitionKey, write: StateWrite) -> None:
-        """Keep what changed; when it returns it is in the log.
-
-        Raises NotInitializedError, StateFencedError, PartitionOfflineError, ReadOnlyError, OSError: nothing is kept then.
-        """
+        """Append a changed state (NotInitializedError, StateFencedError, PartitionOfflineError, ReadOnlyError, OSError)."""
         with self._lock:
             served = self._of(key)
             self._append(served, [served.shard.write(key, write, self._clock())])

@@ -88,10 +88,7 @@ class Parting:
         return Loss(records, first, end, first_ms, last_ms, damaged, problem)
 
     def batches(self, skipped: list[str]) -> Iterator[Batch]:
-        """Yield the batches with records that would be lost (OSError; blocking).
-
-        The rest of a segment that cannot be read is passed over, and `skipped` gets the reason.
-        """
+        """Yield batches with records that would be lost; `skipped` gets why parts are unreadable (OSError; blocking)."""
         compared = self._by_record and self.kept is not None
         theirs = _Records(self.kept) if compared and self.kept is not None else None
         for batch in _batches(self.lost, self.offset, skipped):
@@ -114,10 +111,9 @@ class Parting:
 
 
 def _parting(kept: Log, lost: Log) -> tuple[Offset, str]:
-    """Return the end of what both logs have from where both begin on; where they cannot be compared, the start of `lost`.
+    """Return the end of what both logs share, or the start of `lost`, and damage of `kept` behind that.
 
-    Logs that have the same batch had the same ones before it, so that damage of `kept` in front of one is passed over.
-    Damage behind the last one is returned, too.
+    Logs that share a batch had the same ones before it, so damage of `kept` in front of one is passed over.
     """
     start = max(kept.log_start_offset, lost.log_start_offset)
     agreed, unsure = lost.log_start_offset, list[str]()

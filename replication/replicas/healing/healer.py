@@ -1,7 +1,6 @@
-"""The healer: what is damaged in one replica is written again from another that is in sync.
+"""The healer: rewrites damage in one replica from another one in sync.
 
-A read that falls over damage is answered from another replica and has the segment healed at once, in a thread; the scrub
-finds what nobody reads (`replication.scrub`).
+A read that finds damage is answered by another replica, and has the segment healed in a thread at once.
 """
 
 from __future__ import annotations
@@ -137,10 +136,7 @@ class Healer:
             return None
 
     def heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        """Look through a segment now, and heal it; unless that was just done (blocking).
-
-        A replica that is to be copied anew for it is copied later.
-        """
+        """Scrub a segment now, unless that was just done (blocking); a replica to be copied anew is copied later."""
         key = partition.name, base_offset
         with self._healing:
             if time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:

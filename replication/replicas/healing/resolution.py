@@ -151,10 +151,7 @@ class Resolution:
         return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
 
     def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
-        """Return the log that leads next. Raises StorageError if none that is kept is there.
-
-        If the disks with those in sync were replaced it is the one that an unclean election leads to; None if there is none.
-        """
+        """Return the log that leads next, None if its disks were replaced. StorageError if none that is kept is there."""
         in_sync, numbers = set(state.in_sync), {member.number for member in self._members}
         paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
         there = {None, *map(str, self._members), *self._blank}
@@ -214,10 +211,7 @@ class Resolution:
                 yield from _differences(f"group {name}", dict(kept), dict(theirs), loser)
 
     def save(self, folder: Path) -> list[Path]:
-        """Save the records that would be lost, one file per partition (StorageError, OSError; blocking).
-
-        A file that is there already must have the same content: an interrupted resolution has saved it.
-        """
+        """Save the records that would be lost, one file per partition (StorageError, also if a file has others; OSError)."""
         unreadable = next((one for one in self.given_up if one.problem), None)
         if unreadable is not None:
             remedy = "repair it, or give it up without --save, or keep another directory"

@@ -16,10 +16,7 @@ from topicfs.storage.errors import ForkedReplicasError, StorageError
 
 
 def newest_of(members: Sequence[ReplicatingDirectory]) -> ReplicaFile | None:
-    """Return the copy that counts: the others have the same history, or an older one; None if there is no copy.
-
-    Raises ForkedReplicasError, and StorageError for directories that do not belong together.
-    """
+    """Return the newest copy, or None (ForkedReplicasError; StorageError if directories do not belong together)."""
     check_same_set(members)
     newest: ReplicatingDirectory | None = None
     for member in members:
@@ -85,10 +82,7 @@ def in_sync_somewhere(content: ReplicaFile) -> set[ReplicaId]:
 
 
 def last_written(content: ReplicaFile) -> set[ReplicaId]:
-    """Return the directories that may have been written to since this copy was: the last run's, with replicas in sync.
-
-    One that left the last run cannot have gone on without the others, unless somebody agreed to that.
-    """
+    """Return the directories that may have been written to since this copy was: the last run's, with replicas in sync."""
     in_sync = in_sync_somewhere(content)
     if not content.runs:
         return in_sync

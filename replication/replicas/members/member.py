@@ -1,7 +1,6 @@
-"""The data directories that replicate, each with an engine of its own: one may be away, and come back.
+"""The data directories that replicate, each with an engine of its own.
 
-A member *fails* when its disk no longer does what is asked of it, or is full: then its replicas are out of sync until it is
-opened again, or has room again.
+A member *fails* when its disk fails, vanishes or is full; its replicas are out of sync until it is opened again.
 """
 
 from __future__ import annotations
@@ -186,10 +185,7 @@ class ReplicatingDirectory:
             self._warn(f"{self.path}: {reason}")
 
     def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
-        """Try to open it again; return whether it serves. The pause until the next attempt grows (blocking).
-
-        `check` raises StorageError if its copy, which was read then, does not allow it.
-        """
+        """Try to open it again if `check` allows it (StorageError); return whether it serves. Pauses grow (blocking)."""
         self.close()
         try:
             self.look()
@@ -271,10 +267,7 @@ class ReplicatingDirectories:
 
 
 def restore_topic_ids(files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: Say) -> None:
-    """Write again the topic ids that partitions of a closed data directory have lost (OSError; blocking).
-
-    `copy` is the directory's own copy of what is agreed on. A partition with another id is left: it may be another topic.
-    """
+    """Write lost topic ids of partitions again, by the directory's `copy` of what is agreed on (OSError; blocking)."""
     there = {entry.name for entry in files.list_directory(path) if entry.is_directory}
     for topic, entry in copy.topics.items():
         for partition, state in entry.partitions.items():

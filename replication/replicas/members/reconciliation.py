@@ -15,10 +15,9 @@ from topicfs.storage.model import TopicPartition
 
 
 def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None:
-    """Take in the topics of directories that replicate for the first time: each partition has one replica, there (OSError).
+    """Add the topics of directories that replicate for the first time, in one step (OSError).
 
-    All of them in one step, which also tells every directory that serves what is agreed on. Raises DuplicatePartitionError if
-    two directories have a partition of the same name.
+    Each partition has one replica, there. Raises DuplicatePartitionError if two directories have a partition.
     """
     content = agreement.content
     entries: dict[str, ReplicatedTopicEntry] = {}
@@ -47,10 +46,7 @@ def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None
 
 
 def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: Say) -> None:
-    """Delete there what was deleted, make what is missing, and set the settings that hold (StorageError, OSError; blocking).
-
-    A topic that nobody agreed on is left alone and not served: it may be somebody's only copy.
-    """
+    """Make a directory what was agreed on; a topic unknown there is left alone (StorageError, OSError; blocking)."""
     engine = member.engine
     for name, topic in list(engine.topics().items()):
         if topic.topic_id in content.deleted:
@@ -86,12 +82,7 @@ def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedT
 def _goes_elsewhere(
     member: ReplicatingDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str | None
 ) -> bool:
-    """Return whether a copy on its way to a directory is of a topic that was deleted, or of a move that was cancelled, meanwhile.
-
-    Or of a replica that was copied anew when it was interrupted (`replication.replicas.healing.renewal`).
-
-    One of a topic that nobody agreed on is left alone, as such a topic is.
-    """
+    """Return whether a future copy is of a deleted topic, a cancelled move, or an interrupted renewal."""
     entry = content.topics.get(partition.topic)
     if entry is None or topic_id not in (None, entry.topic_id):
         return topic_id in content.deleted

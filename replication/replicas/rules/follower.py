@@ -59,10 +59,7 @@ def log_end(log: Log) -> LogEnd:
 
 
 def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
-    """Do one step (blocking). Nothing is left to do where it copied nothing and cut nothing.
-
-    Raises what the logs do: OSError, PartitionOfflineError, CorruptionError (the leader's), SegmentDeletedError.
-    """
+    """Do one step (blocking); it copies and cuts nothing when all is done. Raises what the logs do."""
     if follower.holes:
         lost = first_lost(leader, follower.holes)
         follower.holes = ()
@@ -153,10 +150,7 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
 
 
 def match_segments(leader: Log, follower: Log) -> None:
-    """Have a follower that has caught up end with the segment that its leader ends with, and index it as that does (OSError).
-
-    A cut, or a loss of power, leaves an empty segment in one of them and not in the other.
-    """
+    """Have a follower that has caught up end with its leader's segment, indexed alike; a cut leaves empty ones (OSError)."""
     base_offset = leader.chain.base_offsets[-1]
     if base_offset < follower.chain.base_offsets[-1]:
         follower.replacer.drop_empty_segment("its leader has not rolled there")

@@ -45,9 +45,7 @@ def includes(newer: Runs, older: Runs) -> bool:
 def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
     """Return a history without the runs at its end that never began.
 
-    `others` has the histories of other directories. A run in which one of them was to take part, and of which it does not know,
-    did not begin: the process was killed while it told the directories. One that lost its history, or was given another one
-    when a fork was resolved, does not show that.
+    A run did not begin if a directory that was to take part does not know of it by its history in `others`.
     """
     ours = {run.id for run in runs}
     known = {}

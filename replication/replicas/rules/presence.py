@@ -135,10 +135,7 @@ def _subtract(spans: list[Span], others: list[Span]) -> list[Span]:
 
 
 def mend_epochs(logs: Iterable[Log], warn: Say) -> None:
-    """Give logs the leader epochs of their batches where they have others, before anyone goes by them (StorageError, OSError).
-
-    Logs with the same ones are not looked into. CorruptionError is raised in the end, of one that is damaged.
-    """
+    """Give logs the leader epochs of their batches if they have others (CorruptionError, StorageError, OSError)."""
     damaged: CorruptionError | None = None
     different = list(logs)
     if len(different) > 1 and len({log.epochs.entries or log for log in different}) == 1:

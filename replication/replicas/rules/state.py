@@ -63,10 +63,9 @@ def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
 def without(
     state: ReplicaState, gone: Collection[ReplicaId], ends: Mapping[ReplicaId, LogEnd]
 ) -> ReplicaState:
-    """Return the state after replicas were lost; `ends` are the logs of those that are there.
+    """Return the state after replicas were lost; `ends` are those of the logs that are there.
 
-    Where all that are in sync are lost, those that were last so stay: the next leader must be one of them. A lost leader
-    is replaced by an election.
+    If all in sync are lost they stay, for one of them must lead next; a lost leader is replaced by an election.
     """
     remaining = tuple(one for one in state.in_sync if one not in gone)
     in_sync = remaining or state.in_sync
@@ -79,11 +78,7 @@ def without(
 def elect(
     state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], *, prefer: ReplicaId | None = None
 ) -> ReplicaState:
-    """Return the state with a leader among those in sync whose logs are there, in a new epoch; without one where none is.
-
-    It is the one that has most: after a loss of power those in sync may differ by what was not flushed. Of equals the
-    one preferred, else the first assigned.
-    """
+    """Return the state with a new leader in a new epoch: the longest log in sync, of equals the preferred one."""
     candidates = [one for one in state.in_sync if one in ends]
     if not candidates:
         return state if state.leader is None and state.version else _changed(state, leader=None)
@@ -94,10 +89,7 @@ def elect(
 
 
 def begun(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd]) -> ReplicaState:
-    """Return the state with which a partition begins to serve: those in sync whose logs are there, one of them elected.
-
-    Always in a new epoch, so that nothing which only a follower still has can be taken for the leader's.
-    """
+    """Return the state with which a partition begins to serve, always in a new epoch, with one of those in sync elected."""
     there = tuple(one for one in state.in_sync if one in ends)
     return elect(replace(state, in_sync=there or state.in_sync, leader=None), ends, prefer=state.leader)
 
@@ -114,10 +106,7 @@ def joined(state: ReplicaState, replica: ReplicaId) -> ReplicaState:
 
 
 def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaState:
-    """Return the state with other replicas, of which at least one was in sync; the leader stays if it is one of them.
-
-    Otherwise the caller holds an election.
-    """
+    """Return the state with other replicas, one of them in sync; without the leader among them the caller elects one."""
     in_sync = tuple(one for one in assigned if one in state.in_sync)
     leader = state.leader if state.leader in in_sync else None
     return _changed(replace(state, assigned=assigned, in_sync=in_sync, leader=leader))
@@ -150,10 +139,7 @@ def ended_move(state: ReplicaState) -> ReplicaState:
 
 
 def high_watermark(present: Offset, ends: Collection[Offset], *, min_in_sync: int, assigned: int) -> Offset:
-    """Return the high watermark, given the ends of the logs in sync: the least of them. It never falls.
-
-    It does not rise while fewer are in sync than min.insync.replicas, or than there are replicas.
-    """
+    """Return the least end of the logs in sync. It never falls, and does not rise with fewer than min.insync.replicas."""
     if len(ends) < min(min_in_sync, assigned):
         return present
     return max(present, min(ends))

@@ -1,8 +1,4 @@
-"""Compression of whole batches: header and records stay what they were.
-
-Only the length, the codec in the attributes and the checksum change: a producer numbers and times its records before it
-compresses them.
-"""
+"""Compression of whole batches: only the length, the codec in the attributes and the checksum change."""
 
 from __future__ import annotations
 
@@ -27,10 +23,9 @@ _ATTRIBUTES = struct.Struct(">H")
 def compress_batches(
     batches: bytearray, codec: Codec, *, level: int | None, max_batch_bytes: int
 ) -> bytearray | None:
-    """Return adjacent batches with their records compressed, in a new buffer.
+    """Return adjacent batches with their records compressed, in a new buffer; checksums are not checked.
 
-    None where one of them is not an uncompressed batch of format v2 with records, or has more than `max_batch_bytes`
-    before. Checksums are not looked at.
+    None if one of them is not an uncompressed v2 batch with records, or is larger than `max_batch_bytes`.
     """
     found = scan(batches)
     if found.stop < len(batches):

@@ -1,8 +1,7 @@
 """Bounds on decoding one batch: what a few compressed bytes may inflate to.
 
-A broker bounds the bytes of a batch as it is in the log (max.message.bytes), not what they inflate to. A batch
-beyond these bounds may be sound. It is refused where it would come in, and where a directory holds it all the same, it
-can be copied as it is, but its records are not read: OversizeBatchError says which bound it exceeds.
+A broker bounds a batch's bytes in the log (max.message.bytes), not what they inflate to, so a batch beyond these
+bounds may be sound. It is not appended; in a log it can be copied, but not read (OversizeBatchError).
 """
 
 MAX_CONTENT_BYTES = 64 * 1024 * 1024

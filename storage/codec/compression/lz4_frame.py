@@ -128,10 +128,7 @@ def _header_checksum(header: bytes) -> int:
 
 
 def xxh32(data: memoryview | bytes) -> int:
-    """Return the 32-bit xxHash with seed 0 (XXH32 of the xxHash specification).
-
-    In plain Python: it is taken of a few header bytes alone.
-    """
+    """Return the 32-bit xxHash with seed 0 of a few header bytes (XXH32 of the xxHash specification)."""
     position = len(data) // 16 * 16
     if position:
         lanes = [

@@ -1,7 +1,4 @@
-"""Appends, rolls and flushes of a log.
-
-One lock guards changes. What waits for the disk (fsync) does so outside the lock.
-"""
+"""Appends, rolls and flushes of a log. One lock guards changes; fsync waits outside of it."""
 
 from __future__ import annotations
 
@@ -77,8 +74,7 @@ class LogAppender:
     ) -> Appended:
         """See `storage.engine.Partition.append`; a coordinator's append may have control batches.
 
-        `accepted`: True for batches that no limit of the settings may refuse, for the topic accepted them before.
-        `guard`: what `begin_verification` returned, where transactions are verified.
+        `accepted`: no limit of the settings refuses the batches. `guard`: what `begin_verification` returned.
         """
         now, rules = self._parts.clock(), self._parts.rules
         if accepted:
@@ -345,10 +341,9 @@ class LogAppender:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Begin a verification: a producer's coordinator is asked whether its transaction has this partition.
+        """Begin to verify that a producer's transaction has this partition; None if it is open already.
 
-        The guard goes with the append, once the coordinator has said yes; None: the transaction is open already, nobody
-        needs to be asked. Raises ProducerFencedError for an old epoch.
+        The guard goes with the append, once the coordinator has said yes. ProducerFencedError for an old epoch.
         """
         with self._parts.lock:
             return self._parts.producers.state.begin_verification(
@@ -428,10 +423,7 @@ class LogAppender:
     # To disk.
 
     def flush(self, up_to: Offset | None = None) -> None:
-        """Put everything below `up_to` (None: everything) on disk (blocking).
-
-        OSError takes the log offline.
-        """
+        """Put everything below `up_to` (None: everything) on disk (blocking). OSError takes the log offline."""
         if self._parts.files.read_only:
             return
         chain, end_offset = self._everything()

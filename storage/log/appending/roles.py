@@ -1,7 +1,4 @@
-"""Changes of a log's role (`storage.log.life.Role`), and what its leader asks of a follower.
-
-Rules: kafka-storage.md#replication, after Kafka's Partition.makeLeader and makeFollower.
-"""
+"""Changes of a log's role, and what a leader asks of a follower (kafka-storage.md#replication, Kafka's Partition)."""
 
 from __future__ import annotations
 
@@ -26,10 +23,7 @@ class LogRoles:
         self._parts = parts
 
     def lead(self, epoch: int, high_watermark: Offset) -> None:
-        """Lead from now on in a new epoch, which is on disk when this returns, also if nothing will be written in it.
-
-        Raises PartitionOfflineError, ReadOnlyError, OSError; the role is then as before.
-        """
+        """Lead in a new epoch, on disk when this returns; on an error the role stays (PartitionOfflineError, OSError)."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()

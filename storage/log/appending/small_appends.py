@@ -1,8 +1,7 @@
-"""Small appends: of one batch with which no roll and no index entry is due, as most of those that programs make line by line.
+"""Small appends: of one batch that needs no roll and no index entry, as most lines of programs.
 
-Where a log has followers in sync they get the batch in the same step, with the offsets and the epoch that it got from the
-log that leads, and are not asked to fetch it. Whatever is not as usual is left to the appends of
-`storage.log.appending.appender` and to the followers' fetches.
+Followers in sync get the batch in the same step, and need not fetch it. All else is left to
+`storage.log.appending.appender`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ _new = tuple.__new__
 def write_small(
     parts: LogParts, batch: bytearray, now: Timestamp, rules: AppendRules
 ) -> tuple[int, int] | None:
-    """Write a batch behind the log's end, not yet published; return its last offset and max timestamp.
+    """Write a plain batch behind the log's end, unpublished, under the log's lock; return its last offset and max timestamp.
 
-    None: something else is due, or the batch is not a plain one; nothing is written then. The caller holds the log's lock.
-    Raises what `storage.log.appending.appender.LogAppender.append` does; nothing is kept then.
+    None: something else is due, and nothing is written. Raises what `LogAppender.append` does.
     """
     state, epoch = parts.state, parts.leader_epoch
     active = state.chain.segments[-1]

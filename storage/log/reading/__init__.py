@@ -1,4 +1,1 @@
-"""Reading a log: `reader` checks the bounds, `fetch` finds the segment and, by its index, the position.
-
-`times` looks a timestamp up first.
-"""
+"""Reading a log: `reader` checks the bounds, `fetch` finds an offset by the index, `times` a timestamp."""

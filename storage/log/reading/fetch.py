@@ -1,7 +1,6 @@
-"""Reads by offset: whole batches, in windows as large as the reader asks for.
+"""Reads by offset: whole batches, in windows as large as the reader asks for (kafka-storage.md#reading-by-offset).
 
-A read finds its position through the offset index, unless an earlier read ended there: a reader that continues gets there
-without a search (kafka-storage.md#reading-by-offset).
+The offset index gives the position, unless an earlier read ended there.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ _new = tuple.__new__
 
 
 def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
-    """Read whole batches from the one that holds `offset` on, below `bound`; see `storage.engine.Partition.read`.
+    """Read whole batches from the one that holds `offset` on, below `bound`, and remember where they end.
 
-    The place where they end is remembered in the state. Raises CorruptionError, and FileNotFoundError where a segment's
-    files were renamed or unlinked meanwhile.
+    Raises CorruptionError, and FileNotFoundError where a file was renamed or unlinked meanwhile.
     """
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)

@@ -254,10 +254,7 @@ class LogReader:
         return None if found is None else found.time_and_offset
 
     def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
-        """Return the batch that holds `offset` or the next one after a gap; `trace` is called with each step.
-
-        Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
-        """
+        """Return the batch at `offset` or after a gap (OffsetOutOfRangeError, CorruptionError, SegmentDeletedError)."""
         return self._with_segments(lambda state: self._locate(state, offset, trace))
 
     def _locate(self, state: LogState, offset: Offset, trace: Trace | None) -> Location | None:
@@ -273,10 +270,7 @@ class LogReader:
         return None
 
     def _with_segments(self, look: Callable[[LogState], _Value]) -> _Value:
-        """Return what `look` returns for the state; it is called again where segments were replaced meanwhile.
-
-        Raises SegmentDeletedError where a file of the segments that are there is gone.
-        """
+        """Return `look(state)`, repeated if segments were replaced meanwhile. SegmentDeletedError if a file is gone."""
         while True:
             if self.parts.life.now is _SUPERSEDED:
                 self._check_serves()

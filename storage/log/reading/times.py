@@ -1,8 +1,7 @@
-"""Lookups by time (kafka-storage.md#time-lookups).
+"""Lookups by time: the *first record in log order* at or after a timestamp (kafka-storage.md#time-lookups).
 
-Timestamps need not ascend along a log. What is found is the *first record in log order* at or after a time: the first
-segment with something as late, there the time index's entry below it, the offset index's entry for that, and from
-there record by record.
+Timestamps need not ascend. The first segment with a later one is searched by its time index and its offset index,
+then record by record.
 """
 
 from __future__ import annotations
