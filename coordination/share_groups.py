@@ -182,10 +182,7 @@ class ShareSession(Protocol):
         """Call `listener`, quickly and from any thread, whenever `take` may find something new; returns its cancellation."""
 
     def close(self) -> None:
-        """Give back what it holds, and leave the group (*changes*). Idempotent; raises nothing.
-
-        What cannot be written then is not lost: the records are there for others, and their deliveries count.
-        """
+        """Give back what it holds, and leave the group (*changes*). Idempotent; raises nothing."""
 
 
 class ShareGroup(Protocol):

@@ -225,10 +225,7 @@ class Handover:
     # While the broker is stopped.
 
     def place(self) -> None:
-        """Put every partition that is still waiting in place (blocking).
-
-        Raises DirectoryLockedError while the broker, or a mount of ours, runs; StorageError, OSError.
-        """
+        """Put each waiting partition in place (blocking; DirectoryLockedError, StorageError, OSError)."""
         journal = self._journal
         assert journal is not None, "asked for by `prepared`"
         topics = {topic.name: topic for topic in self._own_topics()}

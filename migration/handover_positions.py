@@ -29,10 +29,7 @@ class PositionCommitter:
     note: Note
 
     def commit(self, journal: HandoverJournal, positions: Iterable[CommittedOffset]) -> HandoverJournal:
-        """Commit each group's position here in the cluster, unless the group has moved on there; noted group by group (blocking).
-
-        Raises ClusterError, also for a group that has members: its position cannot be set then.
-        """
+        """Commit positions of groups that have not moved on (blocking; ClusterError, also for a group with members)."""
         ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.partition))
         for group, own in groupby(ordered, key=lambda one: one.group):
             wanted = {

@@ -92,10 +92,7 @@ class _Replay:
 
 
 def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[GroupPartition, CommittedOffset]:
-    """Read the positions out of partitions' directories of `__consumer_offsets`, which nobody writes (blocking).
-
-    A torn end, as a kill leaves it, is ignored. Raises CorruptionError for any other damage, OSError.
-    """
+    """Read positions from directories of `__consumer_offsets`, up to torn ends (CorruptionError, OSError; blocking)."""
     found: dict[GroupPartition, CommittedOffset] = {}
     for directory in directories:
         replay = _Replay()

@@ -31,10 +31,7 @@ class ShareGroupsFound(NamedTuple):
 
 
 def read_share_groups(files: FileSystem, groups: Iterable[Path], states: Iterable[Path]) -> ShareGroupsFound:
-    """Read them out of partitions' directories of `__consumer_offsets` and `__share_group_state` (blocking).
-
-    Raises CorruptionError, OSError.
-    """
+    """Read share groups from directories of both internal topics (CorruptionError, OSError; blocking)."""
     found = ShareGroupsFound({}, {}, {})
     for directory in groups:
         records = GroupRecords()

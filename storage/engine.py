@@ -126,10 +126,7 @@ class Partition(Protocol):
         """Return the state of the partition; each segment is looked up on the disk (*asked*)."""
 
     def check_in_sync(self) -> None:
-        """Raise NotEnoughReplicasError while fewer replicas are in sync than min.insync.replicas, and than there are (*known*).
-
-        For callers that are about to append durably. A remote engine raises nothing: its broker answers so at the append.
-        """
+        """Raise NotEnoughReplicasError with fewer in sync than min.insync.replicas; remote ones never do (*known*)."""
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         """Append whole v2 batches as a leader does: all of them or none; a remote engine may raise PartlyAppendedError.
@@ -184,10 +181,7 @@ class Partition(Protocol):
         """Return the segment that a file of that name belongs to now; None where there is no such file, or no longer."""
 
     def open_segment_file(self, name: str) -> memoryview:
-        """Return the bytes of one of the partition's own files (`SegmentInfo.files`), mapped read-only, as long as now.
-
-        Raises SegmentDeletedError when it is gone.
-        """
+        """Return one of the files in `SegmentInfo.files`, mapped read-only (SegmentDeletedError)."""
 
     def delete_records(self, before: Offset) -> Offset:
         """Move the log start offset up to `before` (-1: to the high watermark); returns the new one (kafka-storage.md#deleting-records).
@@ -305,16 +299,10 @@ class LogEngine(Protocol):
         """Delete a topic, or only if it is empty. Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError."""
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        """Set overrides, or with None remove them: all or nothing.
-
-        Raises InvalidConfigError (unknown name, bad value), UnknownTopicError, ReadOnlyError.
-        """
+        """Set overrides, or remove None ones: all or nothing (InvalidConfigError, UnknownTopicError, ReadOnlyError)."""
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Go on with other settings of the engine, of which some hold from the next start on (blocking).
-
-        `storage.config.live_settings` says which. Raises StorageError where the settings are not the engine's own.
-        """
+        """Take over other settings (blocking; see `config.live_settings`). StorageError if they are not its own."""
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
         """Load an offline partition again, with its whole directory if that failed (blocking). Harmless if it is online.

@@ -93,10 +93,7 @@ class NotEnoughReplicasError(StorageError):
 
 
 class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
-    """The records are in the log of the leader, but on fewer replicas than min.insync.replicas.
-
-    Readers see them at the latest when enough replicas are in sync again. Appending them again doubles them.
-    """
+    """Too few replicas have the records, which the leader has: they show later; appending again doubles them."""
 
 
 class NotLeaderError(StorageError):

@@ -123,10 +123,7 @@ class Appended(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The result of a read: whole, adjacent batches as they are in one segment; empty when there is nothing at the offset yet.
-
-    The first batch may begin before the offset asked for (reads are batch-aligned); the reader skips.
-    """
+    """Whole, adjacent batches of one segment, or none; the first may begin before the requested offset."""
 
     data: memoryview
     position: Position

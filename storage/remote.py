@@ -41,7 +41,4 @@ class BeginsAppends(Protocol):
     def begin_append(
         self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
     ) -> PendingAppend:
-        """Begin an append behind those that were begun, unless `unless` returns True once it is its turn (blocking).
-
-        Raises what `Partition.append` does for the sake of the batches.
-        """
+        """Begin an append behind others, unless `unless()` by then (blocking; raises as `Partition.append`)."""

@@ -143,10 +143,7 @@ class Memberships:
             return shard.is_other(group)
 
     def put(self, group: str, epoch: int, topics: GroupTopics | None = None) -> None:
-        """Keep a group's epoch, and the topics if they are given; the topic is made with the first group.
-
-        Raises PartitionOfflineError, ReadOnlyError, OSError: nothing is kept then.
-        """
+        """Keep a group's epoch and, if given, topics, or nothing (PartitionOfflineError, ReadOnlyError, OSError)."""
         with self._lock:
             self._topic.make()
             shard = self._of(group)

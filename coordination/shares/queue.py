@@ -1,8 +1,4 @@
-"""One partition in a share group: its records handed out, and what becomes of them kept before it counts.
-
-It joins what knows nothing of each other: the state machine (`records`), the log (`record_reader`) and the store of states
-(`state`). The group's lock is held in every call.
-"""
+"""One partition of a share group: the state machine (`records`) over its log (`record_reader`) and its store (`state`)."""
 
 from __future__ import annotations
 
@@ -110,10 +106,7 @@ class Queue:
     # Handing out.
 
     def take(self, member_id: str, most: int, now: Timestamp) -> list[Leased]:
-        """Lease up to `most` records to a member; empty: there is nothing for it now.
-
-        Raises CorruptionError (the records are given back), PartitionOfflineError, OSError.
-        """
+        """Lease up to `most` records; unreadable ones are given back (CorruptionError, PartitionOfflineError, OSError)."""
         machine = self.machine
         while True:
             self._follow_log()

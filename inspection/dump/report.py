@@ -86,11 +86,7 @@ _LOAD_FACTOR = 0.75
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """Return `keys` in the order in which a `java.util.HashMap` that they were put into iterates over them.
-
-    Kafka's dump reports its findings in that order. Buckets longer than eight keys, which Java turns into trees,
-    do not occur with file names.
-    """
+    """Return `keys` in the order of a `java.util.HashMap` (whose buckets never have more than eight of them here)."""
     inserted = list(dict.fromkeys(keys))
     buckets = _INITIAL_BUCKETS
     while len(inserted) > buckets * _LOAD_FACTOR:

@@ -117,10 +117,7 @@ class CopyingThread(ABC):
 
     @abstractmethod
     def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
-        """Have a log that has nearly caught up take its role; return whether it did (StorageError, OSError; blocking).
-
-        Nothing is held: it may have been copied to, or replaced, since.
-        """
+        """Give a log that has nearly caught up its role; return whether it has it (StorageError, OSError)."""
 
     def run_once(self) -> None:
         """Do what the thread would do, once (blocking); for owners without threads."""

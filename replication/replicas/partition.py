@@ -183,11 +183,7 @@ class ReplicatedPartition(ServedPartition):
         return f"no replica that was in sync is there: {last}; bring back its disk"
 
     def join(self, number: ReplicaId, log: Log) -> bool:
-        """Have a follower catch up to the end, with appends held up meanwhile (blocking); return whether it could.
-
-        It is on disk then, for what was flushed before must be so on every disk in sync. What the follower's log or the
-        leader's raises is raised.
-        """
+        """Have a follower catch up to the end, on disk, while appends wait; return whether it could (blocking)."""
         leader = self._leader
         if leader is None:
             return False

@@ -157,10 +157,7 @@ class _Answers:
             doctor.damaged(self.own.fetched.segment_base_offset)
 
     def otherwise(self) -> Fetched:
-        """Return what there is though nothing proves it, the copies being different after compaction, or all damaged.
-
-        Raises CorruptionError where the leader could not read.
-        """
+        """Return an unproven answer, for all copies differ or are damaged. CorruptionError without the leader's."""
         answers = self._nearest()
         found = next((one for one in answers if one.sound), None)
         found = found or next((one for one in answers if one.verdict.sound), None)

@@ -280,10 +280,7 @@ def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTo
 def place(
     serving: Sequence[ReplicaId], taken: Iterable[ReplicaState], replicas: int
 ) -> tuple[ReplicaId, ...]:
-    """Return the directories of a partition's replicas, the preferred leader first.
-
-    Those with the fewest replicas; the one of them that is the preferred leader of the fewest leads.
-    """
+    """Return a partition's directories, the preferred leader first: those with the fewest replicas and leaders."""
     states = list(taken)
     held = Counter(one for state in states for one in state.assigned)
     led = Counter(state.assigned[0] for state in states)

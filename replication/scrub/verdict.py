@@ -54,10 +54,7 @@ class Verdict(NamedTuple):
 
 
 def judge(data: Buffer, bounds: Bounds, *, whole: bool, check_crc: bool = True) -> Verdict:
-    """Return how far `data` is what `bounds` ask for; `whole`: the last batch must not be cut off by its end.
-
-    Where offsets of two batches contradict each other, the first of the two counts as unsound already: either may lie.
-    """
+    """Return how far `data` is what `bounds` ask for; `whole`: the last batch, too. Contradicted offsets are unsound."""
     batches = scan(data, check_crc=check_crc)
     count = len(batches)
     sound = batches.count_ascending(bounds.start_offset, bounds.end_offset - 1)

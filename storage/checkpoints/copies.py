@@ -72,10 +72,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         write_atomically(self._files, directory / self.file_name, data)
 
     def read(self, prefix: str = "") -> dict[Key, Entry]:
-        """Return the newest entries; one whole copy is enough (CorruptionError, OSError).
-
-        Entries whose key does not begin with `prefix` may be missing.
-        """
+        """Return the newest entries, perhaps only those with `prefix` (CorruptionError, OSError)."""
         newest: dict[Key, Entry] = {}
         for copy in self._copies(prefix)[0].values():
             for key, one in copy.items():

@@ -41,10 +41,7 @@ Entries = tuple[EpochEntry, ...]
 
 
 def assign(entries: Entries, entry: EpochEntry) -> Entries:
-    """Return `entries` with `entry` at the end, without those that conflict with it (epoch or start not below its own).
-
-    An entry that repeats the latest epoch at no smaller start changes nothing. ValueError: a negative field.
-    """
+    """Return `entries` and `entry`, without those not below it; a repeated epoch changes nothing (ValueError)."""
     if entry.epoch < 0 or entry.start_offset < 0:
         raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: must not be negative")
     if entries and entry.epoch == entries[-1].epoch and entry.start_offset >= entries[-1].start_offset:

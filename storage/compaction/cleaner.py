@@ -32,11 +32,7 @@ from topicfs.storage.segment.segment import Segment
 from topicfs.storage.segment.sparse import Placed, PlacedBatch
 
 WINDOW_BYTES = 1 << 18
-"""Bytes that are read at a time, and about as many that are collected before they are written.
-
-Small, for between two windows other threads get their turn: an append waits for one window at most, some
-tenths of a millisecond where nothing is compressed.
-"""
+"""Bytes read at a time, and collected before a write: an append waits for one window at most."""
 
 
 class CleaningStoppedError(StorageError):

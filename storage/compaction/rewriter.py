@@ -57,10 +57,7 @@ class Rewriter:
         self.records_kept = 0
 
     def rewrite(self, data: memoryview, *, modified: Timestamp) -> Iterator[memoryview | bytearray]:
-        """Yield the batches of `data` that stay, as they stay; `modified` is their segment's file time.
-
-        Raises CorruptBatchError: nothing is cleaned over a batch that cannot be trusted.
-        """
+        """Yield what stays of `data`; `modified` is the time of its file (CorruptBatchError)."""
         for columns in decode_each(data, control=True):
             yield from self._columns(data, columns, modified)
 

@@ -88,10 +88,7 @@ def find_cluster_metadata(files: FileSystem, directories: Iterable[Path]) -> Clu
 
 
 def read_cluster_metadata(files: FileSystem, directory: Path) -> ClusterImage:
-    """Read the newest snapshot, then what the log has behind it; a torn end is ignored.
-
-    `directory` is `__cluster_metadata-0`. Raises CorruptionError for a record that cannot be read, OSError.
-    """
+    """Read the newest snapshot, and the log behind it up to a torn end (CorruptionError, OSError)."""
     file_names = [entry.name for entry in files.list_directory(directory)]
     snapshots = sorted(name for name in file_names if _SNAPSHOT.fullmatch(name))
     image = ClusterImage()

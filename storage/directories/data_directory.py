@@ -75,10 +75,7 @@ class DataDirectory:
             prepare_topic_id(self.files, path, topic_id)
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
-        """Put the partition's topic id on disk (OSError, CorruptionError; blocking). Its name needs `sync`.
-
-        Without `flush` that is between two calls of `sync_all`, which do it for very many.
-        """
+        """Put a topic id on disk, without `flush` by `sync_all`; its name needs `sync` (OSError, CorruptionError)."""
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
             place_topic_id(self.files, path, flush=flush)

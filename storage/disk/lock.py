@@ -53,10 +53,7 @@ class DirectoryLock:
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def renew(self) -> None:
-        """Take the lock of the directory as it is now: it may have vanished and come back.
-
-        Raises DirectoryLockedError where another process took it meanwhile, OSError; the lock is then as before.
-        """
+        """Take the lock again if the directory was replaced; errors leave it as before (DirectoryLockedError, OSError)."""
         with _held_guard:
             if self.held and _identity_at(self._path) == self._identity:
                 return

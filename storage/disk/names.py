@@ -148,10 +148,7 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: str | None = None) -> str:
-    """Build the name a partition's directory is renamed to; the topic is cut so that it fits into 255 bytes.
-
-    `unique` is 32 hex digits, random when None. A future directory's name is not cut, as in Kafka.
-    """
+    """Build a marked name; topics are cut to 255 bytes, but for future ones. `unique`: 32 hex digits, or random."""
     if mark is DirectoryMark.LIVE:
         raise ValueError("a live directory has no mark")
     tail = f"-{partition.partition}.{unique or uuid4().hex}-{mark.value}"

@@ -67,10 +67,7 @@ class LogCleaner:
         self._paused: frozenset[TopicPartition] = frozenset()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Clean these partitions no more, nor apply retention where that is the cleaner's, until others are named.
-
-        A cleaning of one of them that is under way ends, with the log as it was or cleaned.
-        """
+        """Neither clean these partitions, nor apply the cleaner's retention, until others are named."""
         self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:

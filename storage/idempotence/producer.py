@@ -60,10 +60,7 @@ class NamedProducer:
     def __init__(
         self, registry: ProducerRegistry, name: str, input_name: str, partitions: Mapping[int, Partition]
     ) -> None:
-        """Begin the run: its epoch is on disk, and what is in the log already is known (blocking).
-
-        Raises ProgressLostError, CorruptionError, OSError.
-        """
+        """Begin a run, its epoch on disk (blocking; ProgressLostError, CorruptionError, OSError)."""
         self._registry = registry
         self._name = name
         self._input_name = input_name

@@ -164,10 +164,7 @@ class TimeEntries:
 
 
 def check_transactions(files: FileSystem, path: Path, base_offset: Offset) -> Iterator[Finding]:
-    """Check the `.txnindex` of the segment that begins at `base_offset`. FileNotFoundError without one.
-
-    Aborted transactions ascend by their markers, which are in the segment.
-    """
+    """Check a segment's `.txnindex`: entries ascend by their markers, which are in it (FileNotFoundError)."""
     try:
         spans = transaction_index.decode(files.read_bytes(path), path)
     except CorruptionError as error:

@@ -122,10 +122,7 @@ class OffsetIndex:
 
 
 def may_end(ends: FileEnds, log_bytes: int) -> bool:
-    """Return whether an inactive segment with so many bytes of batches may have this index, going by its size and last slot.
-
-    An unused slot is no entry: the first batch, at position 0, never gets one.
-    """
+    """Return whether an inactive segment may have this index, by its size and last slot; position 0 has no entry."""
     if not ends.size or ends.size % SLOT.size:
         return not ends.size
     relative_offset, position = SLOT.unpack(ends.last)

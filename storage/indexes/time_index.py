@@ -67,10 +67,7 @@ class TimeIndex:
         return map(self.entry, range(self.slots.entries))
 
     def append(self, timestamp: Timestamp, offset: Offset, *, final: bool = False) -> None:
-        """Add an entry unless the last one has the same timestamp; only a `final` one may take the last slot.
-
-        ValueError when the index is full, or when the timestamp or the offset is below the last one's.
-        """
+        """Add an entry later than the last one; only a `final` one may take the last slot (ValueError)."""
         if self.full and not final:
             raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
         if self.slots.entries and (offset < self.last.offset or timestamp < self.last.timestamp):

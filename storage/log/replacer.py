@@ -46,10 +46,7 @@ class LogReplacer:
         return start
 
     def follow_start(self, offset: Offset) -> None:
-        """Move the log start up to that of the leader, whatever the cleanup.policy; what is below goes, as in retention.
-
-        Raises PartitionOfflineError, ReadOnlyError, OSError.
-        """
+        """Move the log start to the leader's, and delete what is below (PartitionOfflineError, ReadOnlyError, OSError)."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()

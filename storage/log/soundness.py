@@ -96,10 +96,7 @@ def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
 
 
 def true_epochs(log: Log) -> Entries | None:
-    """Return the leader epochs that a log's batches carry, where its own are not these; None where they are.
-
-    A single batch that disagrees is damaged itself: an epoch is not under its checksum (CorruptionError, OSError).
-    """
+    """Return the epochs of a log's batches; None if they are its own (CorruptionError for a stray batch, OSError)."""
     return None if _fit_at_bounds(log) else _carried(log)
 
 

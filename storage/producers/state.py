@@ -68,11 +68,7 @@ class ProducerState:
             self.verifications.end(append.entry.producer_id)
 
     def stable_offset_at(self, completed: CompletedTransaction) -> Offset:
-        """Return the last stable offset an abort leaves behind, whatever the high watermark.
-
-        The first offset of the earliest other open transaction, else the one after the marker: what its entry
-        in the transaction index says.
-        """
+        """Return the last stable offset behind an abort: the first of other open transactions, or its end."""
         others = [first for first in self._open if first != completed.first_offset]
         return min(others, default=Offset(completed.last_offset + 1))
 
@@ -113,10 +109,7 @@ class ProducerState:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
     def put_newest_first(self, known: int) -> None:
-        """Reverse the order of all but the first `known` producers, as a broker has it after it read their batches again.
-
-        Only the order of the entries in a snapshot depends on it.
-        """
+        """Reverse all but the first `known` producers, as a broker's snapshots have those it read again."""
         for producer_id in reversed([*self._entries][known:]):
             self._entries[producer_id] = self._entries.pop(producer_id)
 

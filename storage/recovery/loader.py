@@ -180,10 +180,7 @@ class LogLoader:
     # What earlier work left behind.
 
     def _complete_interrupted_work(self) -> dict[Offset, str]:
-        """Finish or undo deletions and compactions; return the names of the segments' `.log` files by base offset.
-
-        On a read-only disk nothing is renamed: a new segment is then read under its `.swap` name.
-        """
+        """Finish or undo what was interrupted; return segments' `.log` names (read-only: or `.swap`) by base offset."""
         names = [
             entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
         ]

@@ -52,11 +52,7 @@ def stays_active(
     max_wait_ms: int,
     index_full: bool,
 ) -> bool:
-    """Return whether an append certainly makes no roll due, of a segment whose first batch has a time: the common case.
-
-    `size_bytes` and `relative_offset` are those after the append, `span_ms` the time from its first batch on. False
-    means nothing: then `roll_reason` knows.
-    """
+    """Return true if an append to this size, offset and time span makes no roll due; else ask `roll_reason`."""
     return (
         size_bytes <= max_bytes
         and 0 <= relative_offset <= MAX_RELATIVE_OFFSET

@@ -55,10 +55,7 @@ def windows(
     check_crc: bool = False,
     offset: int | None = None,
 ) -> Iterator[Window]:
-    """Yield the batches of [start, end) in order; the last window says in `problem` why it ended early.
-
-    With `offset` those that end below it are passed over, and a window has one batch.
-    """
+    """Yield the batches of [start, end), or those from `offset` on; the last window's `problem` says why it ends."""
     position = start
     size = least = max(window_bytes, HEADER_SIZE)
     while position < end:

@@ -69,10 +69,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
     def note(
         self, write: WriteId, committed: CommittedQuery, topic_ids: Callable[[], Collection[str]]
     ) -> None:
-        """Note a commit; on disk in every directory that serves when this returns (blocking; CorruptionError, OSError).
-
-        `topic_ids`: returns the topics there are, so that others are forgotten.
-        """
+        """Note a commit everywhere, and forget topics not in `topic_ids()` (CorruptionError, OSError; blocking)."""
         with self._lock:
             if self._problem is not None:
                 raise self._problem

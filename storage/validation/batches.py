@@ -107,10 +107,7 @@ class Incoming(NamedTuple):
 
 
 def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Origin.CLIENT) -> list[Incoming]:
-    """Return the batches of an append by a client or, with control batches and without sequences, by a coordinator.
-
-    Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError.
-    """
+    """Return the batches of an append (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)."""
     if len(batches) > rules.max_segment_bytes:
         raise RecordTooLargeError(
             f"{len(batches)} bytes in one append, segment.bytes is {rules.max_segment_bytes}; append less at once"

@@ -114,10 +114,7 @@ class StateChange:
 
 
 def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-    """Begin what a member says of records it holds: all of it, or nothing.
-
-    Raises RecordNotHeldError, NotAcquiredError; locks that were renewed by then stay so.
-    """
+    """Begin all that a member says of records, or nothing; locks stay renewed (RecordNotHeldError, NotAcquiredError)."""
     request = _Acknowledging(window, member, now)
     try:
         for ack in acks:

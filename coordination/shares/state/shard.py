@@ -148,10 +148,7 @@ class StateShard:
         return [_tombstone(key) for key in self._states if key.topic_id in topic_ids]
 
     def snapshot_cold(self, now: Timestamp) -> list[StateRecord]:
-        """Return one more snapshot of each partition whose last one is old, so that older records become redundant.
-
-        None where each has had its own since it changed.
-        """
+        """Return a snapshot of each partition whose last one is old, so that older records become redundant."""
         if all(one.create_timestamp != one.write_timestamp for one in self._states.values()):
             return []
         return [

@@ -42,10 +42,7 @@ class StateStore:
             self._append(served, [served.shard.initialize(key, state_epoch, start_offset, self._clock())])
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState | None:
-        """Return what is kept of a group in a partition; None: nothing. A leader's new epoch is written.
-
-        Raises StateFencedError, CorruptionError, and as `write`.
-        """
+        """Return a kept state or None; writes a leader's new epoch (StateFencedError, CorruptionError)."""
         with self._lock:
             if not self._topic.exists:
                 return None

@@ -1,4 +1,1 @@
-"""Healing: what is damaged in one replica is rewritten from another.
-
-Where compaction made them different, a damaged one is copied anew (`renewal.py`); `healer.py` decides when that is done.
-"""
+"""Healing: `healer.py` rewrites damage from another replica, `renewal.py` copies a whole replica anew."""

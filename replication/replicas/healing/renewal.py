@@ -69,10 +69,7 @@ class Renewals:
         self._stopping.set()
 
     def renew(self, partition: ReplicatedPartition, place: str) -> str:
-        """Copy the replica in a data directory anew, unless it is sound by now; return the directory it was copied from.
-
-        Raises RenewalError where there is nothing to copy, and what logs and disks raise (StorageError, OSError).
-        """
+        """Copy a replica that is not sound anew; return the source (RenewalError, StorageError, OSError)."""
         member = next((one for one in self._members.serving if str(one) == place), None)
         if member is None:
             raise RenewalError(f"{place} does not serve")

@@ -178,10 +178,7 @@ class LogAppender:
             self._flush(Offset(last_offset + 1), self._everything)
 
     def append_as_follower(self, batches: Buffer) -> None:
-        """Append what a leader already gave offsets and epochs: they ascend, from the log end on, perhaps with gaps.
-
-        Raises InvalidRecordError, PartitionOfflineError, ReadOnlyError, OSError; nothing is kept then.
-        """
+        """Append a leader's batches at ascending offsets, perhaps with gaps: all or nothing (InvalidRecordError, OSError)."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -356,10 +353,7 @@ class LogAppender:
             self._parts.producers.state.remove_expired(now)
 
     def roll(self, reason: str = "asked for", *, base_offset: Offset | None = None) -> Offset:
-        """Close the active segment and start another at the log end, or beyond at `base_offset`; return its base offset.
-
-        An empty active segment starts over in place. `reason` is for the log.
-        """
+        """Begin a segment at the log end or `base_offset`, or an empty one again; return its base offset."""
         with self._parts.lock:
             self._parts.life.check_writable()
             end_offset = self._parts.state.end_offset

@@ -74,10 +74,7 @@ class LogRoles:
             self._publish(offset)
 
     def extend_as_follower(self, batch: bytearray, segment_base_offset: Offset) -> bool:
-        """Append one small plain batch as `append_as_follower` does, where nothing else is due; return whether that was so.
-
-        `segment_base_offset`: the leader's segment that has it. Raises PartitionOfflineError, ReadOnlyError, OSError.
-        """
+        """Append a small plain batch of the leader's `segment_base_offset`; False if something else is due."""
         parts = self._parts
         base_offset, length, epoch, _, _, attributes, delta, _, max_timestamp, producer_id = (
             _PLAIN.unpack_from(batch)
@@ -117,11 +114,7 @@ class LogRoles:
         return True
 
     def match_indexes(self, leader: Segment) -> None:
-        """Index the active segment as the leader's active one, which has the same batches (OSError).
-
-        Where entries are depends on where counting began, which a restart changes: without this the indexes of two replicas
-        would differ from then on, though each is right.
-        """
+        """Index the active segment as the leader does its own, which has the same batches (OSError)."""
         with self._parts.lock:
             active = self._parts.state.chain.active
             same = (active.base_offset, active.size) == (leader.base_offset, leader.size)

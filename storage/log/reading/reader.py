@@ -158,10 +158,7 @@ class LogReader:
                     return fetched
 
     def read_as_follower(self, offset: Offset, *, max_bytes: int) -> Fetched:
-        """Return whole batches as `read` does, up to the log end: followers get what is not visible yet.
-
-        Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
-        """
+        """Read up to the log end, also what is invisible (OffsetOutOfRangeError, CorruptionError, SegmentDeletedError)."""
 
         def look(state: LogState) -> Fetched:
             if not state.start_offset <= offset <= state.end_offset:
