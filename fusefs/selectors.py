@@ -18,7 +18,6 @@ from typing import NamedTuple, TypeAlias
 from topicfs.fusefs.forms import SUFFIXES
 from topicfs.fusefs.times import TimeError, is_relative, parse_time
 from topicfs.fusefs.views.records import (
-    contains_record,
     find_record,
     first_offset_at,
     first_record_at,
@@ -205,7 +204,7 @@ def _resolve_single(
 ) -> RecordPlace:
     if not offsets.log_start_offset <= offset < offsets.visible_end(isolation):
         raise SelectorError(f"{_name(partition)}: no offset {offset}; {_existing(offsets, isolation)}")
-    if not contains_record(partition, offset, isolation):
+    if find_record(partition, offset, isolation=isolation) is None:
         raise SelectorError(
             f"{_name(partition)}: offset {offset} holds no record (compacted away, or a transaction's marker); "
             f"{_existing(offsets, isolation)}"

@@ -97,7 +97,7 @@ class LogHandle(Handle):
         self._node.check_exists()
         # The page cache would take what a damaged batch cut short for the end of the file, and fill it up with zeros;
         # a program that reads past it gets what stands before the damage, and the error when it reads on.
-        read, short = self._reader.read_buffer, self.direct_io
+        read, short = self._reader.read, self.direct_io
         try:
             with Allowance(INLINE_BYTES, inline=True):
                 return read(position, size, short_at_damage=short)

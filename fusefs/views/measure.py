@@ -166,7 +166,6 @@ class Measure:
         self._expects_segment = store is not None
         self._damaged: set[tuple[Path, int]] = set()
         self._rewrites = source.partition.rewrites
-        self._retired = False
         self._latest: tuple[Offset, DecodedFetch] | None = None
         """The records measured last, if they are few, and their first offset: a reader of new records reads them next."""
 
@@ -180,11 +179,6 @@ class Measure:
         """The first entry that can still be read, as far as the log's start was followed."""
         with self._lock:
             return self._index.start
-
-    @property
-    def entries(self) -> int:
-        """Number of places kept in memory, 16 bytes each."""
-        return len(self._index)
 
     def end_offset(self) -> Offset:
         """Exclusive end of the rendering as of now."""
@@ -374,14 +368,10 @@ class Measure:
             mark = mark_log(log, segment.size_bytes, segment.last_position)
             store.save(segment.base_offset, self.source.remembered_as, Section(mark, known), log)
 
-    def retire(self) -> None:
-        """End the measure, for segments were rewritten: the places known are no longer where they were."""
-        self._retired = True
-
     @property
     def retired(self) -> bool:
-        """True if segments were rewritten since it began: asked of the partition, which knows it first."""
-        return self._retired or self.source.partition.rewrites != self._rewrites
+        """True if segments were rewritten since it began: the places known are no longer where they were."""
+        return self.source.partition.rewrites != self._rewrites
 
     def place_at(self, position: int) -> Entry:
         """The nearest known place at or below a position; measures up to there where that is needed (blocking).

@@ -321,11 +321,6 @@ class MergedReader:
         self._batches = _Held(_Queue.shed)
         self._lines = _Held(_Queue.drop)
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that are held of all partitions now."""
-        return self._batches.size_bytes + self._lines.size_bytes
-
     def reach(self, position: int, size: int) -> bool:
         """Render on until `read` can answer for [position, position + size) (blocking).
 

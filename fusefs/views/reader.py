@@ -47,17 +47,15 @@ class ViewReader:
         self._jumped = False  # the read going on left the way of those before
         self._stop = self._size = 0  # of the read going on
 
-    def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> bytes:
+    def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> Text:
         """Return up to `size` bytes from a view position; fewer only at the end, b"" at the end or beyond (blocking).
+
+        Where a window holds all of them, no byte is copied; the buffer never changes.
 
         Raises SegmentDeletedError for bytes that were removed or lost, CorruptionError where a damaged batch lies between
         the bytes asked for; with `short_at_damage` the bytes before those are given first. Raises RequestTooLargeError
         if too many records have to be decoded for them, likewise.
         """
-        return bytes(self.read_buffer(view_position, size, short_at_damage=short_at_damage))
-
-    def read_buffer(self, view_position: int, size: int, *, short_at_damage: bool = False) -> Text:
-        """Do what `read` does, but without a copy where a window holds all the bytes; the buffer never changes."""
         take_turn(self._lock)
         try:
             return self._read(view_position, size, short_at_damage=short_at_damage)

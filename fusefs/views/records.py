@@ -142,11 +142,6 @@ def _found(columns: Columns, index: int, fetched: DecodedFetch) -> FoundRecord:
     return FoundRecord(offset, timestamp, columns, index, batch, position, base_offset, batch_bytes)
 
 
-def contains_record(partition: Partition, offset: Offset, isolation: Isolation) -> bool:
-    """Return whether there is a visible record at an offset. Raises CorruptionError where that cannot be told."""
-    return find_record(partition, offset, isolation=isolation) is not None
-
-
 def first_record_at(
     partition: Partition, timestamp: Timestamp, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> FoundRecord | None:

@@ -46,11 +46,9 @@ class Rendered(Protocol):
 
     def end_offset(self) -> Offset:
         """Exclusive end of what may be shown now."""
-        ...
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         """Read the batches from an offset on, some of them perhaps decoded. See `decoded_fetch.fetch`."""
-        ...
 
 
 class Rendering:

@@ -49,7 +49,6 @@ class View:
         self,
         measure: Measure,
         *,
-        generation: int,
         start_offset: Offset,
         end_offset: Offset | None,
         whole: Measure | None = None,
@@ -58,8 +57,6 @@ class View:
 
         `whole` is the measure of the whole partition, which takes over once it covers the view.
         """
-        self.generation = generation
-        """Changes when data was removed at the front; views of a later one count positions afresh."""
         self.start_offset = start_offset
         self.limit = end_offset
         """Exclusive end; None: the view grows with the log."""
@@ -230,21 +227,20 @@ class PartitionViews:
         self._lock = threading.Lock()
         self._wholes: dict[str, View] = {}
         self._measures: dict[str, Measure] = {}
-        self._generation = 0
         self._log_start_offset: Offset | None = None
         self._rewrites = partition.rewrites
 
     def whole(self, form: Form) -> View:
         """Give the view of everything visible, as `log` shows it: the same one until data is removed at the front.
 
-        Then a new one of the next generation, whose first byte is that of the first record that is left.
+        Then a new one, whose first byte is that of the first record that is left.
         """
         with self._lock:
             start_offset = self._follow_start()
             view = self._wholes.get(form.suffix)
             if view is None or view.start_offset != start_offset or view.source.form is not form:
                 measure = self._measure_from(form, start_offset)
-                view = View(measure, generation=self._generation, start_offset=start_offset, end_offset=None)
+                view = View(measure, start_offset=start_offset, end_offset=None)
                 self._wholes[form.suffix] = view
             return view
 
@@ -262,11 +258,10 @@ class PartitionViews:
             whole = self._measures.get(form.suffix)
             if whole is not None and whole.source.form is not form:
                 whole = None
-            generation = self._generation
         short = end_offset is not None and end_offset - start_offset <= DIRECT_OFFSETS
         if whole is not None and not short and whole.covers(start_offset, end_offset):
             try:
-                return View(whole, generation=generation, start_offset=start_offset, end_offset=end_offset)
+                return View(whole, start_offset=start_offset, end_offset=end_offset)
             except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
                 pass  # Its ends cannot be found by the whole; by itself it may still be read in part.
         measure = Measure(
@@ -275,9 +270,7 @@ class PartitionViews:
             limit=end_offset,
             store=self._store_of(form) if end_offset is None else None,
         )
-        return View(
-            measure, generation=generation, start_offset=start_offset, end_offset=end_offset, whole=whole
-        )
+        return View(measure, start_offset=start_offset, end_offset=end_offset, whole=whole)
 
     def _whole_batches(self, start_offset: Offset, end_offset: Offset | None) -> tuple[Offset, Offset | None]:
         """Give the bounds of the batches wholly inside (one batch is read at either end)."""
@@ -297,12 +290,6 @@ class PartitionViews:
             return None
         return header if header is not None and header.base_offset < offset else None
 
-    def appended(self) -> None:
-        """Do nothing after an append, for a view's size measures what was added when it is asked for.
-
-        So an append costs a view nobody looks at nothing, and many appends are measured in one go.
-        """
-
     def remember(self) -> None:
         """Write down what is known of every segment, and remove what was known of segments that are gone (blocking).
 
@@ -314,31 +301,17 @@ class PartitionViews:
             measure.remember()
         self._remove_stale()
 
-    def forget(self) -> None:
-        """Begin again after segments were rewritten (compaction): the next views count positions afresh.
-
-        Readers of views handed out before may read on where they are, but go nowhere else.
-        """
-        with self._lock:
-            self._begin_again()
-
-    def _begin_again(self) -> None:
-        for measure in self._measures.values():
-            measure.retire()
-        self._wholes.clear()
-        self._measures.clear()
-        self._generation += 1
-        self._remove_stale()
-
     def _follow_start(self) -> Offset:
+        """Return the log's start. After a compaction the views begin again, and count positions afresh."""
         rewrites = self.partition.rewrites
         if rewrites != self._rewrites:
             self._rewrites = rewrites
-            self._begin_again()
+            self._wholes.clear()
+            self._measures.clear()
+            self._remove_stale()
         log_start_offset = self.partition.log_start_offset
         if log_start_offset != self._log_start_offset:
             self._log_start_offset = log_start_offset
-            self._generation += 1
             self._remove_stale()
         return log_start_offset
 

@@ -61,7 +61,7 @@ def reads(partition: MemoryPartition, step: int) -> Iterator[bytes | str]:
     reader, position = ViewReader(PartitionViews(partition).whole(VALUES)), 0
     while True:
         try:
-            part = bytes(reader.read_buffer(position, step, short_at_damage=True))
+            part = bytes(reader.read(position, step, short_at_damage=True))
         except CorruptionError as error:
             yield str(error)
             continue

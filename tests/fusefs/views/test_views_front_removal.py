@@ -39,7 +39,6 @@ def test_an_old_view_keeps_its_positions_and_a_new_one_counts_afresh(
     removed = len(before) - len(content(partition, form, start=start))
     new = views.whole(form)
     assert new is not old
-    assert new.generation > old.generation
     assert (start, len(before) - removed) == (new.start_offset, new.size)
     assert before[removed:] == read_all(new)
     assert len(before) == old.size
@@ -167,11 +166,11 @@ def test_views_made_before_segments_were_rewritten_read_on_only(partition: Memor
     size = old.size
     reader = ViewReader(old)
     first = reader.read(0, size)
-    views.forget()
+    partition.rewrites += 1
     partition.add(b"more")
     assert first + b"more\n" == first + reader.read(size, 100)
     with pytest.raises(SegmentDeletedError):
         ViewReader(old).read(200, 10)
     new = views.whole(VALUES)
-    assert new.generation > old.generation
+    assert new is not old
     assert content(partition) == read_all(new)

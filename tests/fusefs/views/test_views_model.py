@@ -60,7 +60,6 @@ class ViewsOfAPartition(RuleBasedStateMachine):
         self.partition.append(encode(records(values, timestamp=range(1000, 1000 + len(values)))))
         last_segment = self.partition.memory_segments[-1]
         self._note(bytes(last_segment.data[last_segment.positions[-1] :]))
-        self.views.appended()
 
     @rule(kept=st.sets(st.integers(0, 9), max_size=4))
     def append_compacted(self, kept: set[int]) -> None:
