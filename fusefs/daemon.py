@@ -22,8 +22,8 @@ from topicfs.fusefs.files.status import engine_lines
 from topicfs.fusefs.filesystem import TopicFileSystem
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.metrics.address import MetricsAddress
-from topicfs.fusefs.metrics.gauges import MountGauges
-from topicfs.fusefs.mounting.background import Foreground, Readiness, run_in_background
+from topicfs.fusefs.metrics.table import MountGauges
+from topicfs.fusefs.mounting.background import Readiness, run_in_background
 from topicfs.fusefs.mounting.daemon_log import begin_log
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from topicfs.fusefs.mounting.mountpoint import LastWords, prepare, unmount
@@ -92,12 +92,12 @@ def run(options: MountOptions) -> int:
         word = prepare(options.mountpoint, options.directories, nonempty=options.nonempty)
         partitioner_factory(options.partitioner)
     except (StorageError, OSError) as error:
-        Foreground().failed(reason_of(error))
+        Readiness().failed(reason_of(error))
         return 1
     if word is not None:
-        Foreground().failed(word)
+        Readiness().failed(word)
     if options.foreground:
-        return _serve(options, Foreground(), ServiceManager.of_environment())
+        return _serve(options, Readiness(), ServiceManager.of_environment())
     return run_in_background(partial(_serve, options))
 
 

@@ -21,14 +21,12 @@ from topicfs.fusefs.filesystem import AttributeChange, Found, ListedEntry, Topic
 from topicfs.fusefs.nodes.nodes import Attributes
 from topicfs.fusefs.nodes.ownership import Ownership, shown_mode
 from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
+from topicfs.fusefs.requests.wire import STAT_BLOCK
 
 log = logging.getLogger("topicfs")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-BLOCK = 512
-"""Bytes; st_blocks counts in these."""
 
 LISTED_AT_ONCE = 16
 """Entries of a directory that are looked up before the kernel is asked whether it takes more."""
@@ -111,7 +109,7 @@ class Operations(pyfuse3.Operations):
         entry.st_gid = self._owner.gid
         entry.st_size = attributes.size
         entry.st_blksize = attributes.block_size
-        entry.st_blocks = -(-attributes.size // BLOCK)
+        entry.st_blocks = -(-attributes.size // STAT_BLOCK)
         entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = attributes.mtime_ns
         return entry
 
@@ -213,16 +211,8 @@ class Operations(pyfuse3.Operations):
     async def statfs(self, ctx: Any) -> pyfuse3.StatvfsData:
         disk = self._filesystem.statfs()
         shown = pyfuse3.StatvfsData()
-        for name in (
-            "f_bsize",
-            "f_frsize",
-            "f_blocks",
-            "f_bfree",
-            "f_bavail",
-            "f_files",
-            "f_ffree",
-            "f_favail",
-        ):
+        names = ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail")
+        for name in names:
             setattr(shown, name, getattr(disk, name))
         shown.f_namemax = 255
         return shown

@@ -26,7 +26,6 @@ class Contributor(Protocol):
 
     def failed(self, error: Exception) -> None:
         """Learn that lines of this file were not kept; told at its next write, fsync or close."""
-        ...
 
 
 class Gathered:

@@ -32,7 +32,6 @@ class Begin(Protocol):
 
         Raises what `LineTarget.check` does before anything is begun; the rest is raised by the ends of what is begun.
         """
-        ...
 
 
 class LineTarget(Protocol):
@@ -41,32 +40,26 @@ class LineTarget(Protocol):
     @property
     def name(self) -> str:
         """The file's path under the mount: `orders/0/log`."""
-        ...
 
     @property
     def max_record_bytes(self) -> int:
         """Largest size of the record in a line."""
-        ...
 
     @property
     def begin(self) -> Begin | None:
         """Begins appends, several of which may be under way; None if there are none to begin."""
-        ...
 
     def check(self, lines: bytes) -> None:
         """Raise what `append` would raise for the sake of the lines themselves; nothing is kept."""
-        ...
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         """Keep whole lines, all or none; with `durable` they are on disk on return (blocking).
 
         Raises FormError, InvalidConfigError and every error of `Partition.append`.
         """
-        ...
 
     def sync(self) -> None:
         """Put everything appended on disk (blocking)."""
-        ...
 
 
 class CommandTarget:

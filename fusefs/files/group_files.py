@@ -14,10 +14,10 @@ from topicfs.fusefs.files.text_file import TextFile, same_topic
 from topicfs.fusefs.groups.positions import (
     check_position,
     find_position,
+    known_sum,
     lag_of,
     lags,
     spelled_lag,
-    total_lag,
 )
 from topicfs.fusefs.nodes.nodes import Directory
 from topicfs.fusefs.times import spelled_time
@@ -75,7 +75,7 @@ class GroupStatusFile(GroupFile):
             "assignor": group.assignor or "-",
             "coordinator": group.coordinator,
             "members": len(group.members),
-            "lag": spelled_lag(total_lag(behind.values())),
+            "lag": spelled_lag(known_sum(behind.values())),
         }
         rows = [
             *(f"{name} {value}" for name, value in lines.items()),

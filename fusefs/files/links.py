@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TypeAlias
 
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.nodes.nodes import LINK_MODE, Attributes, Directory, Link, nanoseconds
 from topicfs.fusefs.views.records import find_record
-from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
-from topicfs.storage.model import Isolation, Offset
+from topicfs.storage.model import Offset
 
-
-class Find(Protocol):
-    """Finds a record of a partition (blocking)."""
-
-    def __call__(self, partition: Partition, *, isolation: Isolation) -> Offset | None: ...
+Find: TypeAlias = Callable[..., Offset | None]
+"""Finds a record of a `partition`, as far as readers of an `isolation` see it (blocking)."""
 
 
 class RecordLink(Link):

@@ -10,7 +10,7 @@ from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.files.replicas import replica_lines
 from topicfs.fusefs.files.text_file import PartitionTextFile, TextFile, TopicTextFile
 from topicfs.fusefs.forms import VALUES
-from topicfs.fusefs.groups.positions import lags, spelled_lag, total_lag
+from topicfs.fusefs.groups.positions import known_sum, lags, spelled_lag
 from topicfs.fusefs.nodes.nodes import nanoseconds
 from topicfs.fusefs.times import spelled_time
 from topicfs.storage.disk.names import CONSUMER_OFFSETS
@@ -128,12 +128,6 @@ def unflushed_records(status: PartitionStatus) -> int:
     return max(status.offsets.log_end_offset - status.offsets.recovery_point, 0)
 
 
-def known_sum(numbers: Iterable[int | None]) -> int | None:
-    """The sum of numbers; None where one of them is not known."""
-    known = list(numbers)
-    return None if None in known else sum(number for number in known if number is not None)
-
-
 def _known(**values: object) -> dict[str, object]:
     """The lines of what the engine knows: one without segments or a directory has no lines about them."""
     return {name: value for name, value in values.items() if value is not None}
@@ -193,7 +187,7 @@ def lines_of_topic(engine: Engine, topic: str) -> list[str]:
 
     def groups() -> Iterator[str]:
         for group, positions in engine.groups.positions_in(topic).items():
-            yield f"group {group} lag {spelled_lag(total_lag(lags(engine, positions).values()))}"
+            yield f"group {group} lag {spelled_lag(known_sum(lags(engine, positions).values()))}"
 
     def queues() -> Iterator[str]:
         for name, queue in engine.share_groups.groups().items():

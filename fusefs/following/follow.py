@@ -33,11 +33,9 @@ class News(Protocol):
     @property
     def news_count(self) -> int:
         """Number of times that there was news."""
-        ...
 
     def wait(self, waiter: Callable[[], None]) -> Cancel:
         """Call `waiter` once, soon after the next news."""
-        ...
 
 
 class Followed(NamedTuple):

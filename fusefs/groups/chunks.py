@@ -50,11 +50,9 @@ class RecordEnds(Protocol):
 
     def at_or_before(self, position: int) -> RecordEnd:
         """Return the last of them that is not behind a position in the text; the front where there is none."""
-        ...
 
     def at_or_after(self, position: int) -> int:
         """Return the position of the first of them that is not before a position in the text."""
-        ...
 
 
 class Chunk(NamedTuple):

@@ -93,9 +93,9 @@ def lags(
     return found
 
 
-def total_lag(lags: Iterable[int | None]) -> int | None:
-    """Return the sum of lags; None if one of them is not known."""
-    known = list(lags)
+def known_sum(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum of numbers, such as lags; None if one of them is not known."""
+    known = list(numbers)
     return None if None in known else sum(one for one in known if one is not None)
 
 

@@ -16,9 +16,8 @@ from prometheus_client.registry import Collector
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.metrics import table
 from topicfs.fusefs.metrics.engine import engine_families
-from topicfs.fusefs.metrics.gauges import MountGauges
 from topicfs.fusefs.metrics.scrape import Pace, family, histogram, single
-from topicfs.fusefs.metrics.table import MetricKind
+from topicfs.fusefs.metrics.table import MetricKind, MountGauges
 from topicfs.fusefs.requests.request_counts import RequestCounts
 
 

@@ -6,6 +6,14 @@ from enum import Enum
 from typing import NamedTuple
 
 
+class MountGauges(NamedTuple):
+    """The state of a mount at one moment."""
+
+    open_files: int
+    waiting_reads: int
+    waiting_reads_limit: int
+
+
 class MetricKind(Enum):
     """The kinds of metrics, by Prometheus' names."""
 

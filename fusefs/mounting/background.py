@@ -7,34 +7,23 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from topicfs.storage.messages import printable
 
 
-class Readiness(Protocol):
-    """The receiver of a daemon's report that it serves, or why it cannot."""
+class Readiness:
+    """A daemon's report that it serves, or why it cannot: to its terminal, where it has one."""
 
     def mounted(self) -> None:
         """The mount stands."""
-        ...
 
     def failed(self, reason: str) -> None:
         """Report why the mount does not stand, in one line."""
-        ...
-
-
-class Foreground:
-    """A daemon with a terminal: failures go there."""
-
-    def mounted(self) -> None:
-        pass
-
-    def failed(self, reason: str) -> None:
         print(f"topicfs: {printable(reason)}", file=sys.stderr, flush=True)  # noqa: T201 - the daemon's only word to a person
 
 
-class Background:
+class Background(Readiness):
     """A daemon whose parent waits at the other end of a pipe."""
 
     def __init__(self, descriptor: int) -> None:

@@ -89,7 +89,7 @@ def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = F
         os.statvfs(mountpoint)
     except OSError as error:
         if error.errno == errno.ENOTCONN:
-            _detach(mountpoint)
+            unmount_command(str(mountpoint.absolute()), lazily=True)
             word = f"{mountpoint}: the daemon of an earlier mount is gone; its mountpoint was taken over"
         elif error.errno == errno.ENOENT:
             raise MountError(f"{mountpoint}: no such directory; make it first") from None
@@ -244,10 +244,6 @@ def _ended(descriptor: int, seconds: float) -> bool:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(max(deadline - time.monotonic(), 0) * 1000))
-
-
-def _detach(mountpoint: Path) -> None:
-    unmount_command(str(mountpoint.absolute()), lazily=True)
 
 
 def unmount_command(mountpoint: str, *, lazily: bool) -> None:

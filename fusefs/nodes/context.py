@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from topicfs.fusefs.appending.handle import Appending
 from topicfs.fusefs.appending.partitioners import PartitionerFactory
@@ -25,26 +25,14 @@ if TYPE_CHECKING:
     from topicfs.coordination.engine import Engine
 
 
-class KernelCache(Protocol):
-    """Names and attributes that the kernel has cached, and that it is told to forget."""
+class KernelCache:
+    """Names and attributes that the kernel has cached, and that it is told to forget. Without a kernel, as here, nothing is."""
 
     def forget_attributes(self, node_id: int) -> None:
         """The node's attributes changed. Quick; may be called while a request is answered."""
-        ...
 
     def forget_name(self, parent_id: int, name: str) -> None:
         """The name means another node from now on. Happens soon, in another thread."""
-        ...
-
-
-class NoKernel:
-    """The stand-in for a kernel where there is none: nothing is cached."""
-
-    def forget_attributes(self, node_id: int) -> None:
-        pass
-
-    def forget_name(self, parent_id: int, name: str) -> None:
-        pass
 
 
 class Settings(NamedTuple):

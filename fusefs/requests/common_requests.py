@@ -12,8 +12,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import cython
 
@@ -32,8 +32,6 @@ else:
 
 log = logging.getLogger("topicfs")
 
-BLOCK = cython.declare(cython.longlong, 512)
-"""Bytes; st_blocks counts in these."""
 NANOSECONDS = cython.declare(cython.longlong, 1_000_000_000)
 
 REQUESTS_IN_A_ROW = cython.declare(cython.int, 64)
@@ -47,22 +45,6 @@ _FOLLOW = cython.declare(cython.uint, 63)
 
 Waiting = tuple[int, int, int, int, BegunCoroutine[Any]]
 """A request whose handler waits: opcode, kind that is counted, id, when it was begun, and the handler."""
-
-
-class Handlers(Protocol):
-    """The handlers of the common requests; FileError is their only exception. See `fusefs.filesystem`."""
-
-    def find_patiently(self, parent_id: int, name: bytes, pid: int) -> Coroutine[Any, Any, Any]: ...
-    def forget(self, forgotten: Sequence[tuple[int, int]]) -> None: ...
-    def getattr(self, node_id: int, pid: int) -> Coroutine[Any, Any, Any]: ...
-    def open(self, node_id: int, flags: int, pid: int) -> Coroutine[Any, Any, Any]: ...
-    def read(self, fh: int, position: int, size: int) -> Coroutine[Any, Any, Any]: ...
-    def write(self, fh: int, data: bytes, position: int) -> Coroutine[Any, Any, Any]: ...
-    def flush(self, fh: int) -> Coroutine[Any, Any, Any]: ...
-    def release(self, fh: int) -> Coroutine[Any, Any, Any]: ...
-    def follows(self, fh: int) -> bool: ...
-    def opendir(self, node_id: int, pid: int) -> int: ...
-    def releasedir(self, fh: int) -> None: ...
 
 
 @cython.final
@@ -84,12 +66,12 @@ class CommonRequests:
     def __init__(
         self,
         device: int,
-        handlers: Handlers,
+        handlers: Any,
         relay: Callable[[bytes], Coroutine[Any, Any, None]],
         owner: Ownership,
         counts: RequestCounts,
     ) -> None:
-        """Answer by `handlers`, and pass whole requests that are not common to `relay`; all files belong to `owner`."""
+        """Answer by `handlers` (a `fusefs.filesystem`, whose only exception is FileError), and pass whole requests that are not common to `relay`; all files belong to `owner`."""
         self._device = device
         self._handlers = handlers
         self._relay = relay
@@ -267,7 +249,7 @@ class CommonRequests:
             shown = self._shown_modes[mode] = shown_mode(mode, self._umask)
         device.put_number(target, at, 8, ino)
         device.put_number(target, at + 8, 8, size_bytes)
-        device.put_number(target, at + 16, 8, (size_bytes + BLOCK - 1) // BLOCK)
+        device.put_number(target, at + 16, 8, (size_bytes + wire.STAT_BLOCK - 1) // wire.STAT_BLOCK)
         for number in range(3):  # Of the last access, change of content, and change: the same.
             device.put_number(target, at + 24 + 8 * number, 8, time_ns // NANOSECONDS)
             device.put_number(target, at + 48 + 4 * number, 4, time_ns % NANOSECONDS)

@@ -30,12 +30,13 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import trio
 
 from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.fusefs.requests import wire
-from topicfs.fusefs.requests.common_requests import CommonRequests, Handlers
+from topicfs.fusefs.requests.common_requests import CommonRequests
 from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.fusefs.threads.turn import Turn
 
@@ -55,7 +56,7 @@ slower than reading from it."""
 class RequestLoop:
     """Reads the kernel's requests. Used by one thread."""
 
-    def __init__(self, device: int, handlers: Handlers, owner: Ownership, counts: RequestCounts) -> None:
+    def __init__(self, device: int, handlers: Any, owner: Ownership, counts: RequestCounts) -> None:
         os.set_blocking(device, False)
         self._device = device
         self._requests = CommonRequests(device, handlers, self._relay, owner, counts)

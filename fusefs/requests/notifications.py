@@ -9,6 +9,8 @@ import threading
 from contextlib import suppress
 from queue import SimpleQueue
 
+from topicfs.fusefs.nodes.context import KernelCache
+
 log = logging.getLogger("topicfs")
 
 END_SECONDS = 5.0
@@ -21,7 +23,7 @@ _INODE = struct.Struct("=IiQQqq")
 _INVALIDATE_INODE, _INVALIDATE_ENTRY = 2, 3
 
 
-class KernelNotifications:
+class KernelNotifications(KernelCache):
     """Sends the notifications. A thread sends those about names; it ends before the mount does."""
 
     def __init__(self) -> None:

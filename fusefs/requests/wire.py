@@ -49,6 +49,9 @@ KEEP_CACHE = 2
 NO_FLUSH = 32
 """Flags of an opened file: its reads and writes pass by the page cache; the cache of before still holds; close(2) asks nothing."""
 
+STAT_BLOCK = 512
+"""Bytes; st_blocks counts in these."""
+
 LARGEST_WRITE = 1048576
 """The most of a write(2) that the kernel is told to send at once."""
 LARGEST_REQUEST_SIZE = 1052672

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from topicfs.fusefs.groups.positions import total_lag
+from topicfs.fusefs.groups.positions import known_sum
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 EMPTY = "Empty"
@@ -68,7 +68,7 @@ class GroupView:
     @property
     def lag(self) -> int | None:
         """The lag in all partitions together; None if one of them is not known."""
-        return total_lag(place.lag for place in self.places)
+        return known_sum(place.lag for place in self.places)
 
     @property
     def positions(self) -> dict[TopicPartition, Offset]:

@@ -48,9 +48,9 @@ from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, 
 from topicfs.fusefs.mounting.system_mount import mount, unmount
 from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
 from topicfs.fusefs.nodes.ownership import Ownership
-from topicfs.fusefs.operations import BLOCK as STAT_BLOCK
 from topicfs.fusefs.requests.loop import RequestLoop
 from topicfs.fusefs.requests.request_counts import RequestCounts
+from topicfs.fusefs.requests.wire import STAT_BLOCK
 from topicfs.storage.codec.records import encode_lines
 from topicfs.storage.disk.native import system_clock
 

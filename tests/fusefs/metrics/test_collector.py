@@ -20,9 +20,8 @@ from topicfs.coordination.membership import Position
 from topicfs.fusefs.metrics import engine as engine_metrics
 from topicfs.fusefs.metrics import table
 from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
-from topicfs.fusefs.metrics.gauges import MountGauges
 from topicfs.fusefs.metrics.scrape import LITTLE_ONES, REST_SECONDS, Pace
-from topicfs.fusefs.metrics.table import METRICS, MetricKind
+from topicfs.fusefs.metrics.table import METRICS, MetricKind, MountGauges
 from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
 from topicfs.replication import open_engine
 from topicfs.storage.config.broker import EngineConfig
