@@ -214,9 +214,7 @@ class _Daemon:
         # Looking at programs must not queue behind calls that a remote engine leaves unanswered.
         looking = BlockingCalls() if engine.remote else self._blocking
         self._waiting = WaitingReads(
-            looking,
-            bound=options.max_waiting,
-            owner=options.owner.uid if options.allow_other else None,
+            looking, bound=options.max_waiting, owner=options.owner.uid if options.allow_other else None
         )
         self._filesystem: TopicFileSystem | None = None
         self._kernel = KernelNotifications()

@@ -208,7 +208,6 @@ class TopicFileSystem:
         return Found(node, node.attributes())
 
     async def rmdir(self, parent_id: int, name: bytes, pid: int = 0) -> None:
-        """Remove a topic."""
         parent = self._directory(parent_id)
         try:
             await parent.remove_directory(_text(name), pid)
@@ -282,7 +281,6 @@ class TopicFileSystem:
         return await self.getattr(node_id, pid)
 
     def readlink(self, node_id: int) -> str:
-        """Return the target of a link."""
         node = self.inodes.get(node_id)
         if not isinstance(node, Link):
             raise FileError(Refusal.INVALID, reported=False)
@@ -356,7 +354,6 @@ class TopicFileSystem:
             yield ListedEntry(name, found, index + 1)
 
     def releasedir(self, fh: int) -> None:
-        """Close a directory."""
         self._listings.pop(fh, None)
         self._snapshots.pop(fh, None)
 

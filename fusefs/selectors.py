@@ -17,12 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from topicfs.fusefs.forms import SUFFIXES
 from topicfs.fusefs.times import TimeError, is_relative, parse_time
-from topicfs.fusefs.views.records import (
-    find_record,
-    first_offset_at,
-    first_record_at,
-    last_records_start,
-)
+from topicfs.fusefs.views.records import find_record, first_offset_at, first_record_at, last_records_start
 from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Partition

@@ -46,9 +46,8 @@ class FailedWrite(NamedTuple):
     def followed_by(self, data: bytes, begun: Waiting) -> Waiting:
         """Return what waits before `data`, which is not the same piece again; `begun` waited before the failed write."""
         if begun != NOTHING and self.data.startswith(data):
-            return Waiting(
-                refused=self.error
-            )  # The rest of a begun line again, this time in a smaller piece.
+            # The rest of a begun line again, this time in a smaller piece.
+            return Waiting(refused=self.error)
         return self.after
 
 

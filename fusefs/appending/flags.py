@@ -41,6 +41,12 @@ def access_of(flags: int) -> Access:
     )
 
 
+def refuse_writing(access: Access) -> None:
+    """Raise FileError (EPERM) for a file that is only read."""
+    if access.writes:
+        raise FileError(Refusal.NOT_PERMITTED, "not to be written")
+
+
 def check_append(access: Access, *, truncation_accepted: bool) -> None:
     """Raise FileError (EPERM) unless `access` is that of a program that only adds.
 

@@ -53,9 +53,8 @@ def frame(waiting: Waiting, data: bytes) -> Framed:
         return Framed(b"", Waiting(waiting.tail + data))
     if cut == len(data):
         return Framed(waiting.tail + data if waiting.tail else data, NOTHING)
-    return Framed(
-        waiting.tail + memoryview(data)[:cut], Waiting(data[cut:])
-    )  # One copy of what may be a MiB.
+    # One copy of what may be a MiB.
+    return Framed(waiting.tail + memoryview(data)[:cut], Waiting(data[cut:]))
 
 
 SPREAD_BYTES = 4096

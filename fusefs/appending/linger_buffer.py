@@ -87,7 +87,6 @@ class LingerBuffer:
                 contributor.failed(error)
 
     def append_all(self) -> None:
-        """Append whatever waits."""
         for target in list(self._waiting):
             self.append_now(target)
 

@@ -92,7 +92,6 @@ class CommandTarget:
 
 
 def last_line(lines: bytes) -> str:
-    """Return the last of some written lines."""
     return lines.decode("utf-8", "replace").split("\n")[-2].strip()
 
 

@@ -33,7 +33,6 @@ def render_config(topic: Topic) -> str:
 
 
 def config_line(name: str, value: str) -> str:
-    """A setting as a line."""
     return f"{printable(name)}={printable(value)}\n"
 
 

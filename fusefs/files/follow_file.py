@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
 from topicfs.fusefs.handle import Handle
-from topicfs.fusefs.nodes.nodes import (
-    FOR_LONG,
-    READ_MODE,
-    Attributes,
-    Directory,
-    FileNode,
-    nanoseconds,
-    refuse_writing,
-)
+from topicfs.fusefs.nodes.nodes import FOR_LONG, READ_MODE, Attributes, Directory, FileNode
 
 
 class FollowNode(FileNode):
@@ -27,22 +19,17 @@ class FollowNode(FileNode):
         self._followed = followed
 
     def attributes(self) -> Attributes:
-        return Attributes(READ_MODE, 0, nanoseconds(self.context.started), FOR_LONG, self.node_id)
+        return Attributes(READ_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
-        blocking = self.context.appending.blocking
+        blocking, program = self.context.appending.blocking, self.program(pid)
 
         def begin() -> FollowHandle:
             if len(self._followed.partitions()) > INLINE_PARTITIONS:
                 leave_event_loop()
             form = self.context.decoding.following(self._followed.form)
-            return FollowHandle(
-                self._followed._replace(form=form),
-                self.context.waiting,
-                blocking,
-                opener_pid=pid,
-                nonblocking=access.nonblocking,
-            )
+            followed = self._followed._replace(form=form)
+            return FollowHandle(followed, program, blocking, nonblocking=access.nonblocking)
 
-        return await blocking.patiently(begin, self.program(pid))
+        return await blocking.patiently(begin, program)

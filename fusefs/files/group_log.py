@@ -10,14 +10,7 @@ from topicfs.fusefs.forms import Form
 from topicfs.fusefs.groups.read_limit import ReadLimit
 from topicfs.fusefs.groups.reader import GroupHandle, GroupRead, ends_of
 from topicfs.fusefs.handle import Handle
-from topicfs.fusefs.nodes.nodes import (
-    CONSUMING_MODE,
-    READ_BLOCK,
-    Attributes,
-    Directory,
-    FileNode,
-    nanoseconds,
-)
+from topicfs.fusefs.nodes.nodes import CONSUMING_MODE, READ_BLOCK, Attributes, Directory, FileNode
 from topicfs.fusefs.processes.visible import PROC, VisibleProcess
 from topicfs.storage.errors import ReadOnlyError, UnknownGroupError
 
@@ -43,8 +36,7 @@ class GroupLogNode(FileNode):
         self._limit = limit
 
     def attributes(self) -> Attributes:
-        started = nanoseconds(self.context.started)
-        return Attributes(CONSUMING_MODE, 0, started, 0, self.node_id, READ_BLOCK)
+        return Attributes(CONSUMING_MODE, 0, self.mtime_ns(), 0, self.node_id, READ_BLOCK)
 
     def truncate(self, size: int, end: int | None) -> None:
         """Do nothing: a stream has no size, and O_TRUNC changes nothing."""

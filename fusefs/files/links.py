@@ -45,9 +45,8 @@ class RecordLink(Link):
             raise FileError(Refusal.NOT_FOUND, "no record is visible")
 
     def attributes(self) -> Attributes:
-        if (
-            self.context.engine.remote
-        ):  # What the link says, readlink(2) asks for; its size is not known here.
+        # What the link says, readlink(2) asks for; its size is not known here.
+        if self.context.engine.remote:
             return Attributes(LINK_MODE, 0, self._files.mtime_ns(), 0, self.node_id)
         offset = self._offset()
         return Attributes(LINK_MODE, len(self._named(offset)), self._mtime_ns(offset), 0, self.node_id)

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance
-from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.context import MountContext
-from topicfs.fusefs.nodes.nodes import Directory, FileNode, refuse_writing
+from topicfs.fusefs.nodes.nodes import Directory, FileNode
 from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.storage.remote import ThreadNeededError

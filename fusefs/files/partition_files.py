@@ -49,7 +49,6 @@ class TopicState(ABC, Generic[Target]):
             raise InternalTopicError(self._topic)
 
     def target(self, form: Form) -> Target:
-        """The target of lines of a form."""
         target = self._targets.get(form.suffix)
         if target is None:
             written = self.context.decoding.writing(form, self._topic)

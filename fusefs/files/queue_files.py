@@ -6,22 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from topicfs.coordination.share_groups import RecordName, ShareSession
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.group_files import GroupConfigFile, GroupFile
 from topicfs.fusefs.files.group_log import check_spoken, program_of
 from topicfs.fusefs.forms import VALUES, Form
-from topicfs.fusefs.groups.queue import QueueRead, TakeHandle
+from topicfs.fusefs.groups.queue import TakeHandle
 from topicfs.fusefs.handle import BytesHandle, Handle
-from topicfs.fusefs.nodes.nodes import (
-    CONSUMING_MODE,
-    READ_MODE,
-    Attributes,
-    Directory,
-    FileNode,
-    nanoseconds,
-    refuse_writing,
-)
+from topicfs.fusefs.nodes.nodes import CONSUMING_MODE, READ_MODE, Attributes, Directory, FileNode
 from topicfs.fusefs.times import spelled_time
 from topicfs.fusefs.views.records import content_of, find_record
 from topicfs.storage.config.listing import ShownSetting
@@ -41,8 +33,7 @@ class TakeNode(FileNode):
         self._form = form
 
     def attributes(self) -> Attributes:
-        started = nanoseconds(self.context.started)
-        return Attributes(CONSUMING_MODE, 0, started, 0, self.node_id)
+        return Attributes(CONSUMING_MODE, 0, self.mtime_ns(), 0, self.node_id)
 
     def truncate(self, size: int, end: int | None) -> None:
         """Do nothing: a stream has no size."""
@@ -53,12 +44,8 @@ class TakeNode(FileNode):
         context = self.context
         if context.engine.read_only:
             raise ReadOnlyError("who takes records of a queue changes it, and this mount is read-only")
-        what = QueueRead(
-            path=f"/{self.path}",
-            form=context.decoding.following(self._form),
-            waiting=context.waiting,
-            blocking=context.appending.blocking,
-        )
+        blocking, program = context.appending.blocking, self.program(pid)
+        form = context.decoding.following(self._form)
         holder = f"{program_of(pid)} {pid}"
         groups, name, topics = context.engine.share_groups, self._group, self._topics
 
@@ -67,8 +54,8 @@ class TakeNode(FileNode):
                 raise UnknownGroupError(f"{name}: no such queue")
             return groups.group(name).open(list(topics), holder=holder)
 
-        session = await what.blocking.run(begin, asker=self.program(pid))
-        return TakeHandle(what, session, opener_pid=pid, nonblocking=access.nonblocking)
+        session = await blocking.run(begin, asker=program)
+        return TakeHandle(session, form, program, blocking, nonblocking=access.nonblocking)
 
 
 class QueueConfigFile(GroupConfigFile):
@@ -149,8 +136,7 @@ class QueuedRecord(FileNode):
         return self._place in self._places()
 
     def attributes(self) -> Attributes:
-        started = nanoseconds(self.context.started)
-        return Attributes(READ_MODE, len(self._content()), started, 0, self.node_id)
+        return Attributes(READ_MODE, len(self._content()), self.mtime_ns(), 0, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)

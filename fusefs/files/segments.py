@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.handle import Handle
-from topicfs.fusefs.nodes.nodes import (
-    FOR_LONG,
-    READ_MODE,
-    Attributes,
-    Directory,
-    FileNode,
-    Node,
-    nanoseconds,
-    refuse_writing,
-)
+from topicfs.fusefs.nodes.nodes import FOR_LONG, READ_MODE, Attributes, Directory, FileNode, Node, nanoseconds
 from topicfs.storage.errors import SegmentDeletedError
 
 

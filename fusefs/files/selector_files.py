@@ -9,20 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from topicfs.fusefs.appending.flags import Access
+from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.log_file import ViewNode
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.forms import VALUES, Form
 from topicfs.fusefs.handle import BytesHandle, Handle
-from topicfs.fusefs.nodes.nodes import (
-    READ_MODE,
-    Attributes,
-    Directory,
-    FileNode,
-    nanoseconds,
-    refuse_writing,
-)
+from topicfs.fusefs.nodes.nodes import READ_MODE, Attributes, Directory, FileNode, nanoseconds
 from topicfs.fusefs.selectors import (
     AtTime,
     LastN,
@@ -245,8 +238,7 @@ class RecordFile(FileNode):
         content = self._content
         if content is None:
             content = await self.context.appending.blocking.patiently(
-                lambda: content_of(self._found(), self._form, self._files.partition),
-                self.program(pid),
+                lambda: content_of(self._found(), self._form, self._files.partition), self.program(pid)
             )
         return BytesHandle(content)
 

@@ -23,9 +23,8 @@ class StartFile(PartitionTextFile):
 
     def render(self) -> str:
         self._files.check_exists()
-        if (
-            self.context.engine.remote
-        ):  # The start of a log that could not be loaded is that of its checkpoint.
+        # The start of a log that could not be loaded is that of its checkpoint.
+        if self.context.engine.remote:
             self._files.partition.find_bounds()
         return f"{self._files.partition.offsets().log_start_offset}\n"
 

@@ -100,9 +100,8 @@ class TextFile(FileNode):
         self._text = text
 
     def attributes(self) -> Attributes:
-        if (
-            not self.context.engine.remote
-        ):  # Of its texts the size is that of the last opening: stat(2) asks nothing.
+        # Of its texts the size is that of the last opening: stat(2) asks nothing.
+        if not self.context.engine.remote:
             self._renew(self._rendered())
         return self._attributes(len(self._text), self.mtime_ns())
 

@@ -76,9 +76,8 @@ class TopicFiles(TopicState[TopicTarget]):
             if files.partition is not partitions.get(number):
                 del self._partitions[number]
                 files.delete()
-        if (
-            self._news.is_awaited
-        ):  # By who follows the topic: news of a partition that has come is for them too.
+        # By who follows the topic: news of a partition that has come is for them too.
+        if self._news.is_awaited:
             for number in partitions:
                 self.partition(number)
         self._news.signal()

@@ -106,8 +106,7 @@ class MergedFile(LogNode):
 
     def attributes(self) -> Attributes:
         self.told_size = int(not self._opened_to_read)  # tar opens no empty file.
-        mtime_ns = nanoseconds(self.context.started)
-        return Attributes(self.mode, self.told_size, mtime_ns, 0, self.node_id, READ_BLOCK)
+        return Attributes(self.mode, self.told_size, self.mtime_ns(), 0, self.node_id, READ_BLOCK)
 
     async def open(self, access: Access, pid: int) -> Handle:
         self._files.check_exists()

@@ -11,7 +11,7 @@ from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, 
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.polls import WaitingPoll
 from topicfs.fusefs.following.tail import FETCH_BYTES, Tail, Tails
-from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
+from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.handle import Handle, Notify
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
@@ -41,8 +41,6 @@ class News(Protocol):
 class Followed(NamedTuple):
     """The partitions that are followed, as they are now, and the news of any of them."""
 
-    path: str
-    """`/orders/0/follow`: the file under the mount."""
     partitions: Callable[[], Mapping[int, Partition]]
     """The partitions by number. Raises FileError (ESTALE) once the topic is deleted."""
     news: News
@@ -81,7 +79,6 @@ class _Stream:
         return min(self._bound, self.source.visible_end())
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
-        """Read the batches from an offset on."""
         return self.source.fetch(offset, max_bytes)
 
     def next(self) -> Text | Damage | None:
@@ -128,17 +125,14 @@ class FollowHandle(Handle):
     def __init__(
         self,
         followed: Followed,
-        waiting: WaitingReads,
+        program: Program,
         blocking: BlockingCalls,
         *,
-        opener_pid: int,
         nonblocking: bool,
     ) -> None:
         self._followed = followed
-        self._waiting = waiting
+        self._program = program
         self._blocking = blocking
-        self._opener_pid = opener_pid
-        self._program = Program(waiting, opener_pid, followed.path)
         self._nonblocking = nonblocking
         self._filling = threading.Lock()
         self._streams: dict[int, _Stream] = {}
@@ -181,11 +175,10 @@ class FollowHandle(Handle):
         """
         if position < self._position:
             return self._again(position, size)
-        waker, news = self._waiting.waker, self._followed.news
+        waker, news = self._program.waiting.waker, self._followed.news
         if not self._rest and waker.is_busy:
-            await (
-                waker.turn()
-            )  # Otherwise hundreds of busy followers would stand between an append and its answer.
+            # Otherwise hundreds of busy followers would stand between an append and its answer.
+            await waker.turn()
         while not self._rest and self._failure is None:
             heard = news.news_count
             inline = len(self._streams) <= INLINE_PARTITIONS
@@ -199,7 +192,7 @@ class FollowHandle(Handle):
             if self._nonblocking:
                 raise FileError(Refusal.NOTHING_NEW)
             if heard == news.news_count:  # Otherwise something came while a thread looked.
-                await self._waiting.wait(news.wait, pid=self._opener_pid, path=self._followed.path)
+                await self._program.wait(news.wait)
         if not self._rest and self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

@@ -53,7 +53,6 @@ class Tail:
         return self.source.visible_end()
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
-        """Read the batches from an offset on."""
         return self.source.fetch(offset, max_bytes)
 
     def extend(self, offset: Offset, end_offset: Offset) -> Chunk | None:
@@ -115,7 +114,6 @@ class Tails:
 
     @property
     def kept_chunks(self) -> int:
-        """Number of chunks that are kept."""
         return sum(len(tail.chunks) for tail in self._tails.values())
 
     def attach(self, source: Source) -> Tail:

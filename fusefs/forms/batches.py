@@ -126,12 +126,10 @@ class WholeBatches:
     def render(
         self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
     ) -> bytes:
-        """The batches' bytes."""
         data, spans = columns.data, _spans(columns.batches, start_offset, end_offset)
         return b"".join(data[start:end] for start, end in spans)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
-        """Return one whole batch."""
         header = columns.batches[index]
         return bytes(columns.data[header.position : header.end_position])
 

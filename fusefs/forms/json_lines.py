@@ -75,7 +75,6 @@ class JsonLines:
         return memory.finished(text)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
-        """The line."""
         if not 0 <= index < len(columns):
             raise IndexError(index)
         lines: _Lines = _Lines(columns, topic, partition)

@@ -203,7 +203,6 @@ def _put_code_unit(target: cython.p_uchar, at: cython.Py_ssize_t, unit: cython.i
 @cython.cfunc
 @cython.exceptval(check=False)
 def base64_size(length: cython.longlong) -> cython.Py_ssize_t:
-    """Size of a string in base64, with its quotes."""
     return (length + 2) // 3 * 4 + 2
 
 

@@ -41,7 +41,6 @@ class KeyValue:
         return _render(columns, 0, len(columns), start_offset, end_offset)
 
     def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
-        """The line."""
         if not 0 <= index < len(columns):
             raise IndexError(index)
         return _render(columns, index, index + 1, MIN_OFFSET, MAX_OFFSET)

@@ -39,12 +39,7 @@ class AssignedPartition:
     """One partition of a reader, from its assignment until it is given up. Calls come one at a time (the reader's lock)."""
 
     def __init__(
-        self,
-        topic_id: str,
-        source: Source,
-        committed: CommittedPosition | None,
-        *,
-        end_offset: Offset | None,
+        self, topic_id: str, source: Source, committed: CommittedPosition | None, *, end_offset: Offset | None
     ) -> None:
         """Make it; `end_offset` is where a reader that drains ends, None: nowhere."""
         self.partition = TopicPartition(source.partition.topic, source.partition.number)

@@ -167,9 +167,8 @@ class ChunkReader:
             if not self._pieces:
                 before = self.next_offset
                 chunk = self._fetch(end_offset, most)
-                if (
-                    chunk is None and not self._pieces
-                ):  # Nothing shows of what was read, or there was nothing.
+                # Nothing shows of what was read, or there was nothing.
+                if chunk is None and not self._pieces:
                     self.next_offset = max(self.next_offset, min(self._behind, end_offset))
                     if self.next_offset == before:
                         return None

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import select
-from dataclasses import dataclass
 
 import trio
 
 from topicfs.coordination.share_groups import Leased, RecordName, ShareSession
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.polls import WaitingPoll
-from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
+from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.groups.words import QueueWord, parse_word, whole_lines
@@ -27,31 +26,28 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import RecordNotHeldError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRead:
-    """The queue that is read, its form, and what reading needs."""
-
-    path: str
-    """`/@queues/jobs/orders/take`: the file under the mount."""
-    form: Form
-    waiting: WaitingReads
-    blocking: BlockingCalls
-
-
 class TakeHandle(Handle):
     """One session of a share group. Used from the event loop's thread."""
 
     follows = True
 
-    def __init__(self, what: QueueRead, session: ShareSession, *, opener_pid: int, nonblocking: bool) -> None:
-        self._what = what
+    def __init__(
+        self,
+        session: ShareSession,
+        form: Form,
+        program: Program,
+        blocking: BlockingCalls,
+        *,
+        nonblocking: bool,
+    ) -> None:
+        self._form = form
         self._session = session
-        self._pid = opener_pid
-        self._program = Program(what.waiting, opener_pid, what.path)
+        self._program = program
+        self._blocking = blocking
         self._nonblocking = nonblocking
         self._turn = trio.Lock()
         """Held by a read or a word that is being answered, not by a read that waits."""
-        self._news = Wakeups(what.waiting.waker)
+        self._news = Wakeups(program.waiting.waker)
         self._stop_listening = session.listen(self._news.signal)
         self._ahead: Leased | Exception | None = None
         """What poll(2) took for the next read: a record, or the error of taking one."""
@@ -83,7 +79,7 @@ class TakeHandle(Handle):
             if self._nonblocking:
                 raise FileError(Refusal.NOTHING_NEW)
             if heard == self._news.news_count:
-                await self._what.waiting.wait(self._news.wait, pid=self._pid, path=self._what.path)
+                await self._program.wait(self._news.wait)
 
     def _seek(self, position: int) -> None:
         self._base = max(self._base, position - self._given)
@@ -96,14 +92,14 @@ class TakeHandle(Handle):
         if isinstance(leased, Exception):
             raise leased.with_traceback(None)
         if leased is None:
-            leased = await self._what.blocking.run(self._session.take, asker=self._program)
+            leased = await self._blocking.run(self._session.take, asker=self._program)
         if leased is not None:
             self._begin(leased)
 
     def _begin(self, leased: Leased) -> None:
         place = leased.place
         self._base += len(self._text)
-        self._text = self._what.form.render(
+        self._text = self._form.render(
             leased.columns,
             topic=place.topic,
             partition=place.partition,
@@ -130,7 +126,7 @@ class TakeHandle(Handle):
         if place is None:
             raise RecordNotHeldError("nothing was read yet, so that there is nothing to say a word about")
         session = self._session
-        await self._what.blocking.run(
+        await self._blocking.run(
             lambda: session.acknowledge({place: word.acknowledgement}), asker=self._program
         )
 
@@ -160,7 +156,7 @@ class TakeHandle(Handle):
                 async with self._turn:
                     if self._is_readable:
                         break
-                    self._ahead = await self._what.blocking.run(self._session.take)
+                    self._ahead = await self._blocking.run(self._session.take)
         except Exception as error:  # noqa: BLE001 - the next read raises it
             self._ahead = error
         finally:
@@ -173,4 +169,4 @@ class TakeHandle(Handle):
         self._poll.forget()
         self._stop_listening()
         with contextlib.suppress(FileError):
-            await self._what.blocking.run(self._session.close)
+            await self._blocking.run(self._session.close)

@@ -96,7 +96,6 @@ class GroupHandle(Handle):
     ) -> None:
         """Join the group; `ends`: where the partitions ended when the file was opened (`ends_of`), for a reader that drains."""
         self._what = what
-        self._pid = opener_pid
         self._program = Program(what.waiting, opener_pid, what.path)
         self._nonblocking = nonblocking
         self._metadata = f"{program} {opener_pid}"
@@ -178,7 +177,7 @@ class GroupHandle(Handle):
             if self._nonblocking:
                 raise FileError(Refusal.NOTHING_NEW)
             if heard == news.news_count:  # Otherwise something came while a thread looked.
-                await waiting.wait(news.wait, pid=self._pid, path=self._what.path)
+                await self._program.wait(news.wait)
 
     async def _patiently(self, call: Callable[[], bool]) -> bool:
         """Return what `call` does; False if no broker answers, after which the reader asks again without waiting for news."""

@@ -82,8 +82,7 @@ UNDER_REPLICATED = _gauge(
 )
 ROLLS = _counter("segment_rolls", "Segments that were closed because another one was begun.")
 FLUSH_DURATION = _histogram(
-    "log_flush_duration_seconds",
-    "How long flushes of a log took: Kafka's log-flush-rate-and-time.",
+    "log_flush_duration_seconds", "How long flushes of a log took: Kafka's log-flush-rate-and-time."
 )
 CLEANINGS = _counter("log_cleanings", "Passes of compaction over a log.")
 CLEANED_BYTES = _counter("log_cleaned_bytes", "Bytes that compaction made free.")

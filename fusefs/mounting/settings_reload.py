@@ -71,7 +71,6 @@ class SettingsReload:
 
 
 def _has_terminal() -> bool:
-    """Return whether the process has a controlling terminal."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:

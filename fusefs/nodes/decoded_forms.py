@@ -60,7 +60,6 @@ class DecodedForms:
         return False
 
     def writing(self, form: Form, topic: str) -> Form:
-        """Return the form for lines that are written to a topic."""
         if form.suffix not in DECODED_SUFFIXES:
             return form
         from topicfs.fusefs.forms.decoded import KINDS, EncodedLines

@@ -82,6 +82,10 @@ class Node(ABC):
             return self.name
         return f"{self.parent.path}/{self.name}"
 
+    def mtime_ns(self) -> int:
+        """The time of the last change; of a node without a time of its own, that at which the mount began."""
+        return nanoseconds(self.context.started)
+
     def program(self, pid: int) -> Program:
         """The process `pid` (0 if it cannot be seen), which waits for something of the open file."""
         return Program(self.context.waiting, pid, f"/{self.path}")
@@ -140,10 +144,6 @@ class Directory(Node):
 
     def attributes(self) -> Attributes:
         return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)
-
-    def mtime_ns(self) -> int:
-        """The time of the last change in it; nobody keeps that, so it is the time at which the mount began."""
-        return nanoseconds(self.context.started)
 
     def lookup(self, name: str) -> Node:
         """Find what `name` means now. Raises FileError (ENOENT)."""
@@ -210,12 +210,6 @@ class Link(Node):
     @abstractmethod
     def target(self) -> str:
         """The target of the link. Raises FileError (ENOENT)."""
-
-
-def refuse_writing(access: Access) -> None:
-    """Raise FileError (EPERM) for a file that is only read."""
-    if access.writes:
-        raise FileError(Refusal.NOT_PERMITTED, "not to be written")
 
 
 def accept_truncation(size: int, present: int | None, end: int | None) -> None:

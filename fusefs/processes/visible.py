@@ -32,7 +32,6 @@ class VisibleProcess:
                 yield descriptor.name, str(descriptor.readlink())
 
     def flags(self, descriptor: str) -> int:
-        """Return the flags with which a descriptor was opened."""
         lines = (self._directory / "fdinfo" / descriptor).read_text().splitlines()
         return next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
 
@@ -43,5 +42,4 @@ class VisibleProcess:
 
 
 def processes(proc: Path = PROC) -> Iterator[VisibleProcess]:
-    """Yield all processes."""
     yield from (VisibleProcess(one) for one in proc.iterdir() if one.name.isdecimal())

@@ -98,7 +98,6 @@ def put_number(
 
 @cython.cfunc
 def octets_at(memory: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> bytes:
-    """Return a copy of some bytes."""
     if cython.compiled:
         return PyBytes_FromStringAndSize(cython.cast(cython.p_char, memory + at), size)
     return bytes(memory[at : at + size])

@@ -144,7 +144,6 @@ class RequestLoop:
                 await self._idle.park()
 
     async def _relay(self, request: bytes) -> None:
-        """Pass a request on to pyfuse3."""
         (opcode,) = struct.unpack_from("=I", request, 4)
         if opcode == wire.INTERRUPT:
             return

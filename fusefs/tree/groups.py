@@ -64,7 +64,6 @@ class KindDirectory(Directory):
         return super().lookup(name)
 
     async def make_directory(self, name: str, pid: int) -> Directory:
-        """Create a group."""
 
         def create() -> None:
             with self.context.naming_groups:
@@ -188,7 +187,6 @@ class SubscriptionDirectory(Directory):
 
     @property
     def group(self) -> str:
-        """The group's name."""
         assert self.parent is not None
         return self.parent.name
 

@@ -45,9 +45,9 @@ def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Nod
         files.check_exists()
         return {files.partition.number: files.partition}
 
-    context, path = files.context, f"/{parent.path}/{name}"
+    context = files.context
     form, isolation = context.decoding.form(name.removeprefix("follow")), context.settings.isolation
-    return FollowNode(parent, name, Followed(path, partitions, files.news, context.tails, form, isolation))
+    return FollowNode(parent, name, Followed(partitions, files.news, context.tails, form, isolation))
 
 
 def _segments(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
@@ -81,11 +81,7 @@ class PartitionDirectory(Directory):
     __slots__ = ("_files", "_find")
 
     def __init__(
-        self,
-        parent: Directory,
-        name: str,
-        files: PartitionFiles | None,
-        find: Callable[[], PartitionFiles],
+        self, parent: Directory, name: str, files: PartitionFiles | None, find: Callable[[], PartitionFiles]
     ) -> None:
         """Make the directory; `files` are None where nobody has asked for any: a listing of ten thousand partitions opens none."""
         super().__init__(parent.context, parent, name)
@@ -130,9 +126,8 @@ class PartitionDirectory(Directory):
         partition, isolation = self.files.partition, self.context.settings.isolation
         empty = self.files.is_empty()
         if not empty and not self.context.engine.remote:
-            with suppress(
-                CorruptionError, RequestTooLargeError
-            ):  # Where the first batch cannot be read, there is one.
+            # Where the first batch cannot be read, there is one.
+            with suppress(CorruptionError, RequestTooLargeError):
                 empty = earliest_offset(partition, isolation=isolation) is None
         hidden = ONLY_WITH_RECORDS if empty else frozenset()
         return [

@@ -101,7 +101,6 @@ class _Records(Directory):
 
     @property
     def group(self) -> ShareGroup:
-        """The share group as it is now."""
         return self.context.engine.share_groups.group(self._group)
 
     @abstractmethod

@@ -34,9 +34,9 @@ def _log(parent: Directory, name: str, files: TopicFiles) -> Node:
 
 
 def _follow(parent: Directory, name: str, files: TopicFiles) -> Node:
-    context, path = files.context, f"/{parent.path}/{name}"
+    context = files.context
     form, isolation = context.decoding.form(name.removeprefix("follow")), context.settings.isolation
-    return FollowNode(parent, name, Followed(path, files.followed, files, context.tails, form, isolation))
+    return FollowNode(parent, name, Followed(files.followed, files, context.tails, form, isolation))
 
 
 def _replicas(parent: Directory, name: str, files: TopicFiles) -> Node:

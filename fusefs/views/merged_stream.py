@@ -100,9 +100,8 @@ class _Queue:
     @property
     def first_key(self) -> int:
         """The sorting key of the next line, or of the error in its place."""
-        return (
-            self._keys[0] if self._keys else self._rank - self._ranks
-        )  # Damage has no time: it comes at once.
+        # Damage has no time: it comes at once.
+        return self._keys[0] if self._keys else self._rank - self._ranks
 
     @property
     def last_key(self) -> int:
@@ -199,9 +198,8 @@ class _Queue:
         text = self._source.render(columns, columns.offsets[first], columns.offsets[last - 1] + 1)
         if last - first == 1:  # It may be large: no copy is made.
             return [text]
-        if (
-            self._source.form is VALUES
-        ):  # A value may contain the end of a line; in the other forms it is escaped.
+        # A value may contain the end of a line; in the other forms it is escaped.
+        if self._source.form is VALUES:
             sizes = (max(0, length) + 1 for length in columns.value_lengths[first:last])
             return [text[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
         return [line + b"\n" for line in text[:-1].split(b"\n")]

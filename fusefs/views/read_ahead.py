@@ -321,7 +321,6 @@ class Ahead:
         self._stretches: deque[Stretch] = deque()
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
         return bool(self._stretches)
 
     def take(self, offset: Offset) -> Stretch | None:
@@ -332,7 +331,6 @@ class Ahead:
         return None
 
     def clear(self) -> None:
-        """Forget all."""
         self._stretches.clear()
 
     def fill(self, offset: Offset, end_offset: Offset, begun: Begun | None, spilled: int, aim: Aim) -> bool:

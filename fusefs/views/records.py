@@ -30,13 +30,7 @@ from topicfs.storage.errors import (
     SearchTooLongError,
     SegmentDeletedError,
 )
-from topicfs.storage.model import (
-    Header,
-    Isolation,
-    Offset,
-    Position,
-    Timestamp,
-)
+from topicfs.storage.model import Header, Isolation, Offset, Position, Timestamp
 from topicfs.storage.remote import ThreadNeededError
 
 _STRIDE = 2**20
@@ -172,7 +166,6 @@ def first_record_at(
 
 
 def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isolation) -> Offset | None:
-    """The offset of `first_record_at`."""
     found = first_record_at(partition, timestamp, isolation)
     return None if found is None else found.offset
 
@@ -230,9 +223,8 @@ def last_records_start(
     """
     start_offset = partition.log_start_offset
     upper, missing = end_offset, count
-    while (
-        upper > start_offset and end_offset - start_offset > count
-    ):  # There are no more records than offsets.
+    # There are no more records than offsets.
+    while upper > start_offset and end_offset - start_offset > count:
         lower = Offset(max(upper - max(missing, end_offset - upper), start_offset))
         found = _count_records(partition, lower, upper, isolation)
         if found >= missing:

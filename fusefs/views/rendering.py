@@ -202,9 +202,8 @@ class Rendering:
                 end = self._copy_begun(begun, text, used, size, end_offset)
                 if end >= 0:
                     return end
-                self._inflates = (
-                    False  # Other batches here are mostly of the same kind: none is inflated twice.
-                )
+                # Other batches here are mostly of the same kind: none is inflated twice.
+                self._inflates = False
         self._keep(source.decoded(offset, fetched), end_offset)
         return used
 

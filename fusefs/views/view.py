@@ -103,9 +103,8 @@ class View:
         self._take_over()
         measure, _, end = self._frame
         if max_bytes is not None and self.source.form.suffix in DECODED_SUFFIXES:
-            max_bytes = min(
-                max_bytes, STEP_BYTES
-            )  # Decoding takes long, and who waits may not wait for all of it.
+            # Decoding takes long, and who waits may not wait for all of it.
+            max_bytes = min(max_bytes, STEP_BYTES)
         return end is not None or measure.advance(max_bytes=max_bytes)
 
     def end_offset(self) -> Offset:
@@ -114,7 +113,6 @@ class View:
         return visible_end if self.limit is None else min(visible_end, self.limit)
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
-        """Read the batches from an offset on."""
         return self._frame.measure.fetch(offset, max_bytes, self.limit)
 
     def pass_rendered(self, begin: Entry, end: Entry) -> None:

@@ -13,7 +13,7 @@ from tests.doubles.memory_partition import MemoryPartition
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.following.follow import Followed, FollowHandle
 from topicfs.fusefs.following.tail import Tails
-from topicfs.fusefs.following.waiting_reads import WaitingReads
+from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import JSON, VALUES, Form
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
@@ -53,12 +53,9 @@ class Topic:
         return self.partitions
 
     def follow(self, form: Form = VALUES, *, nonblocking: bool = False) -> Stream:
-        followed = Followed(
-            "/orders/0/follow", self.present, self.news, self.tails, form, Isolation.READ_COMMITTED
-        )
-        return Stream(
-            FollowHandle(followed, self.waiting, BlockingCalls(), opener_pid=7, nonblocking=nonblocking)
-        )
+        followed = Followed(self.present, self.news, self.tails, form, Isolation.READ_COMMITTED)
+        program = Program(self.waiting, 7, "/orders/0/follow")
+        return Stream(FollowHandle(followed, program, BlockingCalls(), nonblocking=nonblocking))
 
 
 async def test_it_begins_at_the_end():

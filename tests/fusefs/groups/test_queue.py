@@ -16,9 +16,9 @@ from tests.doubles.waiting import PATIENCE_S
 from tests.fusefs.groups.conftest import AGAIN, errno_of
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.share_groups import ShareSession
-from topicfs.fusefs.following.waiting_reads import WaitingReads
+from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.forms import JSON, VALUES, Form
-from topicfs.fusefs.groups.queue import QueueRead, TakeHandle
+from topicfs.fusefs.groups.queue import TakeHandle
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
@@ -40,10 +40,9 @@ class Queue:
 
     def open(self, *, form: Form = VALUES, nonblocking: bool = True) -> Taker:
         session = self.engine.share_groups.group("g").open(["orders"], holder="bash 7")
-        what = QueueRead(
-            path="/@queues/g/orders/take", form=form, waiting=self.waiting, blocking=BlockingCalls()
-        )
-        return Taker(TakeHandle(what, session, opener_pid=7, nonblocking=nonblocking), session)
+        program = Program(self.waiting, 7, "/@queues/g/orders/take")
+        handle = TakeHandle(session, form, program, BlockingCalls(), nonblocking=nonblocking)
+        return Taker(handle, session)
 
     @property
     def lag(self) -> int:
