@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("*.md", "docs/*.md", "docs/performance/*.md", "examples/*.md", "fusefs/*.md")
+PAGES = ("*.md", "docs/**/*.md", "examples/*.md", "fusefs/*.md")
 SETTINGS = ROOT / "packaging" / "site"
 _ROW = re.compile(r"(?m)^\|.*")
 _CODE = re.compile(r"`[^`]+`")

@@ -89,7 +89,7 @@ def test_every_page_has_its_place():
     assert [*TASKS, "Spark", "Kafka", "Look inside", "Change it"] == sections
     there = {
         str(page.relative_to(ROOT))
-        for pattern in ("*.md", "docs/*.md", "docs/performance/*.md", "examples/*.md", "fusefs/*.md")
+        for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "fusefs/*.md")
         for page in ROOT.glob(pattern)
     }
     assert sorted(there) == sorted(nav(settings["nav"]))

@@ -29,7 +29,8 @@ def checkout(tmp_path) -> Path:
     for name, arguments in (("topicfs", "-c 'from topicfs.main import main; main()'"), ("python", "")):
         program = programs / name
         program.write_text(
-            f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)} {arguments} "$@"\n'
+            f"#!/bin/sh\nexport PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}\n"
+            f'exec {shlex.quote(sys.executable)} {arguments} "$@"\n'
         )
         program.chmod(0o755)
     return tmp_path

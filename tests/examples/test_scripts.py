@@ -17,10 +17,12 @@ def test_every_script_of_the_folder_is_tested_here():
     """A new example gets its test."""
     assert [
         "README.md",
+        "article_segments.py",
         "copy-a-topic.sh",
         "follow-with-jq.sh",
         "frame_of_pandas.py",
         "frame_of_polars.py",
+        "old_hash.py",
         "produce-and-consume.sh",
         "query_with_duckdb.py",
         "replay-a-time-range.sh",

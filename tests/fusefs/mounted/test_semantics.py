@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from tests.doubles.console import examples, pattern
 from tests.fusefs.mounted.conftest import ROOT, Mount, shell
 from tests.fusefs.mounted.over_a_cluster import differs
 
 pytestmark = pytest.mark.fuse
 
 DOCUMENT = ROOT / "fusefs" / "SEMANTICS.md"
-
-
-class Example(NamedTuple):
-    """One command and what it prints, from a line of the document on."""
-
-    line: int
-    command: str
-    printed: str
-
-
-def examples(text: str) -> Iterator[Example]:
-    """Every `$ command` of every console block."""
-    inside, command, number, printed = False, "", 0, ""
-    for here, line in enumerate(text.splitlines(keepends=True), 1):
-        if line.startswith("```"):
-            if inside and command:
-                yield Example(number, command, printed)
-            inside, command, printed = line == "```console\n", "", ""
-        elif inside and line.startswith("$ "):
-            if command:
-                yield Example(number, command, printed)
-            command, number, printed = line[2:].rstrip("\n"), here, ""
-        elif inside:
-            printed += line
-
-
-def pattern(printed: str) -> re.Pattern[str]:
-    """`…` stands for anything within a line."""
-    return re.compile(".*".join(re.escape(part) for part in printed.split("…")))
 
 
 def test_the_document_has_examples():

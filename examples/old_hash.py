@@ -1,0 +1,23 @@
+"""The choice of a partition as in Kafka's first producers: the key's Java hashCode modulo the number of partitions.
+
+    PYTHONPATH=examples topicfs mount --partitioner old_hash:choose data mnt
+
+Today's producers, and topicfs without --partitioner, use murmur2, which sends most keys elsewhere. Records without a
+key go to the partitions in turn here.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from topicfs.storage.partitioning import java_string_hash
+
+_turn = count()
+
+
+def choose(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+    """Return the partition of a record; topicfs calls this once for each record."""
+    del topic, value
+    if key is None:
+        return next(_turn) % partitions
+    return (java_string_hash(key.decode()) & 0x7FFFFFFF) % partitions
