@@ -40,6 +40,12 @@ SUBJECTS = (
     "truncates its logs",
     "`acks=0`",
     "zero copy",
+    "mapped into memory",
+    "`hashCode`",
+    "without a producer's id",
+    "`replica.lag.max.messages`",
+    "`ConcurrentSkipListMap`",
+    "incomplete batch",
 )
 """What the differences must tell of, in words of their first column."""
 

@@ -6,9 +6,11 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from mmap import mmap
+from pathlib import Path
 
 import pytest
 
+import topicfs
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.records import batch
@@ -17,8 +19,12 @@ from topicfs.replication import open_engine
 from topicfs.storage.codec.batch import read_header, seal
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.headers import BatchStamp, Codec
+from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.indexes.offset_index import OffsetIndex
+from topicfs.storage.indexes.time_index import TimeIndex
 from topicfs.storage.model import Offset
+from topicfs.storage.partitioning import coordinator_partition, java_string_hash, partition_of_key
 
 NOW = 1_700_000_000_000
 HEADER_BYTES = 61
@@ -144,3 +150,45 @@ def test_a_segments_bytes_are_shown_from_a_mapping_and_lines_are_not(tmp_path):
     finally:
         content.release()
         engine.close()
+
+
+@pytest.mark.parametrize("kind", [OffsetIndex, TimeIndex])
+def test_both_indexes_are_searched_in_a_mapping(tmp_path: Path, kind: type[OffsetIndex | TimeIndex]):
+    """As in a broker, where both classes inherit the mapping."""
+    index = kind(NativeFileSystem().open(tmp_path / "index", create=True), Offset(0), new_bytes=4096)
+    index.append(*((Offset(5), 100) if kind is OffsetIndex else (NOW, Offset(5))))
+    used, entries = index.slots.used()
+    assert (1, mmap) == (entries, type(used.obj))
+    used.release()
+
+
+def test_keys_1_2_and_3_go_elsewhere_by_murmur2_than_by_their_hash_code():
+    """49, 50 and 51 modulo 3 are 1, 2 and 0."""
+    assert [1, 2, 0] == [(java_string_hash(key) & 0x7FFFFFFF) % 3 for key in "123"]
+    assert [0, 2, 2] == [partition_of_key(key.encode(), 3) for key in "123"]
+
+
+def test_a_coordinators_batch_has_no_producer_and_the_base_sequence_0(tmp_path: Path):
+    """Of a group that read a record; the record's own batch has the base sequence -1."""
+    with topicfs.open(tmp_path / "data") as topics:
+        topics.create("t").append(b"v")
+        with topics.group("g").join("t") as member:
+            assert b"v" == next(iter(member)).value
+            member.commit()
+    name = "00000000000000000000.log"
+    own = tmp_path / "data" / f"__consumer_offsets-{coordinator_partition('g')}" / name
+    assert [(-1, -1), (-1, 0)] == [
+        (header.producer_id, header.base_sequence)
+        for header in (read_header(log.read_bytes()) for log in (tmp_path / "data" / "t-0" / name, own))
+    ]
+
+
+def test_a_reader_keeps_the_segments_with_which_it_began():
+    """A roll replaces the tuple of segments; the old one is as it was."""
+    on_disk = LogOnDisk()
+    on_disk.log.append(batch(b"a"))
+    began = on_disk.log.chain
+    on_disk.log.appender.roll()
+    on_disk.log.append(batch(b"b"))
+    assert [(0,), (0, 1)] == [chain.base_offsets for chain in (began, on_disk.log.chain)]
+    assert began.segments == on_disk.log.chain.segments[:1]
