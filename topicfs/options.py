@@ -131,9 +131,10 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_place(*arguments: Any, place: Place, client_config: Path | None, **options: Any) -> None:
-        if client_config is not None and place.cluster is None:
-            raise click.UsageError("--client-config is for a cluster: --data kafka://HOST:PORT")
-        checked_security(client_config)
+        if client_config is not None:
+            if place.cluster is None:
+                raise click.UsageError("--client-config is for a cluster: --data kafka://HOST:PORT")
+            checked_security(client_config)
         given = Place(place.directories, place.cluster, client_config)
         command(*arguments, place=given, **options)
 
