@@ -1,13 +1,11 @@
-"""The requests that are made of a cluster, and their answers: Kafka's own names and order of fields.
+"""The requests of Kafka's protocol and their answers: Kafka's own names and order of fields.
 
-Each is known in a range of versions; which one is spoken is agreed upon with each broker (`cluster.protocol.connection`). The
-schemas' notation is explained in `protocol.notation`; a test compares them with those in Kafka's jar. The oldest versions are those of
-Kafka 2.8. Those about groups are in `protocol.group_messages`.
+`protocol.notation` explains the notation, and a test compares the fields with those in Kafka's jar. A server reads every
+version that is listed. A client asks from `asked_since` on: as Kafka 2.8 does. Requests about groups are in
+`protocol.group_messages`.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 from topicfs.protocol.group_messages import GROUP_APIS
 from topicfs.protocol.notation import api
@@ -26,66 +24,68 @@ API_VERSIONS = api(
 METADATA = api(
     3,
     "Metadata",
-    range(10, 14),
+    range(14),
     request="""
-        topics [topicId uuid, name string?]?,
-        allowAutoTopicCreation bool,
+        topics [topicId uuid 10+, name string?10+]?1+,
+        allowAutoTopicCreation bool 4+,
         includeClusterAuthorizedOperations bool 8-10,
-        includeTopicAuthorizedOperations bool""",
+        includeTopicAuthorizedOperations bool 8+""",
     response="""
-        throttleTimeMs int32,
-        brokers [nodeId int32, host string, port int32, rack string?],
-        clusterId string?,
-        controllerId int32,
+        throttleTimeMs int32 3+,
+        brokers [nodeId int32, host string, port int32, rack string? 1+],
+        clusterId string? 2+,
+        controllerId int32 1+,
         topics [
-            errorCode int16, name string?12+, topicId uuid, isInternal bool,
+            errorCode int16, name string?12+, topicId uuid 10+, isInternal bool 1+,
             partitions [
-                errorCode int16, partitionIndex int32, leaderId int32, leaderEpoch int32,
-                replicaNodes [int32], isrNodes [int32], offlineReplicas [int32]
+                errorCode int16, partitionIndex int32, leaderId int32, leaderEpoch int32 7+,
+                replicaNodes [int32], isrNodes [int32], offlineReplicas [int32] 5+
             ],
-            topicAuthorizedOperations int32
+            topicAuthorizedOperations int32 8+
         ],
         clusterAuthorizedOperations int32 8-10,
         errorCode int16 13+""",
-)
-METADATA_BY_ID = replace(METADATA, request=replace(METADATA.request, versions=METADATA.request.versions[2:]))
+    flexible_since=9,
+).asked_from(10)
+METADATA_BY_ID = METADATA.asked_from(12)
 """Metadata from version 12 on, that of Kafka 3.1: they take ids in place of names. Kafka 2.8 would never answer."""
 
 FETCH = api(
     1,
     "Fetch",
-    range(12, 19),
+    range(4, 19),
     request="""
         replicaId int32 0-14, maxWaitMs int32, minBytes int32, maxBytes int32, isolationLevel int8,
-        sessionId int32, sessionEpoch int32,
+        sessionId int32 7+, sessionEpoch int32 7+,
         topics [
             topic string 0-12, topicId uuid 13+,
             partitions [
-                partition int32, currentLeaderEpoch int32, fetchOffset int64, lastFetchedEpoch int32,
-                logStartOffset int64, partitionMaxBytes int32
+                partition int32, currentLeaderEpoch int32 9+, fetchOffset int64, lastFetchedEpoch int32 12+,
+                logStartOffset int64 5+, partitionMaxBytes int32
             ]
         ],
-        forgottenTopicsData [topic string 0-12, topicId uuid 13+, partitions [int32]],
-        rackId string""",
+        forgottenTopicsData [topic string 7-12, topicId uuid 13+, partitions [int32]] 7+,
+        rackId string 11+""",
     response="""
-        throttleTimeMs int32, errorCode int16, sessionId int32,
+        throttleTimeMs int32, errorCode int16 7+, sessionId int32 7+,
         responses [
             topic string 0-12, topicId uuid 13+,
             partitions [
                 partitionIndex int32, errorCode int16, highWatermark int64, lastStableOffset int64,
-                logStartOffset int64,
-                divergingEpoch {epoch int32, endOffset int64} @0,
+                logStartOffset int64 5+,
+                divergingEpoch {epoch int32, endOffset int64} @0 12+,
                 abortedTransactions [producerId int64, firstOffset int64]?,
-                preferredReadReplica int32, records records?
+                preferredReadReplica int32 11+, records records?
             ]
         ]""",
-)
+    flexible_since=12,
+).asked_from(12)
 """From version 13 on topics are named by their ids: one that was deleted and created again is not taken for the old one."""
 
 PRODUCE = api(
     0,
     "Produce",
-    range(9, 14),
+    range(3, 14),
     request="""
         transactionalId string?, acks int16, timeoutMs int32,
         topicData [
@@ -96,56 +96,58 @@ PRODUCE = api(
         responses [
             name string 0-12, topicId uuid 13+,
             partitionResponses [
-                index int32, errorCode int16, baseOffset int64, logAppendTimeMs int64, logStartOffset int64,
-                recordErrors [batchIndex int32, batchIndexErrorMessage string?], errorMessage string?
+                index int32, errorCode int16, baseOffset int64, logAppendTimeMs int64, logStartOffset int64 5+,
+                recordErrors [batchIndex int32, batchIndexErrorMessage string?] 8+, errorMessage string? 8+
             ]
         ],
         throttleTimeMs int32""",
     flexible_since=9,
-)
+).asked_from(9)
 """A partition gets one batch in a request."""
 
 INIT_PRODUCER_ID = api(
     22,
     "InitProducerId",
-    range(4, 6),
-    request="transactionalId string?, transactionTimeoutMs int32, producerId int64, producerEpoch int16",
+    range(6),
+    request="transactionalId string?, transactionTimeoutMs int32, producerId int64 3+, producerEpoch int16 3+",
     response="throttleTimeMs int32, errorCode int16, producerId int64, producerEpoch int16",
     flexible_since=2,
-)
+).asked_from(4)
 
 LIST_OFFSETS = api(
     2,
     "ListOffsets",
-    range(6, 12),
+    range(1, 12),
     request="""
-        replicaId int32, isolationLevel int8,
-        topics [name string, partitions [partitionIndex int32, currentLeaderEpoch int32, timestamp int64]],
+        replicaId int32, isolationLevel int8 2+,
+        topics [name string, partitions [partitionIndex int32, currentLeaderEpoch int32 4+, timestamp int64]],
         timeoutMs int32 10+""",
     response="""
-        throttleTimeMs int32,
+        throttleTimeMs int32 2+,
         topics [
             name string,
-            partitions [partitionIndex int32, errorCode int16, timestamp int64, offset int64, leaderEpoch int32]
+            partitions [partitionIndex int32, errorCode int16, timestamp int64, offset int64, leaderEpoch int32 4+]
         ]""",
-)
+    flexible_since=6,
+).asked_from(6)
 
 OFFSET_FOR_LEADER_EPOCH = api(
     23,
     "OffsetForLeaderEpoch",
-    range(4, 5),
+    range(2, 5),
     request="""
-        replicaId int32,
+        replicaId int32 3+,
         topics [topic string, partitions [partition int32, currentLeaderEpoch int32, leaderEpoch int32]]""",
     response="""
         throttleTimeMs int32,
         topics [topic string, partitions [errorCode int16, partition int32, leaderEpoch int32, endOffset int64]]""",
-)
+    flexible_since=4,
+).asked_from(4)
 
 CREATE_TOPICS = api(
     19,
     "CreateTopics",
-    range(7, 8),
+    range(2, 8),
     request="""
         topics [
             name string, numPartitions int32, replicationFactor int16,
@@ -156,50 +158,50 @@ CREATE_TOPICS = api(
     response="""
         throttleTimeMs int32,
         topics [
-            name string, topicId uuid, errorCode int16, errorMessage string?,
-            topicConfigErrorCode int16 @0, numPartitions int32, replicationFactor int16,
-            configs [name string, value string?, readOnly bool, configSource int8, isSensitive bool]?
+            name string, topicId uuid 7+, errorCode int16, errorMessage string?,
+            topicConfigErrorCode int16 @0 5+, numPartitions int32 5+, replicationFactor int16 5+,
+            configs [name string, value string?, readOnly bool, configSource int8, isSensitive bool]? 5+
         ]""",
     flexible_since=5,
-)
+).asked_from(7)
 
 CREATE_PARTITIONS = api(
     37,
     "CreatePartitions",
-    range(2, 4),
+    range(4),
     request="""
         topics [name string, count int32, assignments [brokerIds [int32]]?],
         timeoutMs int32, validateOnly bool""",
     response="throttleTimeMs int32, results [name string, errorCode int16, errorMessage string?]",
     flexible_since=2,
-)
+).asked_from(2)
 
 DELETE_TOPICS = api(
     20,
     "DeleteTopics",
-    range(6, 7),
-    request="topics [name string?, topicId uuid], timeoutMs int32",
+    range(1, 7),
+    request="topics [name string?, topicId uuid] 6+, topicNames [string] 0-5, timeoutMs int32",
     response="""
         throttleTimeMs int32,
-        responses [name string?, topicId uuid, errorCode int16, errorMessage string?]""",
+        responses [name string?6+, topicId uuid 6+, errorCode int16, errorMessage string? 5+]""",
     flexible_since=4,
-)
+).asked_from(6)
 
 DELETE_RECORDS = api(
     21,
     "DeleteRecords",
-    range(2, 3),
+    range(3),
     request="topics [name string, partitions [partitionIndex int32, offset int64]], timeoutMs int32",
     response="""
         throttleTimeMs int32,
         topics [name string, partitions [partitionIndex int32, lowWatermark int64, errorCode int16]]""",
     flexible_since=2,
-)
+).asked_from(2)
 
 INCREMENTAL_ALTER_CONFIGS = api(
     44,
     "IncrementalAlterConfigs",
-    range(1, 2),
+    range(2),
     request="""
         resources [
             resourceType int8, resourceName string,
@@ -210,15 +212,15 @@ INCREMENTAL_ALTER_CONFIGS = api(
         throttleTimeMs int32,
         responses [errorCode int16, errorMessage string?, resourceType int8, resourceName string]""",
     flexible_since=1,
-)
+).asked_from(1)
 
 DESCRIBE_CONFIGS = api(
     32,
     "DescribeConfigs",
-    range(4, 5),
+    range(1, 5),
     request="""
         resources [resourceType int8, resourceName string, configurationKeys [string]?],
-        includeSynonyms bool, includeDocumentation bool""",
+        includeSynonyms bool, includeDocumentation bool 3+""",
     response="""
         throttleTimeMs int32,
         results [
@@ -226,15 +228,16 @@ DESCRIBE_CONFIGS = api(
             configs [
                 name string, value string?, readOnly bool, configSource int8, isSensitive bool,
                 synonyms [name string, value string?, source int8],
-                configType int8, documentation string?
+                configType int8 3+, documentation string? 3+
             ]
         ]""",
-)
+    flexible_since=4,
+).asked_from(4)
 
 DESCRIBE_LOG_DIRS = api(
     35,
     "DescribeLogDirs",
-    range(2, 6),
+    range(1, 6),
     request="topics [topic string, partitions [int32]]?",
     response="""
         throttleTimeMs int32, errorCode int16 3+,
@@ -247,6 +250,39 @@ DESCRIBE_LOG_DIRS = api(
             totalBytes int64 4+, usableBytes int64 4+, isCordoned bool 5+
         ]""",
     flexible_since=2,
+).asked_from(2)
+
+DESCRIBE_CLUSTER = api(
+    60,
+    "DescribeCluster",
+    range(3),
+    request="includeClusterAuthorizedOperations bool, endpointType int8 1+, includeFencedBrokers bool 2+",
+    response="""
+        throttleTimeMs int32, errorCode int16, errorMessage string?, endpointType int8 1+,
+        clusterId string, controllerId int32,
+        brokers [brokerId int32, host string, port int32, rack string?, isFenced bool 2+],
+        clusterAuthorizedOperations int32""",
+)
+
+DESCRIBE_TOPIC_PARTITIONS = api(
+    75,
+    "DescribeTopicPartitions",
+    range(1),
+    request="""
+        topics [name string], responsePartitionLimit int32,
+        cursor {topicName string, partitionIndex int32}?""",
+    response="""
+        throttleTimeMs int32,
+        topics [
+            errorCode int16, name string?, topicId uuid, isInternal bool,
+            partitions [
+                errorCode int16, partitionIndex int32, leaderId int32, leaderEpoch int32,
+                replicaNodes [int32], isrNodes [int32], eligibleLeaderReplicas [int32]?, lastKnownElr [int32]?,
+                offlineReplicas [int32]
+            ],
+            topicAuthorizedOperations int32
+        ],
+        nextCursor {topicName string, partitionIndex int32}?""",
 )
 
 SASL_HANDSHAKE = api(
@@ -281,6 +317,8 @@ APIS = (
     INCREMENTAL_ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
     SASL_HANDSHAKE,
     SASL_AUTHENTICATE,
     *GROUP_APIS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from topicfs.storage.wire import Schema, parse_fields
 
@@ -14,6 +14,17 @@ class Api:
     key: int
     request: Schema
     response: Schema
+    asked_since: int = 0
+    """The oldest version that a client of ours asks in; a server reads older ones, too."""
+
+    def asked_from(self, version: int) -> Api:
+        """Return the request for a client that asks from a version on."""
+        return replace(self, asked_since=version)
+
+    @property
+    def asked_versions(self) -> range:
+        """The versions that a client asks in."""
+        return range(self.asked_since or self.request.versions[0], self.request.versions.stop)
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
     plain version      string int16 length + UTF-8 (-1 null) · bytes, array int32 length or count (-1 null)
     flexible version   string, bytes, array: unsigned varint of length + 1 (0 null); a section of tagged fields ends
                        every structure: varint count, then {varint tag, varint size, content} by ascending tag
+    both               a structure that may be null: int8 -1 null, or 1 and the structure
 
 A message on disk begins with its int16 version. `Schema.read` gives a plain dict by Kafka's field names (its JSON
 form but for bytes), `Schema.write` takes one; fields that are left out get their defaults. Tagged fields are written
@@ -99,15 +100,16 @@ class Schema:
         version: int,
         *,
         lenient: bool = False,
+        max_structures: int = MAX_STRUCTURES,
         items: Mapping[str, Callable[[Values], Any]] | None = None,
     ) -> Values:
         """Return the fields that follow the version. Raises CorruptBatchError on bytes that are no such message.
 
         `lenient` reads as Kafka's tools do, with bytes left over or text that is not UTF-8. `items` has functions by
-        array name that replace each item as it is read, to save memory.
+        array name that replace each item as it is read, to save memory. `max_structures` bounds the items of all arrays.
         """
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=lenient)
-        reader.items = items or {}
+        reader.items, reader.max_structures = items or {}, max_structures
         values = reader.structure(self.fields, version)
         if reader.at != len(data) and not lenient:
             raise CorruptBatchError(
@@ -191,6 +193,7 @@ class _Reader:
         self._text_errors = "replace" if lenient else "strict"
         self.at = 0
         self.items: Mapping[str, Callable[[Values], Any]] = {}
+        self.max_structures = MAX_STRUCTURES
         self._structures = 0
 
     def structure(self, fields: tuple[Field, ...], version: int) -> Values:
@@ -227,6 +230,8 @@ class _Reader:
     def _value(self, each: Field, version: int) -> Any:
         if each.kind == "array":
             value = self._array(each, version)
+        elif each.kind == "structure" and each.may_be_null(version) and self._item("int8", version) < 0:
+            return None
         else:
             value = self._item(each.of if each.kind == "structure" else each.kind, version)
         if value is None and not each.may_be_null(version):
@@ -239,8 +244,10 @@ class _Reader:
             return None
         if isinstance(each.of, tuple):
             self._structures += count
-            if self._structures > MAX_STRUCTURES:
-                raise CorruptBatchError(self.at, f"more than {MAX_STRUCTURES:,} structures in one message")
+            if self._structures > self.max_structures:
+                raise CorruptBatchError(
+                    self.at, f"more than {self.max_structures:,} structures in one message"
+                )
             if make := self.items.get(each.name):
                 return [make(self.structure(each.of, version)) for _ in range(count)]
         return [self._item(each.of, version) for _ in range(count)]
@@ -335,6 +342,10 @@ class _Writer:
         if value is None and not each.may_be_null(version):
             raise ValueError(f"{each.name} may not be null in version {version}")
         if each.kind != "array":
+            if each.kind == "structure" and each.may_be_null(version):
+                self.out.append(0xFF if value is None else 1)
+                if value is None:
+                    return
             self._item(each.of if each.kind == "structure" else each.kind, value, version)
             return
         self._length(None if value is None else len(value), wide=True)

@@ -156,7 +156,7 @@ class Connection:
     def version(self, api: Api) -> int:
         """Return the newest version that both sides know. Raises UnsupportedVersionError where there is none."""
         low, high = self._versions.get(api.key, (0, -1))
-        ours = api.request.versions
+        ours = api.asked_versions
         newest = min(high, ours[-1])
         if newest < max(low, ours[0]):
             if api is METADATA and high < 0:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from topicfs.protocol.messages import APIS, FETCH, METADATA, PRODUCE
+from topicfs.protocol.messages import APIS, DESCRIBE_TOPIC_PARTITIONS, FETCH, METADATA, PRODUCE
 from topicfs.protocol.notation import parse_fields
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.wire import NEWEST
@@ -166,11 +166,22 @@ def test_what_may_be_null_is_read_as_none():
         METADATA.response.write(answer, 11)
 
 
+def test_a_structure_that_may_be_null_says_so():
+    """A byte before it, as Kafka writes one."""
+    schema = DESCRIBE_TOPIC_PARTITIONS.request
+    asked = {"topics": [], "responsePartitionLimit": 5, "cursor": None}
+    assert b"\x01\x00\x00\x00\x05\xff\x00" == schema.write(asked, 0)
+    assert asked == schema.read(schema.write(asked, 0), 0)
+    asked["cursor"] = {"topicName": "t", "partitionIndex": 7}
+    assert b"\x01\x00\x00\x00\x05\x01\x02t\x00\x00\x00\x07\x00\x00" == schema.write(asked, 0)
+    assert asked == schema.read(schema.write(asked, 0), 0)
+
+
 def test_what_is_before_a_field_can_be_read_alone():
     """Its values, and where the field begins; of what is cut off nothing is told."""
     broker = {"nodeId": 1, "host": "there", "port": 9092, "rack": None}
     before = {"throttleTimeMs": 5, "brokers": [broker], "clusterId": "id", "controllerId": 2}
-    for version in METADATA.response.versions:
+    for version in METADATA.asked_versions:
         data = METADATA.response.write({**before, "topics": []}, version)
         found, start = METADATA.response.read_before("topics", data, version)
         assert before == found
