@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections import deque
+from contextlib import suppress
+from functools import cache
 
 import cython
 
@@ -62,29 +64,21 @@ def take_workspace() -> Workspace:
     try:
         return _WORKSPACES.pop()
     except IndexError:
+        _load()
         return Workspace()
 
 
 give_back = _WORKSPACES.append
 
 
-def _load() -> frozenset[Codec]:
-    """Find the libraries' functions; return the codecs that are inflated here."""
-    if not cython.compiled:
-        return frozenset()
-    found = {Codec.SNAPPY}
-    for codec, module in _MODULES.items():
-        try:
+@cache
+def _load() -> None:
+    """Find the libraries' functions, before the first workspace: a program that reads one record imports no library."""
+    for codec, module in _MODULES.items() if cython.compiled else ():
+        with suppress(ImportError):
             place = importlib.util.find_spec(module)
-        except ImportError:
-            continue
-        if place is not None and place.origin and unlocked_load(int(codec), place.origin.encode()):
-            found.add(codec)
-    return frozenset(found)
-
-
-UNLOCKED = _load()
-"""The codecs that are inflated without the lock."""
+            if place is not None and place.origin:
+                unlocked_load(int(codec), place.origin.encode())
 
 
 @cython.cfunc
