@@ -298,3 +298,31 @@ def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin
     with pytest.raises(NotAssignedError, match="g: orders-0: its topic was deleted"):
         world.member.commit({FIRST: Position(4)}).result(PATIENCE_S)
     assert {} == world.coordinator.committed
+
+
+def test_what_is_given_up_while_the_coordinator_is_away_is_given_up_later(begin: Begin) -> None:
+    """Behind its commit, so that the next holder begins there."""
+    world = begin().started()
+    world.coordinator.assigned = (0,)
+    world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
+    world.until(lambda: bool(world.member.held().wanted_back))
+    world.coordinator.unreachable = True
+    done = world.member.commit({SECOND: Position(4)})
+    world.member.give_up({SECOND})
+    world.until(lambda: len(world.coordinator.asked("forget")) > 2)
+    world.coordinator.unreachable = False
+    done.result(PATIENCE_S)
+    world.until(lambda: world.member.held().partitions == {FIRST})
+
+    assert {1: 4} == world.coordinator.committed
+    world.until(lambda: world.joins() == 3)
+
+
+def test_a_hung_reader_loses_what_others_wait_for(begin: Begin) -> None:
+    """After max.poll.interval.ms; what stays its own it keeps."""
+    world = begin(**{"max.poll.interval.ms": "20"}).started()
+    world.coordinator.assigned = (0,)
+    world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
+    world.until(lambda: world.member.held().partitions == {FIRST})
+    world.until(lambda: world.joins() == 3)
+    assert world.member.held().lost is None
