@@ -169,10 +169,10 @@ def test_a_read_begun_again_in_a_thread_leaves_nothing_out(codec):
     for _ in range(12):
         try:
             with Allowance(800_000, inline=True):
-                found += reader.read(len(found), 2**17)
+                found += bytes(reader.read(len(found), 2**17))
         except ThreadNeededError:
             with Allowance(2**30, inline=False):
-                found += reader.read(len(found), 2**17)
+                found += bytes(reader.read(len(found), 2**17))
     assert lines == found.split(b"\n")[:-1]
 
 

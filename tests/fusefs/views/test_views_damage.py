@@ -137,7 +137,7 @@ def read_around(read: object, size: int, place: int) -> bytes:
     first: bytes = read(0, place)
     second: bytes = read(place + 1, size)
     assert callable(read)
-    return first + without(5)[place : place + 1] + second
+    return b"".join((first, without(5)[place : place + 1], second))
 
 
 def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(

@@ -193,7 +193,7 @@ def test_readahead_that_overtakes_is_served_without_starting_over() -> None:
     for position in range(step, len(expected), 2 * step):
         second = reader.read(position + step, step)
         first = reader.read(position, step)
-        assert expected[position : position + 2 * step] == first + second
+        assert expected[position : position + 2 * step] == b"".join((first, second))
     assert partition.bytes_read < 1.2 * len(partition.memory_segments[0].data)
 
 
