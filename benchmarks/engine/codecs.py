@@ -60,8 +60,7 @@ class Topicfs:
 
     def to_text(self, batches: bytes) -> bytes:
         return b"".join(
-            VALUES.render(columns, topic="bench", partition=0, start_offset=0, end_offset=EVERYTHING)
-            for columns in decode(batches)
+            VALUES.render(columns, TopicPartition("bench", 0), 0, EVERYTHING) for columns in decode(batches)
         )
 
     def to_columns(self, batches: bytes) -> Any:

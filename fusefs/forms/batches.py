@@ -44,7 +44,7 @@ from topicfs.storage.errors import (
     OversizeBatchError,
     RecordTooLargeError,
 )
-from topicfs.storage.model import NO_PRODUCER_ID, AbortedTransaction, Buffer
+from topicfs.storage.model import NO_PRODUCER_ID, AbortedTransaction, Buffer, TopicPartition
 
 _ATTRIBUTES = struct.Struct(">H")
 _WITHOUT_MEANING = 0xFF80
@@ -123,18 +123,16 @@ class WholeBatches:
     outdated = False
     tells_times = True
 
-    def render(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
-    ) -> bytes:
+    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
         data, spans = columns.data, _spans(columns.batches, start_offset, end_offset)
         return b"".join(data[start:end] for start, end in spans)
 
-    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
         header = columns.batches[index]
         return bytes(columns.data[header.position : header.end_position])
 
     def measure(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """See `Form`: the headers say it."""
         return array("q", (size for _, size in _shown(columns.batches, start_offset, end_offset)))

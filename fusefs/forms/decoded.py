@@ -24,7 +24,7 @@ from topicfs.schemas.frame import KEY_HEADER, VALUE_HEADER, FramedMessage, frame
 from topicfs.schemas.payload_reader import PayloadReader, PayloadWriter
 from topicfs.schemas.schema import Kind, SchemaError
 from topicfs.storage.codec.records import Columns, columns_of, encode_columns
-from topicfs.storage.model import Buffer
+from topicfs.storage.model import Buffer, TopicPartition
 
 KINDS = {".avro.json": Kind.AVRO, ".proto.json": Kind.PROTOBUF, ".jsonschema.json": Kind.JSON}
 """The languages of schemas, by the suffix of their form."""
@@ -51,25 +51,23 @@ class DecodedLines:
     def outdated(self) -> bool:
         return self._reading.outdated
 
-    def render(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
-    ) -> bytes:
+    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
         self.leave()
-        return b"".join(line for _, line in self._lines(columns, topic, partition, start_offset, end_offset))
+        return b"".join(line for _, line in self._lines(columns, place, start_offset, end_offset))
 
-    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
         self.leave()
-        line = JSON.render_one(columns, index, topic=topic, partition=partition)
-        return self._decoded(columns, index, line, topic)
+        line = JSON.render_one(columns, index, place)
+        return self._decoded(columns, index, line, place.topic)
 
     def measure(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         self.leave()
         batches = columns.batches
         sizes, batch = array("q", bytes(8 * len(batches))), 0
         ends = batches.column("record_end")
-        for index, line in self._lines(columns, topic, partition, start_offset, end_offset):
+        for index, line in self._lines(columns, place, start_offset, end_offset):
             while index >= ends[batch]:
                 batch += 1
             sizes[batch] += len(line)
@@ -80,21 +78,15 @@ class DecodedLines:
         raise NotImplementedError("lines are written to a topic, by its schemas: EncodedLines")
 
     def _lines(
-        self, columns: Columns, topic: str, partition: int, start_offset: int, end_offset: int
+        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> Iterator[tuple[int, bytes]]:
         """Yield each record's index and line, some of them at a time."""
         first, end = columns.find(start_offset), columns.find(end_offset)
         while first < end:
             last = min(columns.within(first, _RUN_BYTES), end)
-            text = JSON.render(
-                columns,
-                topic=topic,
-                partition=partition,
-                start_offset=columns.offsets[first],
-                end_offset=columns.offsets[last - 1] + 1,
-            )
+            text = JSON.render(columns, place, columns.offsets[first], columns.offsets[last - 1] + 1)
             for index, line in enumerate(text.splitlines(keepends=True), first):
-                yield index, self._decoded(columns, index, line, topic)
+                yield index, self._decoded(columns, index, line, place.topic)
             first = last
 
     def _decoded(self, columns: Columns, index: int, line: bytes, topic: str) -> bytes:

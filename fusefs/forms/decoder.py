@@ -16,7 +16,7 @@ from topicfs.fusefs.forms.values import VALUES
 from topicfs.storage.codec.columns import Columns, decode_each
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from topicfs.storage.errors import OversizeBatchError
-from topicfs.storage.model import Buffer
+from topicfs.storage.model import Buffer, TopicPartition
 
 Decode: TypeAlias = Callable[..., Iterator[Columns]]
 """As `storage.codec.columns.decode_each`, with `aborted` and `max_content_bytes` for its options."""
@@ -54,7 +54,7 @@ def check_line(form: Form, columns: Columns, index: int) -> None:
     offset = columns.offsets[index]
     if columns.within(index, _WIDE_BYTES) > index + 1 or len(columns.data) <= _WIDE_BYTES:
         return
-    size = sum(form.measure(columns, topic="", partition=0, start_offset=offset, end_offset=offset + 1))
+    size = sum(form.measure(columns, TopicPartition("", 0), offset, offset + 1))
     if size > MAX_CONTENT_BYTES:
         batch = next(batch for batch in columns.batches if batch.record_end > index)
         raise OversizeBatchError(

@@ -6,7 +6,7 @@ from array import array
 from typing import Protocol
 
 from topicfs.storage.codec.records import Columns
-from topicfs.storage.model import Buffer
+from topicfs.storage.model import Buffer, TopicPartition
 
 
 class FormError(ValueError):
@@ -37,16 +37,14 @@ class Form(Protocol):
     def outdated(self) -> bool:
         """True, from then on, if the same records may show otherwise in files that are opened from now on. Never waits."""
 
-    def render(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
-    ) -> bytes:
+    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
         """The lines of the records with start_offset <= offset < end_offset."""
 
-    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
         """The content of a file that holds this one record alone."""
 
     def measure(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Return the number of bytes that `render` makes of each batch in `columns.batches`, in their order."""
 

@@ -19,7 +19,7 @@ import cython
 
 from topicfs.fusefs.forms.json_parser import parse_records
 from topicfs.storage.codec.records import Columns, columns_of, encode_columns
-from topicfs.storage.model import Buffer
+from topicfs.storage.model import Buffer, TopicPartition
 
 if cython.compiled:
     from cython.cimports.topicfs.fusefs.forms.json_strings import (
@@ -65,19 +65,17 @@ class JsonLines:
     outdated = False
     tells_times = True
 
-    def render(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
-    ) -> bytes:
+    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
         """Render one object a record."""
-        lines: _Lines = _Lines(columns, topic, partition)
+        lines: _Lines = _Lines(columns, place)
         text: object = memory.new_text(sum(lines.measure(start_offset, end_offset)))
         lines.put(memory.text_octets(text), start_offset, end_offset)
         return memory.finished(text)
 
-    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
         if not 0 <= index < len(columns):
             raise IndexError(index)
-        lines: _Lines = _Lines(columns, topic, partition)
+        lines: _Lines = _Lines(columns, place)
         lines.first = index
         lines.last = index + 1
         text: object = memory.new_text(sum(lines.measure(MIN_OFFSET, MAX_OFFSET)))
@@ -85,10 +83,10 @@ class JsonLines:
         return memory.finished(text)
 
     def measure(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Look at everything as `render` does, but write nothing."""
-        lines: _Lines = _Lines(columns, topic, partition)
+        lines: _Lines = _Lines(columns, place)
         lines.kept = False
         return lines.measure(start_offset, end_offset)
 
@@ -118,13 +116,13 @@ class _Lines:
     last: cython.Py_ssize_t
     count: cython.Py_ssize_t
 
-    def __init__(self, columns: Columns, topic: str, partition: int) -> None:
+    def __init__(self, columns: Columns, place: TopicPartition) -> None:
         self.columns = columns
         self.data = columns.data
         self.block = columns.block
         self.rows = columns.batches.rows
-        name = json.dumps(topic, ensure_ascii=False)
-        self.head = f'{{"topic":{name},"partition":{partition},"offset":'.encode()
+        topic = json.dumps(place.topic, ensure_ascii=False)
+        self.head = f'{{"topic":{topic},"partition":{place.partition},"offset":'.encode()
         self.count = len(columns)
         self.kinds = memory.new_octets(self.count)
         self.spans = []

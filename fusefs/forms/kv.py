@@ -16,7 +16,7 @@ import cython
 from topicfs.fusefs.forms.form import FormError
 from topicfs.storage.codec.headers import Batches
 from topicfs.storage.codec.records import Columns, encode_columns
-from topicfs.storage.model import Buffer
+from topicfs.storage.model import Buffer, TopicPartition
 
 if cython.compiled:
     from cython.cimports.topicfs.storage.codec.binary import fields, memory
@@ -34,19 +34,17 @@ class KeyValue:
     outdated = False
     tells_times = False
 
-    def render(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
-    ) -> bytes:
+    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
         """Render each record as key, TAB, value, LF."""
         return _render(columns, 0, len(columns), start_offset, end_offset)
 
-    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
         if not 0 <= index < len(columns):
             raise IndexError(index)
         return _render(columns, index, index + 1, MIN_OFFSET, MAX_OFFSET)
 
     def measure(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Search keys and values for what must be escaped, which takes a byte more."""
         data: memoryview = columns.data

@@ -11,7 +11,7 @@ from array import array
 import cython
 
 from topicfs.storage.codec.records import Columns, encode_lines
-from topicfs.storage.model import Buffer
+from topicfs.storage.model import Buffer, TopicPartition
 
 if cython.compiled:
     from cython.cimports.topicfs.storage.codec.binary import fields, memory
@@ -26,9 +26,7 @@ class Values:
     outdated = False
     tells_times = False
 
-    def render(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
-    ) -> bytes:
+    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
         """Render each value and an LF."""
         data: memoryview = columns.data
         block: memoryview = columns.block
@@ -39,12 +37,12 @@ class Values:
         _put(memory.text_octets(text), memory.octets_of(data), column, count, start_offset, end_offset)
         return memory.finished(text)
 
-    def render_one(self, columns: Columns, index: int, *, topic: str, partition: int) -> bytes:
+    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
         """Render exactly the value, without LF: nothing for a null one."""
         return columns.value(index) or b""
 
     def measure(
-        self, columns: Columns, *, topic: str, partition: int, start_offset: int, end_offset: int
+        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Add up lengths: no value is touched."""
         block: memoryview = columns.block

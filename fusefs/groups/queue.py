@@ -24,6 +24,7 @@ from topicfs.fusefs.groups.words import QueueWord, parse_word, whole_lines
 from topicfs.fusefs.handle import Handle, Notify
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import RecordNotHeldError
+from topicfs.storage.model import TopicPartition
 
 
 class TakeHandle(Handle):
@@ -99,13 +100,8 @@ class TakeHandle(Handle):
     def _begin(self, leased: Leased) -> None:
         place = leased.place
         self._base += len(self._text)
-        self._text = self._form.render(
-            leased.columns,
-            topic=place.topic,
-            partition=place.partition,
-            start_offset=place.offset,
-            end_offset=place.offset + 1,
-        )
+        partition = TopicPartition(place.topic, place.partition)
+        self._text = self._form.render(leased.columns, partition, place.offset, place.offset + 1)
         self._given, self._last = 0, place
 
     async def write(self, position: int, data: bytes) -> int:

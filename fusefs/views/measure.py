@@ -28,7 +28,7 @@ from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError, SegmentDeletedError
-from topicfs.storage.model import Fetched, Isolation, Offset, Position
+from topicfs.storage.model import Fetched, Isolation, Offset, Position, TopicPartition
 from topicfs.storage.remote import ThreadNeededError
 
 STEP_BYTES = 2**19
@@ -102,17 +102,13 @@ class Source(NamedTuple):
 
     def render(self, columns: Columns, start_offset: int, end_offset: int) -> bytes:
         """Return the text of the records with start_offset <= offset < end_offset."""
-        topic, partition = self.partition.topic, self.partition.number
-        return self.form.render(
-            columns, topic=topic, partition=partition, start_offset=start_offset, end_offset=end_offset
-        )
+        place = TopicPartition(self.partition.topic, self.partition.number)
+        return self.form.render(columns, place, start_offset, end_offset)
 
     def measure(self, columns: Columns, start_offset: int, end_offset: int) -> array[int]:
         """Return the number of bytes that `render` makes of each batch."""
-        topic, partition = self.partition.topic, self.partition.number
-        return self.form.measure(
-            columns, topic=topic, partition=partition, start_offset=start_offset, end_offset=end_offset
-        )
+        place = TopicPartition(self.partition.topic, self.partition.number)
+        return self.form.measure(columns, place, start_offset, end_offset)
 
     @property
     def remembered_as(self) -> str:

@@ -30,7 +30,7 @@ from topicfs.storage.errors import (
     SearchTooLongError,
     SegmentDeletedError,
 )
-from topicfs.storage.model import Header, Isolation, Offset, Position, Timestamp
+from topicfs.storage.model import Header, Isolation, Offset, Position, Timestamp, TopicPartition
 from topicfs.storage.remote import ThreadNeededError
 
 _STRIDE = 2**20
@@ -69,7 +69,7 @@ def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
         raise error.in_file(
             segment_path(partition, found.segment_base_offset), found.batch_position
         ) from None
-    return form.render_one(found.columns, found.index, topic=partition.topic, partition=partition.number)
+    return form.render_one(found.columns, found.index, TopicPartition(partition.topic, partition.number))
 
 
 def headers_json(headers: tuple[Header, ...]) -> str:

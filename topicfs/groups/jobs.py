@@ -15,6 +15,7 @@ from topicfs.coordination.share_groups import Acknowledgement, RecordName
 from topicfs.fusefs.forms import JSON
 from topicfs.lines import say
 from topicfs.storage.messages import reason_of
+from topicfs.storage.model import TopicPartition
 
 LEASE_SETTING = "share.record.lock.duration.ms"
 LINE_BYTES = 1 << 20
@@ -131,13 +132,8 @@ class EngineJobs:
                 return None
             self._news.wait()
         place = leased.place
-        line = JSON.render(
-            leased.columns,
-            topic=place.topic,
-            partition=place.partition,
-            start_offset=place.offset,
-            end_offset=place.offset + 1,
-        )
+        partition = TopicPartition(place.topic, place.partition)
+        line = JSON.render(leased.columns, partition, place.offset, place.offset + 1)
         return Job(place, leased.record.value or b"", json.loads(line))
 
     def renew(self, job: Job) -> float:

@@ -14,7 +14,15 @@ from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode
 from topicfs.storage.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
-from topicfs.storage.model import AbortedTransaction, Header, Offset, ProducerId, Record, Timestamp
+from topicfs.storage.model import (
+    AbortedTransaction,
+    Header,
+    Offset,
+    ProducerId,
+    Record,
+    Timestamp,
+    TopicPartition,
+)
 
 LIMIT = 1_000_000
 PRODUCER = BatchStamp(producer_id=ProducerId(7), producer_epoch=1, base_sequence=5)
@@ -32,7 +40,7 @@ def found(data, **options):
 
 def render(data, start_offset, end_offset, **options):
     columns = found(data, **options)
-    where = {"topic": "t", "partition": 0, "start_offset": start_offset, "end_offset": end_offset}
+    where = {"place": TopicPartition("t", 0), "start_offset": start_offset, "end_offset": end_offset}
     rendered = BATCH.render(columns, **where)
     assert len(rendered) == sum(BATCH.measure(columns, **where))
     return rendered

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.storage.codec.strategies import record_lists
 from topicfs.fusefs.forms import FORMS, JSON, KV, VALUES, by_suffix
 from topicfs.storage.codec.records import BatchStamp, decode, encode
-from topicfs.storage.model import Header, Record
+from topicfs.storage.model import Header, Record, TopicPartition
 
-WHERE = {"topic": "orders", "partition": 3}
+WHERE = {"place": TopicPartition("orders", 3)}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 
 

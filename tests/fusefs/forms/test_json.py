@@ -13,9 +13,9 @@ from tests.storage.codec.strategies import record_lists
 from topicfs.fusefs.forms import JSON, FormError
 from topicfs.storage.codec.records import BatchStamp, decode, encode
 from topicfs.storage.errors import RecordTooLargeError
-from topicfs.storage.model import Header, Record, TimestampType
+from topicfs.storage.model import Header, Record, TimestampType, TopicPartition
 
-WHERE = {"topic": "orders", "partition": 3}
+WHERE = {"place": TopicPartition("orders", 3)}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 HEAD = '{"topic":"orders","partition":3,"offset":'
 
@@ -247,6 +247,6 @@ def test_topic_names_are_strings_like_any_other():
     """Kafka's names need no escapes; a foreign one would get them."""
     (columns,) = decode(encode([Record(0, 0, None, b"")]))
 
-    line = JSON.render(columns, topic='a"b', partition=0, **EVERYTHING)
+    line = JSON.render(columns, TopicPartition('a"b', 0), **EVERYTHING)
 
     assert 'a"b' == json.loads(line)["topic"]

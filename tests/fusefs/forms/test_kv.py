@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from topicfs.fusefs.forms import KV, FormError
 from topicfs.storage.codec.records import decode, encode
 from topicfs.storage.errors import RecordTooLargeError
-from topicfs.storage.model import Record
+from topicfs.storage.model import Record, TopicPartition
 
-WHERE = {"topic": "t", "partition": 0}
+WHERE = {"place": TopicPartition("t", 0)}
 EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 
 

@@ -9,7 +9,7 @@ from topicfs.fusefs.forms import VALUES, Form
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import View
 from topicfs.storage.codec.columns import decode
-from topicfs.storage.model import Isolation
+from topicfs.storage.model import Isolation, TopicPartition
 
 
 def content(
@@ -26,13 +26,7 @@ def content(
     last = offsets.visible_end(isolation)
     last = last if end is None else min(last, end)
     return b"".join(
-        form.render(
-            columns,
-            topic=partition.topic,
-            partition=partition.number,
-            start_offset=first,
-            end_offset=last,
-        )
+        form.render(columns, TopicPartition(partition.topic, partition.number), first, last)
         for segment in partition.memory_segments
         for columns in decode(bytes(segment.data))
     )

@@ -20,7 +20,7 @@ from topicfs.fusefs.views.view import PartitionViews, View
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.records import encode
 from topicfs.storage.errors import SegmentDeletedError
-from topicfs.storage.model import Offset
+from topicfs.storage.model import Offset, TopicPartition
 
 pytestmark = pytest.mark.slow
 
@@ -78,11 +78,7 @@ class ViewsOfAPartition(RuleBasedStateMachine):
             for index, record in enumerate(columns):
                 rendered = {
                     form.suffix: form.render(
-                        columns,
-                        topic="orders",
-                        partition=0,
-                        start_offset=record.offset,
-                        end_offset=record.offset + 1,
+                        columns, TopicPartition("orders", 0), record.offset, record.offset + 1
                     )
                     for form in FORMS
                 }

@@ -22,9 +22,9 @@ from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, decode, encode
 from topicfs.storage.codec.value_copy import copy_inflated, copy_values
 from topicfs.storage.errors import StorageError
-from topicfs.storage.model import Header, Record
+from topicfs.storage.model import Header, Record, TopicPartition
 
-WHERE = {"topic": "t", "partition": 1, "start_offset": 0, "end_offset": 2**62}
+WHERE = {"place": TopicPartition("t", 1), "start_offset": 0, "end_offset": 2**62}
 
 
 def some_octets(chooser: random.Random) -> bytes | None:
