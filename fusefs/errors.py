@@ -137,13 +137,6 @@ class FileError(Exception):
         self.reported = reported
 
 
-class InternalTopicError(FileError):
-    """A change of one of Kafka's own topics."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(Refusal.NOT_PERMITTED, f"{topic} is one of Kafka's own topics", reported=True)
-
-
 def errno_of(error: Exception) -> int:
     """The errno of any error; what the table does not know is EIO."""
     return file_error(error).number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from topicfs.fusefs.appending.partitioners import KeyedValue, Partitioner
 from topicfs.fusefs.forms import BATCH, Form
@@ -24,14 +24,12 @@ Encoded = tuple[Partition, list[bytearray]]
 """What a partition is to get of a write, in as few appends as possible."""
 
 
-class Begin(Protocol):
-    """Begins appends, as `LineTarget.append` makes them."""
+Begin: TypeAlias = Callable[..., Iterator[PendingAppend]]
+"""Begins appends as `LineTarget.append` makes them: (lines, unless, *, durable).
 
-    def __call__(self, lines: bytes, unless: Callable[[], bool], *, durable: bool) -> Iterator[PendingAppend]:
-        """Begin to append whole lines with each step, unless `unless` returns True once it is their turn (blocking).
-
-        Raises what `LineTarget.check` does before anything is begun; the rest is raised by the ends of what is begun.
-        """
+It begins to append whole lines with each step, unless `unless` returns True once it is their turn (blocking). It raises what
+`LineTarget.check` does before anything is begun; the rest is raised by the ends of what is begun.
+"""
 
 
 class LineTarget(Protocol):

@@ -180,7 +180,7 @@ class ViewNode(LogNode):
         self._files.check_exists()
 
     def begin_write(self) -> None:
-        super().begin_write()
+        self._files.check_exists()
         self._files.attributes_forgotten(self.node_id)
 
     def write_failed(self) -> None:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import Encoder, LineTarget, PartitionTarget
-from topicfs.fusefs.errors import FileError, InternalTopicError, Refusal
+from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.nodes.context import MountContext
@@ -46,7 +46,8 @@ class TopicState(ABC, Generic[Target]):
         if self.context.engine.read_only:
             raise FileError(Refusal.READ_ONLY)
         if self.internal:
-            raise InternalTopicError(self._topic)
+            reason = f"{self._topic} is one of Kafka's own topics"
+            raise FileError(Refusal.NOT_PERMITTED, reason, reported=True)
 
     def target(self, form: Form) -> Target:
         target = self._targets.get(form.suffix)

@@ -9,11 +9,10 @@ from typing import NamedTuple, Protocol
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.following.polls import WaitingPoll
 from topicfs.fusefs.following.tail import FETCH_BYTES, Tail, Tails
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import Form
-from topicfs.fusefs.handle import Handle, Notify
+from topicfs.fusefs.handle import Handle, Notify, WaitingPoll
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch
 from topicfs.fusefs.views.measure import Source

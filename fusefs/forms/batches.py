@@ -24,16 +24,7 @@ from typing import cast
 
 from topicfs.storage.codec.aborted_filter import hide_aborted
 from topicfs.storage.codec.batch import scan, set_producer
-from topicfs.storage.codec.binary.fields import (
-    ATTRIBUTES_POSITION,
-    CONTROL_MASK,
-    CURRENT_MAGIC,
-    DELETE_HORIZON_MASK,
-    HIDDEN_MASK,
-    ROW_SIZE,
-    TIMESTAMP_TYPE_MASK,
-    TRANSACTIONAL_MASK,
-)
+from topicfs.storage.codec.binary import fields
 from topicfs.storage.codec.columns import Columns, decode
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from topicfs.storage.codec.headers import Batches, BatchHeader, BatchStamp
@@ -49,7 +40,7 @@ from topicfs.storage.model import NO_PRODUCER_ID, AbortedTransaction, Buffer, To
 _ATTRIBUTES = struct.Struct(">H")
 _WITHOUT_MEANING = 0xFF80
 """Attribute bits that no version of the format uses."""
-_NOT_SHOWN = CONTROL_MASK | HIDDEN_MASK
+_NOT_SHOWN = fields.CONTROL_MASK | fields.HIDDEN_MASK
 _ENCODED_BYTES = 2 * MAX_CONTENT_BYTES
 """Most bytes that the records of batches encoded again may take in memory, one after the other, in one write."""
 _ONE_BATCH_BYTES = 2**31 - 1
@@ -106,7 +97,7 @@ def find_batches(
                     batches[number].position,
                     f"a batch of {size} bytes; at most {max_content_bytes} are read at once",
                 )
-                batches = Batches(batches.rows[: number * ROW_SIZE], problem.position)
+                batches = Batches(batches.rows[: number * fields.ROW_SIZE], problem.position)
                 break
     if aborted:
         hide_aborted(batches, aborted)
@@ -153,8 +144,8 @@ BATCH = WholeBatches()
 
 def _shown(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
     """The position of every batch, and the number of bytes it shows: all or none."""
-    fields = ("position", "size_bytes", "base_offset", "last_offset", "attributes", "record_count")
-    columns = [batches.column(field).tolist() for field in fields]
+    names = ("position", "size_bytes", "base_offset", "last_offset", "attributes", "record_count")
+    columns = [batches.column(field).tolist() for field in names]
     for position, size, base_offset, last_offset, attributes, records in zip(*columns, strict=True):
         shown = (
             records != 0
@@ -210,7 +201,9 @@ def _without_transaction(data: Buffer, header: BatchHeader) -> bytearray:
                 f"a transaction's batch with attributes {header.attributes:#06x}: what the bits without a meaning say of "
                 "the plain batch that it would become, nobody knows"
             )
-        _ATTRIBUTES.pack_into(batch, ATTRIBUTES_POSITION, header.attributes & ~TRANSACTIONAL_MASK)
+        _ATTRIBUTES.pack_into(
+            batch, fields.ATTRIBUTES_POSITION, header.attributes & ~fields.TRANSACTIONAL_MASK
+        )
         set_producer(batch, 0, producer_id=NO_PRODUCER_ID, producer_epoch=-1, base_sequence=-1)
     return batch
 
@@ -220,8 +213,8 @@ def _is_dense(header: BatchHeader) -> bool:
 
 
 def _wants_encoding(header: BatchHeader) -> bool:
-    marked = header.attributes & (TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK)
-    return header.magic != CURRENT_MAGIC or marked != 0 or not _is_dense(header)
+    marked = header.attributes & (fields.TIMESTAMP_TYPE_MASK | fields.DELETE_HORIZON_MASK)
+    return header.magic != fields.CURRENT_MAGIC or marked != 0 or not _is_dense(header)
 
 
 def _records(data: Buffer, header: BatchHeader, left: int) -> Columns:
@@ -241,7 +234,7 @@ def _records(data: Buffer, header: BatchHeader, left: int) -> Columns:
 def _encoded(columns: Columns, header: BatchHeader) -> bytearray:
     codec = header.codec
     stamp = BatchStamp(codec=codec)
-    if header.magic == CURRENT_MAGIC and _is_dense(header) and not header.is_transactional:
+    if header.magic == fields.CURRENT_MAGIC and _is_dense(header) and not header.is_transactional:
         stamp = BatchStamp(
             codec=codec,
             producer_id=header.producer_id,

@@ -16,12 +16,11 @@ import trio
 
 from topicfs.coordination.share_groups import Leased, RecordName, ShareSession
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.following.polls import WaitingPoll
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.groups.words import QueueWord, parse_word, whole_lines
-from topicfs.fusefs.handle import Handle, Notify
+from topicfs.fusefs.handle import Handle, Notify, WaitingPoll
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import RecordNotHeldError
 from topicfs.storage.model import TopicPartition

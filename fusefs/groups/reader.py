@@ -34,7 +34,6 @@ from topicfs.coordination.membership import (
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS
-from topicfs.fusefs.following.polls import WaitingPoll
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
@@ -44,7 +43,7 @@ from topicfs.fusefs.groups.delivery import Delivery
 from topicfs.fusefs.groups.positions import wanted_partitions
 from topicfs.fusefs.groups.read_limit import END_SECONDS, ReadLimit
 from topicfs.fusefs.groups.words import CommitWord, parse_commit, whole_lines
-from topicfs.fusefs.handle import Handle, Notify
+from topicfs.fusefs.handle import Handle, Notify, WaitingPoll
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.views.measure import Source
