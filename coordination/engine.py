@@ -40,16 +40,12 @@ class Replication(Protocol):
         """Elect the first assigned replicas where they are in sync; return how many partitions changed."""
 
     def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
-        """Elect the replica in a data directory although it is not in sync. Records that only other replicas have are lost.
-
-        Raises UnknownTopicError, StorageError where its log is not there.
-        """
+        """Elect a replica that is not in sync: records may be lost (UnknownTopicError; StorageError without its log)."""
 
     def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
-        """Move a replica to another data directory, while it serves; returns once it is on its way.
+        """Begin to move a replica to another data directory; `source` is its own one if there are several.
 
-        `source`: the directory of the replica, where there are several. Raises UnknownTopicError, InvalidConfigError (no
-        such replica or directory, or one is on its way), ReadOnlyError, OSError.
+        Raises UnknownTopicError, InvalidConfigError, ReadOnlyError, OSError.
         """
 
     def cancel_move(self, partition: TopicPartition) -> None:

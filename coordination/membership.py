@@ -190,11 +190,7 @@ class Membership(Protocol):
         """The member's id; empty until the group gave it one."""
 
     def held(self) -> MemberPartitions:
-        """Return what it holds now.
-
-        Partitions come with their positions. Partitions go only after `give_up`, but for these: the partition was
-        deleted; `max.poll.interval.ms` passed while others waited; the member is `lost`.
-        """
+        """Return what it holds now, with positions. Partitions go only after `give_up`, or if deleted, overdue or `lost`."""
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
         """Commit positions in partitions that it holds, in one append with all that come within a few milliseconds.
@@ -226,11 +222,7 @@ class Groups(Protocol):
         """Return the groups in numbers; None where nobody has used groups yet (*known*)."""
 
     def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
-        """Return the position of each group in each partition, as far as that is at hand (*known*).
-
-        None of a remote engine. The first call of an engine that has read nothing about groups yet has it read, and does
-        not wait for that.
-        """
+        """Return the positions of all groups, as far as they are known here; none of a remote engine (*known*)."""
 
     def listed(self) -> Mapping[str, GroupListing]:
         """Return the groups by name, ascending; a snapshot (*asked*). Raises GroupError, OSError."""
@@ -258,16 +250,10 @@ class Groups(Protocol):
         """
 
     def create(self, group: str) -> None:
-        """Create a group without members (*changes*).
-
-        Raises InvalidGroupError, GroupExistsError, ReadOnlyError, GroupError, OSError.
-        """
+        """Create a group (*changes*; InvalidGroupError, GroupExistsError, ReadOnlyError, GroupError, OSError)."""
 
     def delete(self, group: str) -> None:
-        """Delete a group, its positions and its settings (*changes*).
-
-        Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError.
-        """
+        """Delete all of a group (*changes*; UnknownGroupError, GroupNotEmptyError, ReadOnlyError, GroupError, OSError)."""
 
     def config(self, group: str) -> GroupConfig:
         """Return the settings of a group, the defaults for an unknown one (*known*)."""
@@ -276,10 +262,9 @@ class Groups(Protocol):
         """Return every setting of a group, and where its value comes from (*known*)."""
 
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
-        """Set settings, or with None remove them: all or nothing, on disk when it returns (*changes*).
+        """Set settings, or remove None ones: all or nothing; members go by them at once (*changes*).
 
-        Members go by them at once. Raises UnknownGroupError, InvalidConfigError, GroupNotEmptyError (a new assignor
-        for a group with members), ReadOnlyError, OSError.
+        Raises UnknownGroupError, InvalidConfigError, GroupNotEmptyError (a new assignor), ReadOnlyError, OSError.
         """
 
     def join(
@@ -291,10 +276,9 @@ class Groups(Protocol):
         reader: str = "",
         listener: Callable[[], None],
     ) -> Membership:
-        """Become a member, of a group that is created if there is none: never waits (`Membership.held` says how it went).
+        """Become a member of a group, made if it is missing. Never waits: `Membership.held` shows the result.
 
-        `client_id` becomes the beginning of the member's id; `reader` is shown in descriptions. Raises
-        InvalidGroupError, ReadOnlyError, GroupsUnsupportedError.
+        Raises InvalidGroupError, ReadOnlyError, GroupsUnsupportedError. The member's id begins with `client_id`.
         """
 
     def listen(self, listener: Callable[[], None]) -> Cancel:

@@ -169,10 +169,9 @@ class ShareSession(Protocol):
         """Lease up to `most` adjacent records of one partition; empty: there is none now (*changes*). Raises as `take`."""
 
     def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
-        """Say what became of records: when it returns, that is kept (*changes*).
+        """Decide what becomes of records; kept when it returns (*changes*). After OSError or StorageError they are held.
 
-        Raises RecordNotHeldError where one of them is not held by this session, or no longer: nothing of its partition
-        is changed then; partitions are taken one after the other. An OSError or StorageError leaves the records held.
+        RecordNotHeldError if one is not held by this session: nothing changes in its partition.
         """
 
     def held(self) -> Sequence[Leased]:
@@ -236,16 +235,10 @@ class ShareGroup(Protocol):
         """Take a record out of `rejected` (*changes*). Raises RecordNotHeldError where it is not there."""
 
     def reset(self, partition: TopicPartition, offset: Offset) -> None:
-        """Set the group's start offset: what is below is done, what is from there on is delivered (*changes*).
-
-        Raises GroupNotEmptyError while it has sessions, UnknownTopicError, ReadOnlyError, OSError.
-        """
+        """Set the start offset (*changes*; GroupNotEmptyError, UnknownTopicError, ReadOnlyError, OSError)."""
 
     def alter(self, changes: Mapping[str, str | None]) -> None:
-        """Change settings by Kafka's names (`share.record.lock.duration.ms`), or with None remove them (*changes*).
-
-        Raises InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError.
-        """
+        """Set settings, or remove None ones (*changes*; InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError)."""
 
 
 class ShareGroups(Protocol):
@@ -262,10 +255,7 @@ class ShareGroups(Protocol):
         """Return whether a group of the name is kept (*asked*, the first time)."""
 
     def group(self, name: str) -> ShareGroup:
-        """Return the group of a name, whether it exists or is to be made (*asked*, the first time).
-
-        Raises InvalidGroupError, GroupExistsError (a consumer group has that name); GroupsUnsupportedError where `unavailable`.
-        """
+        """Return a group, perhaps to be made (*asked*; InvalidGroupError, GroupExistsError, GroupsUnsupportedError)."""
 
     def create(self, name: str) -> ShareGroup:
         """Make a group without sessions, as `mkdir` does (*changes*). Raises GroupExistsError, and as `group`."""

@@ -88,10 +88,7 @@ class Handover:
         with_open_transactions: bool = False,
         share_groups: ShareGroupCluster | None = None,
     ) -> None:
-        """Prepare the handover to a broker with these `log_dirs`; `report` gets a line for every step.
-
-        Raises CorruptionError for a damaged journal, StorageError for directories that are none, OSError.
-        """
+        """Prepare the handover; `report` gets a line for every step (CorruptionError, StorageError, OSError)."""
         self._files = files or NativeFileSystem()
         self._data = [directory.absolute() for directory in data]
         self._log_dirs = [directory.absolute() for directory in log_dirs]

@@ -95,10 +95,7 @@ class Takeover:
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
-        """Copy all topics and the positions of groups in them; `link`: by hard links where possible (blocking).
-
-        Raises DirectoryLockedError while the broker, or a mount of ours, runs; StorageError, OSError.
-        """
+        """Copy topics and positions, perhaps by hard `link` (blocking; DirectoryLockedError, StorageError, OSError)."""
         self._check_stopped()
         log_dirs = find_partitions(self._files, self._log_dirs)
         topics = self._find_topics(log_dirs)

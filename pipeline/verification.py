@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from topicfs.inspection.check.batches import SegmentFacts
 from topicfs.inspection.check.directory import DirectoryCheck, duplicates
-from topicfs.inspection.check.facts import SegmentFacts
 from topicfs.inspection.check.partition import PartitionCheck
 from topicfs.inspection.check.segment import CheckedSegment, SegmentWork
 from topicfs.pipeline.errors import PipelineError

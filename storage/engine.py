@@ -197,10 +197,9 @@ class Partition(Protocol):
         """
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` after the visible end or the log start moved, from the thread that moved it.
+        """Call `listener`, which must be quick, after the visible end or log start moved. Does not wait.
 
-        It must be quick and must not raise. Readers wait for more records in this way. From the first listener on a
-        remote engine follows what is *known*; the call itself does not wait.
+        A remote engine keeps *known* values up to date from the first listener on.
         """
 
 

@@ -46,8 +46,8 @@ from topicfs.protocol.messages import LIST_OFFSETS, PRODUCE
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.codec.batch import set_producer
 from topicfs.storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK
-from topicfs.storage.codec.compression.batches import compress_batches
 from topicfs.storage.codec.headers import Codec, sequence_plus
+from topicfs.storage.codec.records import compress_batches
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import (
     ClusterError,

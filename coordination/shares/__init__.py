@@ -1,6 +1,6 @@
 """Queues, which Kafka calls share groups: records handed out one by one, kept as a broker keeps them.
 
-    session.take ─► group ─► record_reader (the log) ─► records.SharePartition: who holds what     (pure; its clock is given)
+    session.take ─► group ─► queue.RecordReader (the log) ─► records.SharePartition: who holds what     (pure; its clock is given)
     session.acknowledge ─►                        records.SharePartition ─► state.StateStore: `__share_group_state`
     the first session, the last one's end ─► memberships: records of `__consumer_offsets`
 

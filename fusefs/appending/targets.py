@@ -10,8 +10,8 @@ from topicfs.fusefs.forms import BATCH, Form
 from topicfs.fusefs.reports import Reports
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.columns import decode
-from topicfs.storage.codec.compression.batches import compress_batches
 from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import compress_batches
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Partition, Topic
 from topicfs.storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError

@@ -38,11 +38,7 @@ class DirectorySituation:
 
 
 class PartitionCheck:
-    """The check of one partition, whole or in three parts, of which the middle one may be done anywhere else.
-
-    First `own_findings`: the small files. Then the `segments`, each for itself. Then `joined`, which takes the
-    results of all of them, finds what no single segment shows.
-    """
+    """The check of one partition: `own_findings` (small files), each of the `segments` (anywhere), and then `joined`."""
 
     def __init__(self, directory: Path, situation: DirectorySituation, files: FileSystem) -> None:
         """List the directory. FileNotFoundError where there is none."""

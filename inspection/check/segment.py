@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from topicfs.inspection.check.batches import BatchCheck
-from topicfs.inspection.check.facts import SegmentFacts
+from topicfs.inspection.check.batches import BatchCheck, SegmentFacts
 from topicfs.storage.checkpoints.leader_epochs import Entries, decode_epochs
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.binary.fields import HEADER_SIZE

@@ -38,7 +38,7 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.recovery.options import Checkpointed, LoadOptions
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 _RETRIES = 5
 """Further attempts at loading a log whose segments change meanwhile."""

@@ -18,9 +18,12 @@ from topicfs.replication.replicas.fetcher_thread import FetcherThread
 from topicfs.replication.replicas.healing.healer import Healer
 from topicfs.replication.replicas.healing.renewal import Renewals
 from topicfs.replication.replicas.members.agreement import Agreement
-from topicfs.replication.replicas.members.copies import MembersWithCopies
 from topicfs.replication.replicas.members.histories import check_returned
-from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
+from topicfs.replication.replicas.members.member import (
+    MembersWithCopies,
+    ReplicatingDirectories,
+    ReplicatingDirectory,
+)
 from topicfs.replication.replicas.members.reconciliation import adopt, reconcile
 from topicfs.replication.replicas.moves import ReplicaMoves
 from topicfs.replication.replicas.partition import ReplicatedPartition

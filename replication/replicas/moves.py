@@ -99,10 +99,7 @@ class ReplicaMoves:
         self.pause_cleaning()
 
     def discard(self, partition: ReplicatedPartition) -> None:
-        """Stop copying a partition's moving replica, and remove the copy (StorageError, OSError).
-
-        The caller agrees on that afterwards, so that a kill leaves no copy. A copy in a directory that is away stays.
-        """
+        """Stop copying a moving replica and remove the copy, before that is agreed on (StorageError, OSError)."""
         move = partition.state.moving
         member = None if move is None else self._members.get(move.target)
         if member is None:

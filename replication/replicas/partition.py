@@ -98,10 +98,7 @@ class ReplicatedPartition(ServedPartition):
     # Roles.
 
     def take_roles(self, logs: Mapping[ReplicaId, Log]) -> tuple[ReplicaId, ...]:
-        """Give logs the roles that `state` says, and let those in sync catch up (blocking).
-
-        Returns the replicas that failed in it or are not there; the caller decides again.
-        """
+        """Give logs the roles that `state` says, and let those in sync catch up; return failed replicas (blocking)."""
         with self.lock:
             state = self.state
             self._go_on_with(())

@@ -84,10 +84,7 @@ def read_soundly(
     asked: Asked,
     doctor: Doctor,
 ) -> Fetched:
-    """Return what `read` returns of the leader's log, or a follower's bytes where those are damaged.
-
-    If all replicas are damaged there the segment is healed first. Raises what `read` does.
-    """
+    """Return what `read` returns of the leader's log, or a follower's sound bytes; heals the segment if there are none."""
     logs = [leader, *followers]
     for _ in range(2):
         answers = _Answers(logs, asked, read)

@@ -14,9 +14,9 @@ from topicfs.storage.disk.names import SegmentFileKind, SegmentFileState, segmen
 from topicfs.storage.errors import Finding
 from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries
 from topicfs.storage.model import NO_TIMESTAMP, Position
+from topicfs.storage.segment.roll import SegmentDirectory
 from topicfs.storage.segment.scan import windows
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.settings import SegmentDirectory
 
 _KINDS = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 

@@ -102,10 +102,9 @@ def decode_epochs(data: bytes, *, file: Path) -> Entries:
 
 
 class LeaderEpochs:
-    """A partition's leader epochs, in memory and in its file. Readable from any thread.
+    """A partition's leader epochs, in memory and in its file. Readable from any thread; changed under the log's lock.
 
-    `assign` returns when a new epoch is on disk. Truncation is on disk only after the next `assign` or `flush`, for
-    recovery repeats it. The log's lock guards changes.
+    `assign` flushes a new epoch. Truncation is on disk after the next `assign` or `flush`, for recovery repeats it.
     """
 
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:

@@ -35,10 +35,7 @@ class Contents(NamedTuple):
 
 
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
-    """Sort the subdirectories of `directory` by their names; other programs' files beside them are ignored.
-
-    Raises NotALogDirectoryError if a subdirectory is none of Kafka's, or if the directory has only other programs' files.
-    """
+    """Sort the subdirectories of `directory` by their names; NotALogDirectoryError if one, or all files, are not Kafka's."""
     partitions = set()
     marked: dict[DirectoryMark, tuple[str, ...]] = {}
     beside = set()

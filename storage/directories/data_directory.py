@@ -60,11 +60,7 @@ class DataDirectory:
         write_topic_id(self.files, path, topic_id)
 
     def begin_partition(self, partition: TopicPartition, topic_id: str, *, empty_log: bool) -> None:
-        """Make a partition's directory without waiting for the disk (OSError); `end_partition` does the rest.
-
-        With `empty_log` it is as a close in order leaves one: until the first record comes there is nothing else to put
-        on disk. Without it the log is made when it is loaded, its indexes preallocated.
-        """
+        """Make a directory without a flush, perhaps as an empty, closed log; `end_partition` does the rest (OSError)."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)

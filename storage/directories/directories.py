@@ -151,10 +151,7 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Run `action`, which uses one directory; return whether it succeeded. A directory that fails is left out.
-
-        A full disk, and a failure of the last directory, raise the OSError.
-        """
+        """Run `action`; a directory that fails is left out (False), unless it is full or the last one (OSError)."""
         try:
             action()
         except OSError as error:

@@ -21,10 +21,7 @@ _KINDS = {
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Open as os.open does, without waiting; all users may read a new file (NotAPlainFileError, OSError).
-
-    The data directory itself, and directories above it, may be links.
-    """
+    """Open as os.open does, without waiting; all users may read a new file (NotAPlainFileError, OSError)."""
     return open_known(path, flags)[0]
 
 

@@ -21,7 +21,7 @@ from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
-from topicfs.storage.retention.deletion import apply_retention
+from topicfs.storage.retention import apply_retention
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from topicfs.storage.compaction.selection import CleanableSegment, CleaningPlan,
 from topicfs.storage.duties.due_logs import roll_due, roll_parameters
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, TopicPartition
-from topicfs.storage.retention.decision import LogFacts, Reason, decide_retention
+from topicfs.storage.retention import LogFacts, Reason, decide_retention
 from topicfs.storage.segment.roll import waited_ms
 
 ALL_GOES = "all of it goes"

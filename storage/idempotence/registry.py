@@ -117,10 +117,7 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 def catch_up(partition: Partition, number: int, earlier: InputProgress) -> PartitionProgress:
-    """Return the progress as it is now, with what the last run appended unnoted (ProgressLostError; blocking).
-
-    A partition that is new to the producer begins at its log end.
-    """
+    """Return the progress with what was appended since; a new partition begins at its end (ProgressLostError; blocking)."""
     end_offset = partition.offsets().log_end_offset
     known = earlier.partitions.get(number, PartitionProgress(end_offset))
     if end_offset < known.end_offset:

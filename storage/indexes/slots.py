@@ -55,10 +55,7 @@ class SlotFile:
         return fields
 
     def used(self) -> tuple[memoryview, int]:
-        """Return the used slots and their number, in agreement. Ask again for each lookup, for the file may be trimmed.
-
-        Raises CorruptionError if the file was cut by someone else.
-        """
+        """Return the used slots and their number; ask again for each lookup, for files are trimmed (CorruptionError)."""
         entries = self.entries
         try:
             return self._file.map(entries * self._slot_bytes), entries

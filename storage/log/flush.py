@@ -66,8 +66,7 @@ class FlushProgress:
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
         """Take note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.
 
-        OSError where it was preallocated and flushed before (blocking): what was behind its batches, now cut off,
-        could come back after a power loss, where no recovery would look for it.
+        A preallocated, flushed one is flushed again, or what was cut could come back (OSError; blocking).
         """
         with self._guard:
             holds = self._flushed < end_offset
@@ -76,10 +75,7 @@ class FlushProgress:
             segment.sync()
 
     def flush(self, directory: Path, target: FlushTarget, needed: Offset, now: Timestamp) -> None:
-        """Put all offsets below `needed` and closed segments on disk (blocking). OSError: what is lost is unknown.
-
-        `target` is asked once no other flush runs: the flush is then for all threads that wait.
-        """
+        """Put all below `needed` on disk, asking `target` once no other flush runs (blocking). OSError: data may be lost."""
         with self._flushing:
             start = self.recovery_point
             if needed <= start and not any(sealed.end_offset <= needed for sealed in self._sealed):

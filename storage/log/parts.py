@@ -24,9 +24,8 @@ from topicfs.storage.log.removal import Removal
 from topicfs.storage.log.state import LogState
 from topicfs.storage.model import NO_LEADER_EPOCH, CleaningState, Offset, TopicPartition
 from topicfs.storage.segment.chain import Chain, aborted_spans
-from topicfs.storage.segment.roll import segment_settings
+from topicfs.storage.segment.roll import SegmentDirectory, segment_settings
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.settings import SegmentDirectory
 from topicfs.storage.validation.batches import AppendRules
 
 _LOGGER = logging.getLogger(__name__)

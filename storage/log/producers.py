@@ -33,9 +33,9 @@ from topicfs.storage.producers.append import (
 )
 from topicfs.storage.producers.entry import NO_SEQUENCE, SequencedBatch
 from topicfs.storage.producers.state import DEFAULT_EXPIRATION_MS, ProducerState
+from topicfs.storage.segment.roll import SegmentDirectory
 from topicfs.storage.segment.scan import Window, windows
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.settings import SegmentDirectory
 from topicfs.storage.validation.batches import Incoming, incoming_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -97,10 +97,9 @@ class LogProducers:
         end_offset: Offset,
         append_time: Timestamp | None,
     ) -> Pending:
-        """Check batches that get their offsets from `end_offset` on and, where the log stamps them, their time.
+        """Check batches that get offsets from `end_offset` on and perhaps `append_time` (as `ProducerAppend`).
 
-        Each is checked as if those before it were in the log already. A client's batch that its producer appended
-        before is a repeat: it gets no offset and is not appended again. Raises what `ProducerAppend` raises.
+        A client's batch that its producer appended before is a repeat, and gets no offset.
         """
         check = _Check(self, origin, guard)
         offset: int = end_offset

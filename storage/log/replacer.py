@@ -14,9 +14,8 @@ from topicfs.storage.log.producers import rebuild_producers
 from topicfs.storage.log.state import Bound
 from topicfs.storage.model import NO_LEADER_EPOCH, Offset, Timestamp
 from topicfs.storage.segment.chain import Chain, aborted_spans
-from topicfs.storage.segment.roll import segment_settings
+from topicfs.storage.segment.roll import SegmentDirectory, segment_settings
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.settings import SegmentDirectory
 
 _LOGGER = logging.getLogger(__name__)
 

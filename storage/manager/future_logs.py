@@ -23,7 +23,7 @@ from topicfs.storage.log.producers import ProducerRules
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.recovery.options import LoadOptions
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 _DAMAGED = "damaged"
 

@@ -178,10 +178,9 @@ class ProducerAppend:
         timestamp: Timestamp,
         bumps_epoch: bool = False,
     ) -> CompletedTransaction | None:
-        """Apply a marker at `offset`; return the transaction it ends, or None where none was open.
+        """Apply a marker at `offset`; return the transaction it ends, if one was open (ProducerFencedError).
 
-        `bumps_epoch` is the rule of transactions version 2: the marker's epoch must be newer, but a repeat with the
-        same one passes once nothing is open, and so does the largest epoch. Raises ProducerFencedError for an old producer or coordinator epoch.
+        `bumps_epoch` (transactions v2): the epoch must be newer, unless nothing is open or it is the largest.
         """
         self._check_marker_epoch(epoch, bumps_epoch=bumps_epoch)
         self._check_coordinator_epoch(marker.coordinator_epoch)

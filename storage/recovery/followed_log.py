@@ -21,9 +21,8 @@ from topicfs.storage.recovery.options import Checkpointed, LoadOptions
 from topicfs.storage.recovery.segment_recovery import take_batches
 from topicfs.storage.recovery.temporary_files import base_offsets
 from topicfs.storage.segment.chain import Chain
-from topicfs.storage.segment.roll import segment_settings
+from topicfs.storage.segment.roll import SegmentDirectory, segment_settings
 from topicfs.storage.segment.segment import LARGEST_SLOT_BYTES, Segment
-from topicfs.storage.segment.settings import SegmentDirectory
 
 
 class FileStamp(NamedTuple):

@@ -26,10 +26,16 @@ from topicfs.storage.log.parts import Hole, LoadedLog, LogContext, SmallFiles
 from topicfs.storage.log.producers import LogProducers, rebuild_producers
 from topicfs.storage.log.removal import Removal
 from topicfs.storage.model import Offset, Position, Timestamp, TopicPartition
-from topicfs.storage.recovery.index_ends import indexes_fit, read_end
 from topicfs.storage.recovery.options import LoadOptions
 from topicfs.storage.recovery.repair import HeadersRepairedError, repair_headers
-from topicfs.storage.recovery.segment_recovery import Recovered, end_epochs, index_last, recover_segment
+from topicfs.storage.recovery.segment_recovery import (
+    Recovered,
+    end_epochs,
+    index_last,
+    indexes_fit,
+    read_end,
+    recover_segment,
+)
 from topicfs.storage.recovery.split import SegmentOverflowError, split_segment
 from topicfs.storage.recovery.temporary_files import (
     base_offsets,
@@ -39,10 +45,9 @@ from topicfs.storage.recovery.temporary_files import (
     sort_temporary_files,
 )
 from topicfs.storage.segment.chain import Chain
-from topicfs.storage.segment.roll import segment_settings
+from topicfs.storage.segment.roll import SegmentDirectory, SegmentSettings, segment_settings
 from topicfs.storage.segment.scan import FILE_WINDOW_BYTES, SCAN_WINDOW_BYTES, windows
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.settings import SegmentDirectory, SegmentSettings
 
 _FIRST = Offset(0)
 _SWAP = SegmentFileState.SWAP.value

@@ -12,12 +12,14 @@ from topicfs.storage.codec.headers import Batches
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import LEADER_EPOCHS, SegmentFileKind, SegmentFileState, segment_file
 from topicfs.storage.errors import CorruptionError
+from topicfs.storage.indexes import offset_index, time_index
 from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
+from topicfs.storage.indexes.time_index import TimeEntry
 from topicfs.storage.log.producers import LogProducers, replay_window
-from topicfs.storage.model import Offset
+from topicfs.storage.model import NO_TIMESTAMP, Offset
 from topicfs.storage.recovery.split import SegmentOverflowError
 from topicfs.storage.segment.chain import Chain
-from topicfs.storage.segment.scan import Window, windows
+from topicfs.storage.segment.scan import SCAN_WINDOW_BYTES, Window, windows
 from topicfs.storage.segment.segment import Segment
 
 
@@ -155,3 +157,55 @@ def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator
     files.rename(directory / aside, directory / name)
     segment.offset_index.slots.moved(directory / name)
     files.sync_directory(directory)
+
+
+_SLOTS = (
+    (SegmentFileKind.OFFSET_INDEX, offset_index.SLOT),
+    (SegmentFileKind.TIME_INDEX, time_index.SLOT),
+)
+
+
+def read_end(segment: Segment) -> tuple[Offset, int]:
+    """Return a segment's end offset and position by its batch headers, from the last index entry on."""
+    start = segment.offset_index.lookup(segment.offset_index.last_offset).position
+    end_offset, position = segment.base_offset, 0
+    for window in windows(segment.log, start, segment.size, window_bytes=SCAN_WINDOW_BYTES):
+        if len(window.batches):
+            end_offset = window.batches[-1].end_offset
+        position = window.position + window.batches.stop
+    return end_offset, position
+
+
+def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
+    """Return whether both index files of an inactive segment exist and end as those of its log may.
+
+    A process that ended inside a roll left unused slots below the recovery point, where no recovery looks. They look like
+    entries, and say that the segment's newest record is of 1970 (kafka-storage.md#load-checks).
+    """
+    try:
+        offsets, times = (
+            files.read_ends(directory, segment_file(segment.base_offset, kind), slot.size)
+            for kind, slot in _SLOTS
+        )
+    except FileNotFoundError:
+        return False
+    return offset_index.may_end(offsets, segment.size) and time_index.may_end(
+        times, lambda: _first_entry(segment), has_later=lambda: _has_later(segment)
+    )
+
+
+def _first_entry(segment: Segment) -> TimeEntry:
+    """Return the first batch's largest timestamp and last offset, the latter relative to the base offset."""
+    first = segment.read_first_batch()
+    if first is None:
+        return TimeEntry(NO_TIMESTAMP, Offset(0))
+    return TimeEntry(first.max_timestamp, Offset(first.last_offset - segment.base_offset))
+
+
+def _has_later(segment: Segment) -> bool:
+    """Return whether a batch has a later timestamp than the first one, for which the headers are read up to there."""
+    first = _first_entry(segment).timestamp
+    return any(
+        len(window.batches) and window.batches.largest("max_timestamp", len(window.batches)) > first
+        for window in windows(segment.log, 0, segment.size, window_bytes=SCAN_WINDOW_BYTES)
+    )

@@ -16,9 +16,9 @@ from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.disk.names import SegmentFileState
 from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from topicfs.storage.model import Offset, Position
+from topicfs.storage.segment.roll import SegmentDirectory, SegmentSettings
 from topicfs.storage.segment.scan import FILE_WINDOW_BYTES, Window, windows
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.settings import SegmentDirectory, SegmentSettings
 from topicfs.storage.segment.sparse import PlacedBatch
 
 

@@ -1,4 +1,4 @@
-"""The decision to roll, to close the active segment and start another: arithmetic on frozen values.
+"""The settings of a segment, and the decision to roll: to close it and start another.
 
 The rules are Kafka's (kafka-storage.md#rolling, LogSegment.shouldRoll). Time means *record* time where records have
 any: batches whose timestamps lie far apart roll segments however fast they arrive.
@@ -7,13 +7,34 @@ any: batches whose timestamps lie far apart roll segments however fast they arri
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.indexes import time_index
 from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
-from topicfs.storage.segment.settings import SegmentSettings
+
+
+class SegmentSettings(NamedTuple):
+    """The settings that are fixed for a segment when it is created or loaded."""
+
+    index_interval_bytes: int
+    index_bytes: int
+    """Preallocated size of each index while the segment is active."""
+    preallocated_bytes: int = 0
+    """Size of a new log file; 0: it grows."""
+    jitter_ms: int = 0
+    """Milliseconds that this segment rolls earlier than segment.ms."""
+
+
+class SegmentDirectory(NamedTuple):
+    """The directory of a log's segments, the disk that it is on, and the clock."""
+
+    path: Path
+    files: FileSystem
+    clock: Clock
 
 
 class RollReason(Enum):

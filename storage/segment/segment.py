@@ -28,8 +28,8 @@ from topicfs.storage.indexes.slots import SlotFile
 from topicfs.storage.indexes.time_index import TimeEntry, TimeIndex
 from topicfs.storage.indexes.transaction_index import AbortedSpan, TransactionIndex
 from topicfs.storage.model import MAX_OFFSET, NO_TIMESTAMP, Buffer, Offset, Position, Timestamp, later
+from topicfs.storage.segment.roll import SegmentDirectory, SegmentSettings
 from topicfs.storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
-from topicfs.storage.segment.settings import SegmentDirectory, SegmentSettings
 from topicfs.storage.segment.sparse import Placed, SparseState, due_entries, fitting
 from topicfs.storage.segment.trace import BatchFound, BatchPassed, ScanBegan, Trace, find_floor
 
@@ -201,10 +201,9 @@ class Segment:
     # Appending.
 
     def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
-        """Write whole batches and their index entries; with an error nothing of them stays.
+        """Write whole batches and their index entries, or nothing.
 
-        ValueError when an offset lies below the base offset or more than 2^31-1 above it. PartitionOfflineError when
-        the write failed and what it left could not be cut off either.
+        ValueError for offsets out of an index's reach; PartitionOfflineError if a failed write could not be cut off.
         """
         relative(batches[-1][1], self.base_offset)
         counted_from, largest = self.counted_from, self._largest or self.largest

@@ -23,7 +23,7 @@ from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import CleaningState, Offset, Timestamp, TopicPartition
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.recovery.options import Checkpointed, LoadOptions
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from topicfs.storage.model import Appended, Offset, TopicPartition
 from topicfs.storage.producers.append import Origin
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.recovery.options import Checkpointed, LoadOptions
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 DIRECTORY = Path("/data/orders-0")
 PARTITION = TopicPartition("orders", 0)

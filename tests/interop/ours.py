@@ -18,7 +18,7 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.recovery.options import Checkpointed, LoadOptions
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 READ_BYTES = 1 << 20
 

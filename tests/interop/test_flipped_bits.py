@@ -21,7 +21,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.indexes.offset_index import MAX_RELATIVE_OFFSET
 from topicfs.storage.recovery.loader import load_log
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 pytestmark = pytest.mark.java
 

@@ -31,7 +31,7 @@ from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk import names
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.recovery.loader import load_log
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.duties.plan import PlannedCleaning, PlannedDeletion, PlannedRoll, PlannedStep
 from topicfs.storage.manager import LogManager
 from topicfs.storage.model import Timestamp
-from topicfs.storage.retention.decision import Reason
+from topicfs.storage.retention import Reason
 from topicfs.storage.topics.registry import read_copy
 
 

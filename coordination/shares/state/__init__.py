@@ -1,5 +1,5 @@
 """The state of share groups in `__share_group_state`, as a broker's share coordinator keeps it.
 
-`shard` is one partition of the topic, `combiner` merges states, `store` loads and appends. Rules:
+`shard` is one partition of the topic, `store` loads and appends. Rules:
 kafka-coordinators.md#share-state-records.
 """

@@ -6,7 +6,7 @@ A request returns a record to append. Only replaying the appended record changes
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from topicfs.coordination.records.share_state_records import (
@@ -25,7 +25,6 @@ from topicfs.coordination.records.share_state_records import (
     write_update,
 )
 from topicfs.coordination.shares.coordinator_topic import TopicRecord
-from topicfs.coordination.shares.state.combiner import combine
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Offset, Timestamp
 
@@ -253,3 +252,80 @@ def _tombstone(key: SharePartitionKey) -> StateRecord:
 
 def _raise_to(epochs: dict[SharePartitionKey, int], key: SharePartitionKey, epoch: int) -> None:
     epochs[key] = max(epochs.get(key, epoch), epoch)
+
+
+def combine(
+    known: Iterable[StateBatch], changed: Iterable[StateBatch], start_offset: int
+) -> tuple[StateBatch, ...]:
+    """Merge the batches of both from `start_offset` on (-1: all), by Kafka's steps, in order and without overlaps.
+
+    Of two states of a record the one with more deliveries counts, then the one with the higher number.
+    """
+    batches = [*known, *changed]
+    if start_offset != NO_START:
+        batches = [
+            one if one.first >= start_offset else one._replace(first=start_offset)
+            for one in batches
+            if one.last >= start_offset
+        ]
+    if len(batches) < 2:
+        return tuple(batches)
+    return tuple(_merge(batches))
+
+
+def _merge(batches: list[StateBatch]) -> list[StateBatch]:
+    """Merge from left to right: the pieces of two batches that touch take their places among those to come."""
+    waiting = sorted({_order(one) for one in batches}, reverse=True)
+    merged: list[StateBatch] = []
+    before = _batch(waiting.pop())
+    while waiting:
+        candidate = _batch(waiting.pop())
+        same = _rank(before) == _rank(candidate)
+        if candidate.first <= before.last or (before.last + 1 == candidate.first and same):
+            for piece in _pieces(before, candidate):
+                _put(waiting, _order(piece))
+            before = _batch(waiting.pop())
+        else:
+            merged.append(before)
+            before = candidate
+    merged.append(before)
+    return merged
+
+
+def _pieces(before: StateBatch, candidate: StateBatch) -> Iterable[StateBatch]:
+    """Return what two batches become that overlap, or are alike and adjacent; `candidate` begins no earlier, or is greater."""
+    if _rank(before) == _rank(candidate):
+        return (before._replace(last=max(before.last, candidate.last)),)
+    behind = candidate._replace(first=before.last + 1)
+    if _rank(candidate) < _rank(before):
+        if candidate.last <= before.last:
+            return (before,)
+        return (before, behind)
+    if candidate.first == before.first:
+        return (candidate,)
+    ahead = before._replace(last=candidate.first - 1)
+    if candidate.last < before.last:
+        return (ahead, candidate, before._replace(first=candidate.last + 1))
+    return (ahead, candidate)
+
+
+def _rank(batch: StateBatch) -> tuple[int, int]:
+    return batch.deliveries, batch.state
+
+
+def _order(batch: StateBatch) -> tuple[int, int, int, int]:
+    """Return what batches are sorted by: count before state."""
+    return batch.first, batch.last, batch.deliveries, batch.state
+
+
+def _batch(order: tuple[int, int, int, int]) -> StateBatch:
+    first, last, count, state = order
+    return StateBatch(first, last, state, count)
+
+
+def _put(waiting: list[tuple[int, int, int, int]], order: tuple[int, int, int, int]) -> None:
+    at = len(waiting)
+    while at and waiting[at - 1] < order:
+        at -= 1
+    if not at or waiting[at - 1] != order:
+        waiting.insert(at, order)

@@ -275,3 +275,24 @@ def restore_topic_ids(files: FileSystem, path: Path, number: ReplicaId, copy: Re
             if number in state.assigned and name in there and topic_id_of(path / name, files) is None:
                 write_topic_id_again(files, path / name, entry.topic_id)
                 warn(f"{path / name}: its partition.metadata was missing or damaged, and is written again")
+
+
+class MembersWithCopies:
+    """See `coordination.shares.journal.JournalPlaces` and `storage.checkpoints.copies.RecordCopies`."""
+
+    def __init__(
+        self, members: ReplicatingDirectories, directory_failed: Callable[[ReplicatingDirectory], None]
+    ) -> None:
+        self._members = members
+        self._directory_failed = directory_failed
+
+    def directories(self) -> Sequence[Path]:
+        return tuple(member.path for member in self._members.serving)
+
+    def failed(self, directory: Path, error: OSError) -> None:
+        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there."""
+        # With the locks of groups and records: nobody who holds a partition's lock takes one of these.
+        for member in self._members:
+            if member.path == directory:
+                member.fail(f"failed: {reason_of(error)}")
+                self._directory_failed(member)

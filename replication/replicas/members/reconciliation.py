@@ -15,10 +15,7 @@ from topicfs.storage.model import TopicPartition
 
 
 def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None:
-    """Add the topics of directories that replicate for the first time, in one step (OSError).
-
-    Each partition has one replica, there. Raises DuplicatePartitionError if two directories have a partition.
-    """
+    """Add the topics of new members, with one replica each, in one step (DuplicatePartitionError, OSError)."""
     content = agreement.content
     entries: dict[str, ReplicatedTopicEntry] = {}
     for member in members:

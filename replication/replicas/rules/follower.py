@@ -170,10 +170,7 @@ def _follow_bounds(leader: Log, follower: Log) -> None:
 
 
 def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
-    """Repeat steps until the follower has everything the leader has now (blocking); return the bytes copied.
-
-    Raises what `fetch_once` does; CorruptionError also where the leader's epochs are not those of its batches.
-    """
+    """Repeat `fetch_once` until nothing is missing; return the bytes copied (blocking; CorruptionError for wrong epochs)."""
     return sum(step.copied_bytes for step in steps(leader, follower, max_bytes=max_bytes))
 
 

@@ -22,7 +22,7 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.log.soundness import TornSegment, replace_epochs, torn_segments, true_epochs
 from topicfs.storage.messages import Say
 from topicfs.storage.model import Offset
-from topicfs.storage.retention.deletion import due_start
+from topicfs.storage.retention import due_start
 
 
 class Holding(NamedTuple):

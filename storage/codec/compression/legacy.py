@@ -53,8 +53,7 @@ def read_records(
 ) -> LegacyRecords:
     """Return the records of the entry that `header` was read from; `data` is the buffer its position counts in.
 
-    Raises OversizeBatchError for a wrapper of more than `max_content_bytes` inflated, or too many messages. Raises CorruptBatchError for lengths that do not fit, a codec that the format does not know, a wrapper that holds
-    nothing, another format or a wrapper again, and offsets that contradict each other.
+    OversizeBatchError for more than `max_content_bytes` or too many messages; CorruptBatchError for other faults.
     """
     try:
         entry = _read_entry(data[: header.end_position], header.position, header.magic)

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from topicfs.storage.codec.batch import assign_offsets, assign_plain, set_append_time, set_max_timestamp
 from topicfs.storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
-from topicfs.storage.codec.compression.batches import compress_batches
+from topicfs.storage.codec.records import compress_batches
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.errors import InvalidRecordError, PartitionOfflineError
 from topicfs.storage.log.appending.small_appends import write_small

@@ -43,10 +43,9 @@ class TimeSearch:
         self._known: tuple[Chain | None, list[int]] = None, []
 
     def find(self, chain: Chain, bound: Bound, search: Search) -> FoundRecord | None:
-        """Return the first record that `search` looks for, below `bound`; None without one.
+        """Return the first record that `search` looks for, below `bound` (CorruptionError, SearchTooLongError).
 
-        Raises CorruptionError; OversizeError where batches claim times that their records do not have, again and again;
-        SearchTooLongError beyond the search's own bound.
+        OversizeBatchError where batches claim times that their records do not have, again and again.
         """
         timestamp, trace = search.timestamp, search.trace
         known, maxima = self._known

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.codec.strategies import record_lists
-from topicfs.storage.codec.compression.batches import compress_batches
 from topicfs.storage.codec.headers import Codec
-from topicfs.storage.codec.records import BatchStamp, decode, encode, encode_columns
+from topicfs.storage.codec.records import BatchStamp, compress_batches, decode, encode, encode_columns
 from topicfs.storage.model import Record
 
 COMPRESSING = [codec for codec in Codec if codec is not Codec.NONE]

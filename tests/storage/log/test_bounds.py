@@ -20,7 +20,7 @@ from topicfs.storage.duties.plan import PlannedDeletion, plan_log
 from topicfs.storage.errors import InvalidRecordError, InvalidTimestampError, OffsetOutOfRangeError
 from topicfs.storage.model import MAX_OFFSET, Isolation, Offset, ProducerId
 from topicfs.storage.producers.append import Origin
-from topicfs.storage.retention.deletion import apply_retention
+from topicfs.storage.retention import apply_retention
 
 HOUR_MS = 3_600_000
 

@@ -20,7 +20,7 @@ from topicfs.storage.errors import OffsetOutOfRangeError, SegmentDeletedError
 from topicfs.storage.log.state import LogState, StateFields
 from topicfs.storage.model import Offset, Timestamp
 from topicfs.storage.recovery.loader import load_log
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 
 def first_values(log):

@@ -25,8 +25,8 @@ from topicfs.storage.log.reading.fetch import fetch
 from topicfs.storage.manager import Machine, open_engine
 from topicfs.storage.model import Offset, Timestamp
 from topicfs.storage.recovery.loader import load_log
-from topicfs.storage.retention.deletion import apply_retention
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.retention import apply_retention
+from topicfs.storage.segment.roll import SegmentDirectory
 
 DELAY_MS = 1000
 

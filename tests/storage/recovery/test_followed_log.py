@@ -13,7 +13,7 @@ from topicfs.storage.model import Isolation, Offset, Timestamp
 from topicfs.storage.producers.append import Origin
 from topicfs.storage.recovery.followed_log import FileStamp, FollowedLog, grew_only
 from topicfs.storage.recovery.options import Checkpointed
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 BOUNDS = ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "leader_epoch")
 

@@ -11,7 +11,7 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.log.log import Log
 from topicfs.storage.recovery.loader import load_log
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 LOG_DIRS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 PARTITIONS = sorted(path.name for path in LOG_DIRS.iterdir() if path.is_dir())

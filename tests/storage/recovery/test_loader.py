@@ -12,7 +12,7 @@ from tests.doubles.records import batch, sized_batch
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.errors import InvalidNameError
 from topicfs.storage.recovery.loader import load_log
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 FIRST = "00000000000000000000"
 

@@ -13,7 +13,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.recovery.loader import load_log
-from topicfs.storage.segment.settings import SegmentDirectory
+from topicfs.storage.segment.roll import SegmentDirectory
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 PARTITIONS = sorted(path.relative_to(VECTORS) for path in VECTORS.glob("*/log-dirs/*") if path.is_dir())

@@ -20,10 +20,10 @@ from topicfs.storage.log.reading.fetch import fetch
 from topicfs.storage.log.reading.times import Search, TimeSearch
 from topicfs.storage.log.state import LogState
 from topicfs.storage.model import Offset
-from topicfs.storage.recovery.index_ends import read_end
+from topicfs.storage.recovery.segment_recovery import read_end
 from topicfs.storage.segment.chain import Chain
+from topicfs.storage.segment.roll import SegmentDirectory, SegmentSettings
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.settings import SegmentDirectory, SegmentSettings
 from topicfs.storage.segment.sparse import PlacedBatch
 
 DIRECTORY = Path("/")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topicfs.coordination.records.share_state_records import StateBatch
-from topicfs.coordination.shares.state.combiner import combine
+from topicfs.coordination.shares.state.shard import combine
 
 B = StateBatch
 

@@ -1,4 +1,4 @@
-"""The decision which segments retention removes: pure functions.
+"""Retention: deletes a log's oldest segments. The decision which of them go is a pure function.
 
 From the oldest segment on, each rule takes segments until the first that stays; the next rule continues from
 there.
@@ -20,6 +20,8 @@ from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.log.life import Role
+from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset, SegmentInfo, Timestamp
 
 
@@ -126,3 +128,29 @@ _RULES: tuple[tuple[Reason, _Rule], ...] = (
     (Reason.SIZE, _due_by_size),
     (Reason.AGE, _due_by_age),
 )
+
+
+def apply_retention(log: Log, now: Timestamp) -> Decision:
+    """Remove what is due at `now`; return that (blocking; OSError). A follower keeps one segment until its leader rolls."""
+    decision = _decide(log, now)
+    if decision.roll_first:
+        if log.parts.life.role is Role.FOLLOWER:
+            return Decision((), roll_first=False)
+        log.appender.roll("all of it goes")
+    for removal in decision.removals:
+        log.replacer.delete_oldest_segments(removal.segments, limit_text(removal.reason, log.config))
+    return decision
+
+
+def due_start(log: Log) -> Offset:
+    """Return where a log begins once what is due now is removed (OSError)."""
+    bases = log.chain.base_offsets
+    due = _decide(log, log.parts.clock()).count
+    return max(log.log_start_offset, bases[min(due, len(bases) - 1)])
+
+
+def _decide(log: Log, now: Timestamp) -> Decision:
+    segments = log.segments()
+    offsets = log.offsets()
+    facts = LogFacts(segments, offsets.log_start_offset, offsets.high_watermark)
+    return decide_retention(facts, log.config, now)

@@ -10,8 +10,14 @@ import pytest
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.log.life import LogLife, Role
 from topicfs.storage.model import Offset, PartitionOffsets, SegmentInfo, Timestamp, TopicPartition
-from topicfs.storage.retention.decision import Decision, LogFacts, PlannedRemoval, Reason, decide_retention
-from topicfs.storage.retention.deletion import apply_retention
+from topicfs.storage.retention import (
+    Decision,
+    LogFacts,
+    PlannedRemoval,
+    Reason,
+    apply_retention,
+    decide_retention,
+)
 
 NOW = Timestamp(1_700_000_000_000)
 FOREVER = TopicConfig(retention_ms=-1)
