@@ -7,8 +7,12 @@ import subprocess
 
 import pytest
 
+from testing.broker.broker import running_broker
+from testing.broker.libraries import UnavailableError, find_java
 from testing.processes import started
+from tests.doubles.waiting import wait_until
 from tests.examples.conftest import ROOT, shell
+from tests.examples.test_documents import LOG_DIRS
 
 pytestmark = pytest.mark.slow
 
@@ -19,12 +23,17 @@ def test_every_script_of_the_folder_is_tested_here():
         "README.md",
         "article_segments.py",
         "copy-a-topic.sh",
+        "dead-brokers-disk.sh",
         "follow-with-jq.sh",
         "frame_of_pandas.py",
         "frame_of_polars.py",
+        "mirror-and-query.sh",
+        "nightly-batch.sh",
         "old_hash.py",
         "produce-and-consume.sh",
         "query_with_duckdb.py",
+        "queue-service.sh",
+        "queue-worker.sh",
         "replay-a-time-range.sh",
         "spark-word-count.sh",
         "word_count.py",
@@ -80,6 +89,92 @@ def test_follow_with_jq(mounted):
                 seen = follower.stdout.readline()
         assert ["key"] == seen.split("\t")[1:2]
         follower.terminate()
+
+
+@pytest.mark.fuse
+def test_queue_worker(mounted):
+    """A job that fails is delivered again; a job that was done is not."""
+    (mounted / "mnt/jobs").mkdir()
+    shell(mounted, "seq 3 >> mnt/jobs/0/log")
+    # The second job fails once.
+    command = ["bash", "-c", 'read job; echo "did $job"; [ "$job" != 2 ] || ! mkdir failed 2>/dev/null']
+    with started(
+        ["examples/queue-worker.sh", "jobs", "g", *command], cwd=mounted, stdout=subprocess.PIPE, text=True
+    ) as worker:
+        did = [worker.stdout.readline() for _ in range(4)]
+        wait_until(lambda: "lag 0\n" in (mounted / "mnt/@queues/g/status").read_text(), "all jobs are done")
+        worker.terminate()
+    assert ["did 1\n", "did 2\n", "did 2\n", "did 3\n"] == sorted(did)
+
+
+@pytest.mark.fuse
+def test_queue_service(mounted):
+    """Beside a mount, through it; a record that is no such job is rejected, and the exit status says so."""
+    (mounted / "mnt/orders").mkdir()
+    shell(
+        mounted, r"""printf 'anna\t{"amount":2}\nbert\tno job\ncarl\t{"amount":3}\n' >> mnt/orders/log.kv"""
+    )
+    said = shell(mounted, "examples/queue-service.sh orders --drain 2> errors || [ $? = 3 ]")
+    assert ["anna pays 2", "carl pays 3"] == sorted(said.splitlines())
+    assert "orders-0-1: exit status 65: rejected" in (mounted / "errors").read_text()
+    assert "" == shell(mounted, "examples/queue-service.sh orders --drain")
+
+
+@pytest.mark.fuse
+def test_nightly_batch(mounted):
+    """At most a thousand records a run of the command; what a failed run got comes again."""
+    (mounted / "mnt/orders").mkdir()
+    shell(mounted, "seq 2500 > lines; cat lines >> mnt/orders/0/log")
+    batch = "examples/nightly-batch.sh orders billing"
+    assert "failed\n" == shell(mounted, f"{batch} false || echo failed")
+    assert "1 1000\n1001 2000\n2001 2500\n" == shell(
+        mounted, f"""{batch} awk 'NR == 1 {{ first = $1 }} END {{ print first, $1 }}'"""
+    )
+    shell(mounted, "echo last >> mnt/orders/0/log")
+    assert "last\n" == shell(mounted, f"{batch} cat")
+
+
+def test_dead_brokers_disk(checkout):
+    """The topics of a broker's directory are shown, checked and taken over; the directory stays as it is."""
+    shell(checkout, f"cp -r {LOG_DIRS} disk && cp -r disk before")
+    said = shell(checkout, "examples/dead-brokers-disk.sh disk data --without-settings")
+    assert re.search(r"(?m)^g-none-0\tvalue-399-", said)
+    assert "" == shell(checkout, "diff -r before disk")
+    assert "400\n" == shell(checkout, "topicfs cat g-none/0 | wc -l")
+
+
+def test_damage_on_a_dead_brokers_disk(checkout):
+    """A takeover would cut the log there: nothing is taken over before somebody has saved what comes after it."""
+    shell(checkout, f"cp -r {LOG_DIRS} disk")
+    with (checkout / "disk/g-none-0/00000000000000000268.log").open("r+b") as log:
+        log.seek(3100)
+        log.write(b"X")
+    said = shell(checkout, "! examples/dead-brokers-disk.sh disk data --without-settings")
+    assert "00000000000000000268.log: position 2971: checksum" in said
+    assert "topicfs cat --data disk TOPIC/PARTITION/OFFSET-.json" in said
+    assert not (checkout / "data").exists()
+    assert "101\n" == shell(checkout, "topicfs cat --data disk g-none/0/299-.json | wc -l")
+
+
+@pytest.mark.java
+def test_mirror_and_query(checkout, tmp_path_factory):
+    """Twice: the second run fetches what is new."""
+    try:
+        java = find_java()
+    except UnavailableError as error:
+        pytest.skip(f"no Kafka broker: {error}")
+    with running_broker(tmp_path_factory.mktemp("kafka") / "node", java) as broker:
+        place = f"--data kafka://{broker.bootstrap_server}"
+        query = f"examples/mirror-and-query.sh {broker.bootstrap_server} orders 2> errors"
+        shell(checkout, f"topicfs topics create {place} orders --partitions 2")
+        shell(checkout, rf"printf 'anna\t1\nbert\t2\nanna\t3\n' | topicfs append {place} orders/log.kv")
+        assert ["2 anna", "1 bert"] == [
+            " ".join(line.split()) for line in shell(checkout, query).splitlines()[1:]
+        ]
+        shell(checkout, rf"printf 'bert\t4\nbert\t5\n' | topicfs append {place} orders/log.kv")
+        assert ["3 bert", "2 anna"] == [
+            " ".join(line.split()) for line in shell(checkout, query).splitlines()[1:]
+        ]
 
 
 @pytest.mark.fuse

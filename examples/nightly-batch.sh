@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Run a command on what is new in a topic, a thousand records at a time, for example by cron at night.
+#
+#   examples/nightly-batch.sh TOPIC GROUP COMMAND…
+#   0 3 * * *  MOUNT=/srv/topics examples/nightly-batch.sh orders billing ./import
+#
+# The mount is at ./mnt, or at $MOUNT. The group's position moves only when the command ended with status 0: after a
+# failure, or a kill, the next run begins with the same records.
+set -euo pipefail
+topic=$1 group=${MOUNT:-mnt}/@groups/$2
+shift 2
+
+[ -d "$group" ] || mkdir "$group"
+echo commit=manual >"$group/config"
+lag=1
+while [ "$lag" -gt 0 ]; do
+    exec 3<>"$group/$topic/next-1000"
+    "$@" <&3
+    echo commit >&3
+    exec 3>&-
+    lag=$(sed -n 's/^lag //p' "$group/status")
+done
