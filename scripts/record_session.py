@@ -92,13 +92,15 @@ def play(folder: Path) -> Iterator[str]:
 def printed(output: IO[str], *, awaited: int) -> Iterator[str]:
     """Yield what a command prints, and of a program in the background as many lines as are awaited."""
     ended = False
-    while not ended or awaited > 0:
-        line = output.readline().rstrip("\n").expandtabs()
-        if line == END:
+    for line in output:
+        text = line.rstrip("\n").expandtabs()
+        if text == END:
             ended = True
-        elif line:
+        elif text:
             awaited -= 1
-            yield line
+            yield text
+        if ended and awaited <= 0:
+            break
 
 
 def picture(lines: Iterable[str]) -> str:
