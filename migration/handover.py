@@ -38,6 +38,7 @@ from topicfs.migration.partition_copy import (
 from topicfs.migration.positions import TOPIC as POSITIONS_TOPIC
 from topicfs.migration.positions import belongs, read_positions
 from topicfs.migration.share_groups import ShareGroupCluster, put_share_groups, read_share_groups
+from topicfs.replication.replicas.members.engine import MemberManager
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.checkpoints.leader_epochs import decode_epochs
@@ -52,7 +53,6 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.manager import LogManager, Machine, open_logs
-from topicfs.storage.manager.member import MemberManager
 from topicfs.storage.messages import Say
 from topicfs.storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 

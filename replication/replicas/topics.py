@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from topicfs.replication.replicas.controller import ReplicaController
 from topicfs.replication.replicas.members.agreement import Agreement
+from topicfs.replication.replicas.members.engine import MemberManager
 from topicfs.replication.replicas.members.member import ReplicatingDirectories
 from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
 from topicfs.replication.replicas.partition import ReplicatedPartition
@@ -19,7 +20,6 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import check_new_topic, check_partitions
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import InvalidConfigError, StorageError
-from topicfs.storage.manager.member import MemberManager
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.topics.topic import EmbeddedTopic, lenient_config, merge_overrides, own_overrides

@@ -1,8 +1,8 @@
 """The engine as a whole: many topics over one or more data directories.
 
 `startup` takes the directories (locks them, reads their small files, has their logs loaded) and returns a
-`manager.LogManager`, which implements storage.engine.LogEngine. `member` is such an engine over one directory of several
-that replicate. What stands on the logs extends the class (`replication.embedded_engine`).
+`manager.LogManager`, which implements storage.engine.LogEngine. What stands on the logs extends the class
+(`replication.embedded_engine`), and so does the engine of one directory of several that replicate.
 """
 
 from topicfs.storage.manager.manager import LogManager

@@ -63,19 +63,15 @@ def open_logs(
 ) -> M:
     """Open a data directory, or several as one, and make those that are missing (the parent exists); blocking.
 
-    To write is to own them: the locks are taken here, so call this after daemonizing. With `read_only` nothing is
-    created or changed on disk and no lock is taken; beside a live broker only what lies below the checkpointed
-    high watermarks is shown, beside another process of this engine all that its files hold at this moment. Of more than
-    `most_at_start` partitions that were closed in order each is opened when somebody asks for it first. `kind` is the
-    class of the engine.
+    Call this after daemonizing, for it takes the directories' locks. With `read_only` it takes none and changes
+    nothing; beside a live broker it shows what lies below the checkpointed high watermarks, beside another process of
+    this engine all that is there. More than `most_at_start` partitions that were closed in order are each opened on
+    first use. `kind` is the class of the engine. A partition that cannot be loaded, or is in a directory that fails,
+    is offline with the reason.
 
-    A partition that cannot be loaded is offline, with the reason in its status; the others are served. So is, of
-    several directories, what is in one that fails.
-
-    Raises DirectoryLockedError (with the owner's process id), NotALogDirectoryError, DuplicatePartitionError (the
-    same partition in two directories), CorruptionError (a damaged meta.properties or settings file), StorageError
-    (directories that do not belong together, or one given twice), OSError. Nothing was changed then but what recovery
-    may always do.
+    Raises DirectoryLockedError (with the owner's process id), NotALogDirectoryError, DuplicatePartitionError,
+    CorruptionError (a damaged meta.properties or settings file), StorageError (directories that do not belong
+    together), OSError. Nothing has changed then but by recovery.
     """
     machine = machine or Machine()
     disk = machine.files if machine.files is not None else NativeFileSystem(read_only=read_only)

@@ -24,10 +24,9 @@ MOST_AT_START = 1000
 def assemble(
     directories: Directories, registry: TopicRegistry, warn: Say, *, most_at_start: int = MOST_AT_START
 ) -> dict[str, LogTopic]:
-    """Find every topic, and load the partitions (blocking).
+    """Find every topic, and load the partitions; more than `most_at_start` that were closed in order on first use.
 
-    Of more than `most_at_start` that were closed in order each is loaded when somebody asks for it first.
-    Raises NotALogDirectoryError, DuplicatePartitionError, OSError.
+    Raises NotALogDirectoryError, DuplicatePartitionError, OSError (blocking).
     """
     found = find_all(directories, registry, warn, most_at_start=most_at_start)
     topics = {name: make_topic(directories, name, one, warn) for name, one in found.items()}
@@ -60,10 +59,7 @@ def _load_later(directories: Directories, topic: LogTopic, warn: Say, number: in
 def find_all(
     directories: Directories, registry: TopicRegistry, warn: Say, *, most_at_start: int | None = None
 ) -> dict[str, FoundTopic]:
-    """Find the topics in the directories, and schedule the removal of deleted partitions.
-
-    Only the first partition of each topic is looked into where there are more than `most_at_start`, closed in order.
-    """
+    """Find the topics, by their first partitions if there are more than `most_at_start`; schedules removals."""
     contents = survey(directories)
     in_order = not directories.read_only and all(one.clean and one.failure is None for one in directories.all)
     check_all = not in_order or most_at_start is None or len(directories.by_partition) <= most_at_start

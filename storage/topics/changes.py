@@ -1,8 +1,7 @@
 """Changes of topics, from creation to deletion: a kill at any point leaves the old state or the new.
 
-Each change writes its intention into the registry first and takes it out last (see `registry`); opening
-finishes what is found there. A change that fails is taken back, as far as the disk lets it, before its error
-is raised.
+Each change is in the registry from before it begins to after its end; opening finishes what is there. A change that
+fails is taken back, as far as the disk lets it.
 """
 
 from __future__ import annotations
@@ -48,11 +47,9 @@ THREADS = 8
 
 
 def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
-    """Return the results of `act` for each item, in their order (blocking). Many items run in several threads, for each waits for the disk.
+    """Return the results of `act` for each item, in their order, by several threads that wait for the disk (blocking).
 
-    While the interpreter exits no thread can be started: then they are handled one after the other.
-
-    Raises the first error; items not begun by then are left out.
+    While the interpreter exits there are no threads. Raises the first error; items not begun by then are left out.
     """
     if len(items) <= FEW or not threading.main_thread().is_alive():
         return [act(item) for item in items]
@@ -142,10 +139,7 @@ class TopicChanges:
             log.update_config(config)
 
     def apply_defaults(self, topics: Iterable[LogTopic], warn: Say) -> None:
-        """Give the topics what follows from their overrides and the engine's settings, which have changed.
-
-        An override that does not fit these is passed over with a warning, as at a start.
-        """
+        """Apply changed settings of the engine to topics; overrides that do not fit them are passed over with a warning."""
         for topic in topics:
             config, problems = lenient_config(topic.overrides, self.directories.config.topic_defaults)
             for problem in problems:
@@ -155,10 +149,7 @@ class TopicChanges:
                 log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
-        """Rename a topic's directories away, to be removed later (OSError; see `is_deleted` then).
-
-        What is in a directory that failed is renamed when that serves again.
-        """
+        """Rename a topic's directories away, in a failed directory later (OSError; see `is_deleted` then)."""
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: entry._replace(pending=PendingChange.DELETE)})
         self._deleted[topic.name] = dict(topic.partitions())
@@ -209,10 +200,7 @@ class TopicChanges:
         return made
 
     def _make_directories(self, partitions: list[TopicPartition], topic_id: str, config: TopicConfig) -> None:
-        """Make all directories, then sync them, several at a time: one by one each would wait twice for the disk.
-
-        Of very many the disk as a whole is synced: here what is in them, and in the end their names.
-        """
+        """Make all directories, then sync them several at a time; of very many the disk as a whole, twice."""
         flush_each = len(partitions) <= MANY
         empty_logs = not flush_each and not config.preallocate
         for partition in partitions:

@@ -42,10 +42,7 @@ class PartitionToLoad(NamedTuple):
 def load_all(
     directories: Directories, wanted: Iterable[PartitionToLoad], warn: Say
 ) -> dict[TopicPartition, Partition]:
-    """Load partitions, a few of each directory at a time (blocking); what fails becomes an offline partition.
-
-    Threads are for logs that wait for the disk or are recovered; the others would only wait for the interpreter.
-    """
+    """Load partitions; what fails becomes an offline partition. Threads are for logs that wait for the disk (blocking)."""
     found = list(wanted)
     loaded: list[Partition] = []
     with collection_paused():
@@ -141,10 +138,7 @@ def load_found(
     clean: bool,
     failed_before: bool = False,
 ) -> Log:
-    """Load a log from its directory; without `clean` with recovery (StorageError, OSError).
-
-    `failed_before`: its disk failed while it was served.
-    """
+    """Load a log, without `clean` with recovery; `failed_before`: its disk failed while serving (StorageError, OSError)."""
     data, first_dirty = directory.data, directory.writer.first_dirty_offset(found.partition)
     if not directory.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
@@ -197,10 +191,7 @@ def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: 
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Set the first dirty offset of a log that was just loaded, and show the cleaner's work in its status.
-
-    A checkpoint outside the log becomes the log start, so that the file still shows that the log was compacted.
-    """
+    """Set a loaded log's first dirty offset, shown in its status; one outside the log becomes the log start."""
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
         _LOGGER.info(

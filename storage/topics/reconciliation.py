@@ -1,8 +1,7 @@
 """Reconciliation of directories and registry when data directories are opened.
 
-Changes that were under way are finished, topics without settings of their own are adopted, topic ids are
-settled. What may not be changed (read-only) is left alone: the result says how the topics are, not
-what was done. While a directory is missing, no partition is regarded as deleted.
+Changes under way are finished, topics without settings adopted, topic ids settled. Read-only, nothing is changed; the
+result says how the topics are. While a directory is missing, no partition counts as deleted.
 """
 
 from __future__ import annotations
@@ -57,10 +56,7 @@ def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
 
 
 def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
-    """Complete what a kill interrupted: topics being made or deleted (OSError; writes).
-
-    What may be in a directory that failed stays under way until that serves again.
-    """
+    """Complete interrupted creations and deletions (OSError); those in a directory that failed wait for that."""
     if all(entry.pending is PendingChange.NOTHING for entry in registry.entries.values()):
         return
     survey(directories)
@@ -77,10 +73,9 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
 def find_topics(
     directories: Directories, registry: TopicRegistry, warn: Say, *, check_all: bool = True
 ) -> dict[str, FoundTopic]:
-    """Return the topics in the surveyed directories; those without an entry are adopted.
+    """Return the topics in the surveyed directories, those without an entry adopted (OSError; writes unless read-only).
 
-    Without `check_all` a topic whose first partition bears its id is taken for the topic it was. OSError; writes unless
-    read-only.
+    Without `check_all` a topic is told by its first partition's id.
     """
     found = {}
     for topic, numbers in _numbers(directories, registry).items():

@@ -171,10 +171,7 @@ class TopicRegistry:
         self._stale.discard(directory)
 
     def join(self, directory: Path) -> None:
-        """Add a directory that serves again, with the entries that it alone has; `settle` writes its copy.
-
-        Raises CorruptionError, OSError.
-        """
+        """Add a directory that serves again, with entries that it alone has; `settle` writes (CorruptionError, OSError)."""
         copy = read_copy(directory, self._files)
         # Whatever its revision says: what is served now holds.
         old = RegistryCopy(copy.entries, -1, groups=copy.groups)
@@ -223,10 +220,7 @@ class TopicRegistry:
             raise
 
     def settle(self) -> None:
-        """Write the present content to every copy in which a failed change may have left another (OSError).
-
-        Else a topic whose deletion failed, and which is used on, would be deleted by the next opening.
-        """
+        """Write every copy that a failed change may have left behind, or a failed deletion would happen later (OSError)."""
         for directory in self._directories:
             if directory in self._stale:
                 try:

@@ -19,10 +19,7 @@ from topicfs.storage.model import Timestamp
 
 
 class Unopened:
-    """A partition whose last owner closed it in order, and which was not used since.
-
-    All that is known of it is in the names of the data directory and in the checkpoints.
-    """
+    """A partition whose last owner closed it in order, known by names and checkpoints alone."""
 
     __slots__ = ("_open", "due", "examined_by", "number", "partition")
 
@@ -119,10 +116,7 @@ class EmbeddedTopic:
 
 
 class LogTopic(EmbeddedTopic):
-    """A topic over its partitions' logs.
-
-    Partitions that were not opened yet are opened when one is asked for first, one at a time.
-    """
+    """A topic over its partitions' logs, which may be opened on first use, one at a time."""
 
     def __init__(
         self,
@@ -218,10 +212,7 @@ def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:
 
 
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the overrides of a topic to which none were given: one made here, or found without settings.
-
-    Of one that was found its broker's defaults are not known; deleting its records by Kafka's would not be undone.
-    """
+    """Return the overrides of a topic without any: a found one keeps its records, for deleting them cannot be undone."""
     return INTERNAL_OVERRIDES.get(name, creation_overrides)
 
 
@@ -241,10 +232,7 @@ def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None
 def lenient_config(
     overrides: Mapping[str, str], defaults: TopicConfig
 ) -> tuple[TopicConfig, tuple[str, ...]]:
-    """Return the settings of kept `overrides`, and what is wrong with those that cannot be applied.
-
-    A file edited by hand, or by a newer version, must not keep a topic from opening.
-    """
+    """Return the settings of `overrides`, and what is wrong with others, which must not keep a topic from opening."""
     with suppress(InvalidConfigError):  # Two that need each other do not fit one by one.
         return TopicConfig.from_overrides(overrides, defaults), ()
     config = defaults

@@ -1,7 +1,6 @@
 """The duties of unopened partitions: those that have any are opened.
 
-They are examined in turns, a few at a time, so that a hundred thousand of them cost next to nothing. The directory of
-each is listed once; that shows when retention may first take something of it, and until then only that time is compared.
+A few are examined at a time. A directory is listed once, for the time at which retention may first take something.
 """
 
 from __future__ import annotations
@@ -65,11 +64,7 @@ class UnopenedDuties:
 def due_at(
     directory: Path, *, files: FileSystem, config: TopicConfig, log_start_offset: Offset
 ) -> Timestamp | None:
-    """Return the time at which a partition must be opened for its duties, as its files say; None: never.
-
-    Too early does no harm: the duties decide for themselves once it is open. What the last owner left half done, such
-    as files to be removed, is done by the opening. Raises OSError if the directory cannot be read.
-    """
+    """Return when a partition must be opened for its duties, by its files; None: never (OSError). Too early does no harm."""
     present = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
     if any(file is not None and file.state is not SegmentFileState.LIVE for file in present):
         return NOW

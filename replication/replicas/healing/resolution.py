@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from topicfs.replication.replicas.healing.comparison import Loss, Parting
+from topicfs.replication.replicas.members.engine import MemberManager
 from topicfs.replication.replicas.members.histories import check_same_set, completed_runs, in_sync_somewhere
 from topicfs.replication.replicas.members.member import Opening, ReplicatingDirectory
 from topicfs.replication.replicas.members.state_file import ReplicaFile, write_replica_file
@@ -34,7 +35,6 @@ from topicfs.storage.disk.lock import DirectoryLock, find_holder
 from topicfs.storage.disk.native import NativeFileSystem, naming, system_clock
 from topicfs.storage.errors import CorruptionError, DirectoryLockedError, NotALogDirectoryError, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager.member import MemberManager
 from topicfs.storage.manager.startup import Machine, open_logs
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Offset, TopicPartition

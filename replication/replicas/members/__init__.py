@@ -1,1 +1,1 @@
-"""The data directories of a set of replicas, an engine for each (`member.py`), and their shared state (`agreement.py`)."""
+"""The data directories of a set of replicas (`member.py`), their engines (`engine.py`) and shared state (`agreement.py`)."""

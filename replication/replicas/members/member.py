@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from topicfs.replication.replicas.members.engine import MemberManager
 from topicfs.replication.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
 from topicfs.replication.replicas.rules.state import ReplicaId
 from topicfs.storage.checkpoints.atomic import TEMPORARY_SUFFIX
@@ -31,7 +32,6 @@ from topicfs.storage.disk.native import NativeFileSystem, mountpoint_of
 from topicfs.storage.errors import StorageError
 from topicfs.storage.log.flush import Flusher
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager.member import MemberManager
 from topicfs.storage.manager.startup import Machine, open_logs
 from topicfs.storage.messages import Say, reason_of
 from topicfs.storage.model import DirectoryStatus, TopicPartition

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
+from topicfs.storage.checkpoints.partition_metadata import read_topic_id, write_topic_id
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.directories.directories import Directories
+from topicfs.storage.directories.directories import Directories, OpenDirectory
+from topicfs.storage.disk import names
+from topicfs.storage.disk.names import DirectoryMark, parse_partition_directory
 from topicfs.storage.duties.staged_writes import StagedWrites
 from topicfs.storage.engine import LogEngine
-from topicfs.storage.errors import StorageError
+from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.manager.future_logs import FutureLogs
+from topicfs.storage.log.producers import ProducerRules
 from topicfs.storage.manager.manager import LogManager, by_name
 from topicfs.storage.messages import WarningBook
-from topicfs.storage.model import TopicPartition
+from topicfs.storage.model import Offset, TopicPartition
+from topicfs.storage.recovery.loader import load_log
+from topicfs.storage.recovery.options import LoadOptions
+from topicfs.storage.segment.roll import SegmentDirectory
 from topicfs.storage.staging.record import CommitRecord
 from topicfs.storage.topics.registry import TopicRegistry
 from topicfs.storage.topics.topic import LogTopic
@@ -40,10 +47,7 @@ class MemberManager(LogManager):
     def hold_partitions(
         self, name: str, numbers: Iterable[int], *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Make those of a topic's partitions that are missing here; its others are in other engines (blocking).
-
-        Raises StorageError, OSError.
-        """
+        """Make a topic's partitions that are missing here; others are in other engines (StorageError, OSError; blocking)."""
         with self._lock:
             self._check_writable()
             topic = self._topics.get(name)
@@ -107,10 +111,7 @@ class MemberManager(LogManager):
     def put_replacement(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Remove a partition, and put its copy in its place, all of it on disk (StorageError, OSError; blocking).
-
-        Where that fails in between an empty partition is in its place.
-        """
+        """Put a partition's copy in its place, on disk, or if that fails an empty one (StorageError, OSError; blocking)."""
         with self._lock:
             self.drop_partitions(partition.topic, [partition.partition])
             try:
@@ -153,3 +154,122 @@ class MemberManager(LogManager):
         self._services.staged = StagedWrites(
             self._directories, engine, warn=self._warnings.add, record=record
         )
+
+
+_DAMAGED = "damaged"
+
+
+class FutureLogs:
+    """Logs on their way into a data directory, Kafka's future replicas. The manager's lock guards each call.
+
+        orders-0.<32 hex digits>-future/     being copied
+        orders-0/                            renamed to that when the copy takes the place of the other one
+
+    Nothing depends on a copy before it is renamed: after a kill it is recovered as a whole, and copying goes on at its end.
+    """
+
+    def __init__(self, directory: OpenDirectory) -> None:
+        self._directory = directory
+        self._opened: dict[TopicPartition, Log] = {}
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """Return the future log of a partition; None where none is open."""
+        return self._opened.get(partition)
+
+    def open(
+        self, partition: TopicPartition, config: TopicConfig, topic_id: str, *, beside: bool = False
+    ) -> Log:
+        """Return the future log of a partition: the open one, one that was left, or a new one (StorageError, OSError).
+
+        One that went offline is loaded again, with recovery (blocking). `beside`: the partition itself is here, and served.
+        """
+        log = self._opened.get(partition)
+        if log is not None and log.offline_reason is None:
+            return log
+        self._close(partition)
+        data = self._directory.data
+        log = load_log(
+            SegmentDirectory(
+                data.path / self._settle(partition, topic_id, beside=beside), data.files, data.clock
+            ),
+            config,
+            clean=False,
+            options=LoadOptions(
+                failed_before=self._directory.failed_before,
+                producer_rules=ProducerRules(data.config.producer_id_expiration_ms),
+                flusher=data.flusher,
+                counts=data.counts,
+            ),
+        )
+        log.parts.room = self._directory.reserve.room
+        log.roles.follow(Offset(0))
+        self._opened[partition] = log
+        return log
+
+    def promote(self, partition: TopicPartition) -> None:
+        """Close a future log and give its directory the partition's own name, on disk when this returns (OSError)."""
+        log = self._opened.pop(partition)
+        log.close()
+        data = self._directory.data
+        data.files.rename(log.directory, data.partition_path(partition))
+        data.sync()
+
+    def discard(self, partition: TopicPartition) -> None:
+        """Have the future log of a partition removed, open or not (OSError)."""
+        self._close(partition)
+        data = self._directory.data
+        for name in self._names(partition):
+            deleted = data.deleted_name(partition)
+            data.files.rename(data.path / name, data.path / deleted)
+            self._directory.deleted.add(deleted, data.clock())
+        data.sync()
+
+    def discard_all(self, unwanted: Callable[[TopicPartition, str | None], bool]) -> None:
+        """Have those removed of which `unwanted` says so, given the partition and its topic's id, if it names one (OSError)."""
+        for name in self._directory.data.contents().marked.get(DirectoryMark.FUTURE, ()):
+            parsed, topic_id = parse_partition_directory(name), self._topic_id(name)
+            known = None if topic_id == _DAMAGED else topic_id
+            if parsed is not None and unwanted(parsed.partition, known):
+                self.discard(parsed.partition)
+
+    def close(self) -> None:
+        """Close all of them; what could not be flushed is recovered when it is opened again."""
+        for partition in list(self._opened):
+            self._close(partition)
+
+    def _close(self, partition: TopicPartition) -> None:
+        log = self._opened.pop(partition, None)
+        if log is not None:
+            with suppress(OSError):
+                log.close()
+
+    def _settle(self, partition: TopicPartition, topic_id: str, *, beside: bool) -> str:
+        """Return the name of a partition's future directory, which is made where there is none of this topic (OSError)."""
+        data = self._directory.data
+        for name in self._names(partition):
+            found = self._topic_id(name)
+            if found == topic_id:
+                return name
+            if found is None:
+                data.remove_directory(name)  # It was about to be made.
+        name = names.marked_directory(partition, DirectoryMark.FUTURE)
+        live = data.partition_path(partition)
+        if not beside and data.files.exists(live) and self._topic_id(live.name) == topic_id:
+            data.files.rename(live, data.path / name)  # It was renamed, and then nothing came of it.
+        else:
+            data.files.make_directory(data.path / name)
+            write_topic_id(data.files, data.path / name, topic_id)
+        data.sync()
+        return name
+
+    def _names(self, partition: TopicPartition) -> list[str]:
+        marked = self._directory.data.contents().marked.get(DirectoryMark.FUTURE, ())
+        parsed = {name: parse_partition_directory(name) for name in marked}
+        return [name for name, found in parsed.items() if found is not None and found.partition == partition]
+
+    def _topic_id(self, name: str) -> str | None:
+        data = self._directory.data
+        try:
+            return read_topic_id(data.files, data.path / name)
+        except CorruptionError:
+            return _DAMAGED
