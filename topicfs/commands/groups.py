@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
 import click
 
 from topicfs.callers import completion
-from topicfs.commands.groups_reset import reset
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.groups.location import opened_groups
-from topicfs.groups.output import group_object, say_json, say_list, say_members, say_positions, say_state
-from topicfs.groups.scenarios import parse_topics
-from topicfs.groups.view import SHARE
+from topicfs.groups.output import (
+    group_object,
+    resets_object,
+    say_json,
+    say_list,
+    say_members,
+    say_positions,
+    say_resets,
+    say_state,
+)
+from topicfs.groups.scenarios import (
+    Reset,
+    Scenario,
+    export,
+    parse_datetime,
+    parse_duration,
+    parse_export,
+    parse_topics,
+    plan,
+    shift_by,
+    to_current,
+    to_earliest,
+    to_latest,
+    to_offset,
+    to_time,
+)
+from topicfs.groups.view import EMPTY, SHARE, GroupsPlace, GroupView
 from topicfs.lines import say
 from topicfs.options import place_option
 from topicfs.places import Place
-from topicfs.storage.errors import InvalidPositionError, StorageError
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.errors import GroupNotEmptyError, InvalidPositionError, StorageError, UnknownGroupError
+from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 
 @click.group(
@@ -33,9 +62,6 @@ def groups() -> None:
     group) is its start offset. While a daemon owns the directory this goes through its mount, where groups are files:
     MOUNT/@groups/billing/orders/0/position. Queues are reset while no daemon owns the directory.
     """
-
-
-groups.add_command(reset)
 
 
 @groups.command(
@@ -114,3 +140,120 @@ def delete(names: tuple[str, ...], *, topics: tuple[str, ...], place: Place) -> 
                 raise InvalidPositionError(f"{name}: no positions in {', '.join(topics)}")
             found.delete_positions(name, partitions)
             say(f"{name}: {len(partitions)} position{'s' * (len(partitions) != 1)} deleted")
+
+
+SCENARIOS: dict[str, Callable[[Any], Scenario]] = {
+    "to_earliest": lambda _: to_earliest,
+    "to_latest": lambda _: to_latest,
+    "to_current": lambda _: to_current,
+    "to_offset": to_offset,
+    "shift_by": shift_by,
+    "to_datetime": lambda text: to_time(parse_datetime(text)),
+    "by_duration": lambda text: to_time(Timestamp(system_clock() - parse_duration(text))),
+}
+"""The new position that each option of `reset` names."""
+
+
+@groups.command(
+    cls=ExampleCommand,
+    examples=(
+        ("topicfs groups reset billing --topic orders --to-earliest", "everything again"),
+        (
+            "topicfs groups reset billing --topic orders:0,2 --shift-by -100",
+            "the last hundred of two partitions",
+        ),
+        ("topicfs groups reset billing --all-topics --to-datetime 2026-11-24T00:00:00Z", "from a moment on"),
+        ("topicfs groups reset billing --all-topics --by-duration PT1H --dry-run", "only say where that is"),
+        (
+            "topicfs groups reset billing --all-topics --to-current --dry-run --export > positions.csv",
+            "keep positions",
+        ),
+        ("topicfs groups reset billing --from-file positions.csv", "and take them back"),
+    ),
+)
+@click.argument("name", metavar="GROUP", shell_complete=completion.groups)
+@click.option("--topic", "topics", metavar="TOPIC[:N,N]", multiple=True, help="A topic, or partitions of it.")
+@click.option("--all-topics", is_flag=True, help="Every topic in which the group has a position.")
+@click.option("--to-earliest", is_flag=True, help="To the first record.")
+@click.option("--to-latest", is_flag=True, help="To the end: only what comes.")
+@click.option(
+    "--to-current", is_flag=True, help="Where it is; what lies outside of the log is brought within."
+)
+@click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To an offset.")
+@click.option("--shift-by", metavar="N", type=int, help="Forward, or with -N back.")
+@click.option(
+    "--to-datetime", metavar="TIME", help="To the first record at or after a time, UTC without a zone."
+)
+@click.option("--by-duration", metavar="DURATION", help="To the first record of the last P1D, PT6H, …")
+@click.option("--from-file", "file", metavar="FILE", type=click.Path(path_type=Path), help="As exported.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and say what would be.")
+@click.option(
+    "--execute", is_flag=True, hidden=True, help="As Kafka's tool wants it; here it is done without."
+)
+@click.option("--export", "as_csv", is_flag=True, help="Print topic,partition,offset.")
+@click.option("--json", "as_program", is_flag=True, help="Print one JSON array.")
+@place_option
+def reset(
+    name: str,
+    *,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    file: Path | None,
+    dry_run: bool,
+    execute: bool,
+    as_csv: bool,
+    as_program: bool,
+    place: Place,
+    **scenarios: Any,
+) -> None:
+    """Set positions of a group that has no members, or none yet.
+
+    One word says where to: a position beyond the log's start or end becomes that.
+    """
+    if dry_run and execute:
+        raise click.UsageError("--dry-run and --execute contradict each other")
+    chosen = [word for word in SCENARIOS if scenarios[word] is not None and scenarios[word] is not False]
+    if len(chosen) + (file is not None) != 1:
+        words = ", ".join(f"--{word.replace('_', '-')}" for word in (*SCENARIOS, "from_file"))
+        raise click.UsageError(f"name one new position: {words}")
+    if bool(topics) + all_topics + (file is not None) != 1:
+        raise click.UsageError("choose the partitions by one of --topic, --all-topics, --from-file")
+    with opened_groups(place, writing=not dry_run) as found:
+        group = _group(found, name)
+        if group is not None and group.state != EMPTY and not dry_run:
+            members = f"{len(group.members)} members"
+            raise GroupNotEmptyError(f"{name}: {members}; its positions are theirs until they have gone")
+        present = {} if group is None else group.positions
+        if file is not None:
+            resets = _from_file(found, file, present)
+        else:
+            partitions = sorted(present) if all_topics else parse_topics(found, topics)
+            scenario = SCENARIOS[chosen[0]](scenarios[chosen[0]])
+            resets = plan(found, scenario, partitions, present)
+        if resets and not dry_run:
+            found.set_positions(name, {one.partition: one.offset for one in resets})
+    if as_csv:
+        click.echo(export(resets), nl=False)
+    elif as_program:
+        say_json(resets_object(name, resets))
+    else:
+        say_resets(name, resets)
+
+
+def _from_file(place: GroupsPlace, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:
+    try:
+        asked = parse_export(file.read_text())
+    except InvalidPositionError as error:
+        raise InvalidPositionError(f"{file}: {error}") from None
+    there = parse_topics(place, [f"{topic}:{number}" for topic, number in asked])
+    return [
+        one for partition in there for one in plan(place, to_offset(asked[partition]), [partition], present)
+    ]
+
+
+def _group(place: GroupsPlace, name: str) -> GroupView | None:
+    """Return the group; None for one that the reset makes."""
+    try:
+        return place.describe(name)
+    except UnknownGroupError:
+        return None
