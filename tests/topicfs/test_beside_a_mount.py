@@ -20,8 +20,7 @@ from topicfs.fusefs.processes.signals import Look
 from topicfs.groups import location
 from topicfs.groups.location import serving_mount
 from topicfs.groups.mount import MountGroups
-from topicfs.mounted import appends
-from topicfs.mounted.reasons import explained
+from topicfs.mounted import REQUEST_BYTES, end_offsets, explained, line_groups
 from topicfs.places import Place
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.headers import Codec
@@ -78,15 +77,15 @@ def test_a_killed_append_leaves_whole_lines(mnt):
     kept = log.read_bytes().splitlines()
     assert lines[: len(kept)] == kept
     block = b"\n".join(lines[:3000])
-    written = list(appends.line_groups(block))
+    written = list(line_groups(block))
     assert block == b"".join(written)
     assert {10} == {one[-1] for one in written[:-1]}
-    assert max(map(len, written)) <= appends.REQUEST_BYTES
+    assert max(map(len, written)) <= REQUEST_BYTES
 
 
 def test_a_line_of_several_requests_is_appended_whole(orders, mnt):
     """Nothing ends its requests but their size."""
-    line = b"x" * (3 * appends.REQUEST_BYTES)
+    line = b"x" * (3 * REQUEST_BYTES)
     assert 0 == orders("append", "orders/0", stdin=b"four\n" + line + b"\nfive").status
     assert [b"four", line, b"five"] == (mnt / "orders/0/log").read_bytes().splitlines()[3:]
 
@@ -144,9 +143,9 @@ def test_ends_of_a_new_topic_of_the_same_name_are_not_counted(tmp_path):
     (tmp_path / "orders/0").mkdir(parents=True)
     (tmp_path / "orders/status").write_text("topic_id first\n")
     (tmp_path / "orders/0/status").write_text("log_end_offset 3\n")
-    assert [3, 3] == [appends.end_offsets(tmp_path / "orders", "first", number) for number in (0, None)]
+    assert [3, 3] == [end_offsets(tmp_path / "orders", "first", number) for number in (0, None)]
     with pytest.raises(FileNotFoundError):
-        appends.end_offsets(tmp_path / "orders", "second", None)
+        end_offsets(tmp_path / "orders", "second", None)
 
 
 def test_names_of_groups_that_no_mount_has_are_refused(orders, mnt):

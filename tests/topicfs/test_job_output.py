@@ -10,10 +10,9 @@ import pytest
 from rich.console import Console
 
 from topicfs.jobs import progress_bar as drawing
-from topicfs.jobs import results
 from topicfs.jobs import run as running
 from topicfs.jobs.progress_bar import ProgressBar, status_text
-from topicfs.jobs.results import print_rows, table
+from topicfs.jobs.run import print_rows, table
 from topicfs.pipeline.spark.progress import JobProgress
 from topicfs.terminal import THEME
 
@@ -41,8 +40,8 @@ def test_a_program_gets_one_array(capsys):
 def test_people_get_a_table(monkeypatch):
     """With titles, and large numbers in groups; names are never taken for styles."""
     shown = io.StringIO()
-    monkeypatch.setattr(results, "is_terminal", lambda: True)
-    monkeypatch.setattr(results, "console", lambda: Console(file=shown, width=80, theme=THEME))
+    monkeypatch.setattr(running, "is_terminal", lambda: True)
+    monkeypatch.setattr(running, "console", lambda: Console(file=shown, width=80, theme=THEME))
     print_rows(COLUMNS, ROWS, as_program=False)
     lines = [line.rstrip() for line in shown.getvalue().splitlines()]
     assert [
@@ -58,8 +57,8 @@ def test_nothing_from_outside_reaches_a_terminal_as_it_is(monkeypatch, capsys):
     print_rows(("topic", "rows"), [{"topic": evil, "rows": 1}], as_program=False)
     assert f"{shown}\t1\n" == capsys.readouterr().out
     screen = io.StringIO()
-    monkeypatch.setattr(results, "is_terminal", lambda: True)
-    monkeypatch.setattr(results, "console", lambda: Console(file=screen, width=80, theme=THEME))
+    monkeypatch.setattr(running, "is_terminal", lambda: True)
+    monkeypatch.setattr(running, "console", lambda: Console(file=screen, width=80, theme=THEME))
     print_rows(("topic",), [{"topic": evil}], as_program=False)
     assert f"topic\n{shown}\n" == "".join(f"{line.rstrip()}\n" for line in screen.getvalue().splitlines())
     assert f"left: {shown} 7" == status_text(JobProgress(left={evil: 7}))

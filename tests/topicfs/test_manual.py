@@ -13,9 +13,9 @@ import pytest
 
 from tests.topicfs.test_command import EVERY_COMMAND
 from topicfs.callers.mount_helper import mount_options
+from topicfs.commands.manual import page, paragraphs, terms
 from topicfs.examples import ExampleCommand, ExampleGroup
 from topicfs.main import cli, run
-from topicfs.manual import page, paragraphs, terms
 
 pytestmark = pytest.mark.slow
 

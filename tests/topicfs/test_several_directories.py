@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topicfs.commands.topics_online import through_mount
+from topicfs.commands.topics import through_mount
 from topicfs.storage.disk.lock import DirectoryLock
 
 BOTH = "a,b"

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from topicfs.api.records import milliseconds
-from topicfs.formats.ranges import RecordRange
+from topicfs.formats.records import RecordRange
 from topicfs.fusefs.selectors import AtTime, LastN, SelectorError, Single, parse
 from topicfs.fusefs.times import TimeError, parse_time
 from topicfs.fusefs.views.records import first_offset_at, last_records_start

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from topicfs.api.bounds import Place, Where, offset_of, parsed
 from topicfs.api.records import Record, chunks
-from topicfs.formats.ranges import RecordRange
+from topicfs.formats.records import RecordRange
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.selectors import LastN, Single
 from topicfs.fusefs.views.measure import Source

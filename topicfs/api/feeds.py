@@ -20,7 +20,7 @@ from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import MemberPartitions, Position, Subscription
 from topicfs.fusefs.forms.json_parser import parse_records
 from topicfs.fusefs.groups.assigned_partitions import reset_offset
-from topicfs.mounted.reasons import explained
+from topicfs.mounted import explained
 from topicfs.paths import check_group_name
 from topicfs.storage.config.group import MANUAL
 from topicfs.storage.disk.native import system_clock

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from topicfs.data_directory import opened_for_reading
-from topicfs.mounted.appends import MountedPartition, numbers_of
+from topicfs.mounted import MountedPartition, numbers_of
 from topicfs.pipeline.source.directories import SourceDirectories
 from topicfs.storage import engine
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of

@@ -8,8 +8,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
-from topicfs.formats.ranges import RecordRange
-from topicfs.formats.records import merged, runs
+from topicfs.formats.records import RecordRange, merged, runs
 from topicfs.storage import model
 from topicfs.storage.codec.records import Columns, columns_of
 from topicfs.storage.disk.native import system_clock

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from topicfs import mounted
 from topicfs.api.files import READ_ONLY, FileTopics
 from topicfs.api.topic import Topic
 from topicfs.coordination.engine import Engine
@@ -16,7 +17,6 @@ from topicfs.data_directory import NO_REPLICAS, require_directories
 from topicfs.groups.engine import EngineGroups
 from topicfs.groups.location import opened_groups, serving_mount
 from topicfs.groups.view import CONSUMER
-from topicfs.mounted import topics as mounted
 from topicfs.places import Place, parse_place
 from topicfs.replication import holds_replicas
 from topicfs.storage import engine, errors
@@ -153,7 +153,7 @@ class Topics:
         self.check_new(name, replicas=replicas)
         overrides = {key: _setting(key, value) for key, value in (config or {}).items()}
         if self._mountpoint is not None:
-            mounted.create(
+            mounted.create_topic(
                 self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
             )
             return self[name]
@@ -180,7 +180,7 @@ class Topics:
         """
         self._served(name)
         if self._mountpoint is not None:
-            mounted.delete(self._mountpoint, name, with_records=with_records)
+            mounted.delete_topic(self._mountpoint, name, with_records=with_records)
         else:
             try:
                 self._owned(name).delete_topic(name, with_records=with_records)

@@ -23,17 +23,17 @@ from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.reports import Reports
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
-from topicfs.mounted.appends import (
+from topicfs.mounted import (
     BATCH_FILE,
     MountedProducers,
     MountedTopic,
     batch_groups,
     end_offsets,
+    explained,
     line_groups,
     only_run,
     write,
 )
-from topicfs.mounted.reasons import explained
 from topicfs.options import place_option, schema_options
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place

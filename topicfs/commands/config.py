@@ -15,7 +15,7 @@ from topicfs.data_directory import parse_settings, read_config
 from topicfs.examples import ExampleCommand
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
-from topicfs.mounted.reasons import explained
+from topicfs.mounted import explained
 from topicfs.options import place_option, warn_of_ignored
 from topicfs.places import Place
 from topicfs.storage.config.broker import EngineConfig

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import grp
+import pwd
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from topicfs.callers import completion
-from topicfs.callers.permissions import GROUP, UMASK, USER
 from topicfs.cluster.place import is_cluster
 from topicfs.data_directory import read_config
 from topicfs.examples import ExampleCommand
@@ -31,6 +32,54 @@ from topicfs.storage.model import Isolation
 if TYPE_CHECKING:
     from topicfs.cluster.place import ClusterAddress
     from topicfs.coordination.engine import Engine
+
+_LARGEST_ID = 2**32 - 2
+"""The number after it means "as it is" to chown(2)."""
+_PERMISSIONS = 0o777
+
+
+class _Account(click.ParamType):  # type: ignore[type-arg] # generic in newer releases alone
+    """An account of the system, by name or number."""
+
+    def __init__(self, name: str, number_of: Callable[[str], int]) -> None:
+        self.name = name
+        self._number_of = number_of
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return its number."""
+        if value.isascii() and value.isdigit():
+            if int(value) > _LARGEST_ID:
+                self.fail(f"{value}: no {self.name} has a number above {_LARGEST_ID}", param, ctx)
+            return int(value)
+        try:
+            return self._number_of(value)
+        except (KeyError, ValueError):
+            self.fail(
+                f"{value or repr(value)}: no such {self.name} on this machine; give another name, or a number",
+                param,
+                ctx,
+            )
+
+
+class _Mask(click.ParamType):  # type: ignore[type-arg] # as above
+    """Permissions in octal digits, those of the owner, the group and others."""
+
+    name = "mask"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return it as a number."""
+        try:
+            mask = int(value, 8)
+        except ValueError:
+            mask = -1
+        if not 0 <= mask <= _PERMISSIONS:
+            self.fail(f"{value}: is not a mask of permissions in octal digits, such as 022", param, ctx)
+        return mask
+
+
+USER = _Account("user", lambda name: pwd.getpwnam(name).pw_uid)
+GROUP = _Account("group", lambda name: grp.getgrnam(name).gr_gid)
+UMASK = _Mask()
 
 CACHE_BYTES = 1 << 30
 SMALLEST_CACHE_BYTES = 1 << 24

@@ -14,7 +14,7 @@ from topicfs.commands.check import line, new_progress, print_line
 from topicfs.data_directory import opened_for_writing
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
-from topicfs.mounted.reasons import explained
+from topicfs.mounted import explained
 from topicfs.options import data_argument
 from topicfs.storage.checkpoints.meta_properties import has_replicas
 from topicfs.storage.disk.native import NativeFileSystem

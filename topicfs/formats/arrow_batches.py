@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeAlias
 
-from topicfs.formats.ranges import RecordRange
-from topicfs.formats.records import RecordRun, runs
+from topicfs.formats.records import RecordRange, RecordRun, runs
 from topicfs.storage.model import Isolation, TopicPartition
 
 Arrow: TypeAlias = Any

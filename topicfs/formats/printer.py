@@ -11,8 +11,7 @@ import click
 
 from topicfs.coordination.engine import Engine
 from topicfs.formats.arrow_batches import ArrowBatches, ArrowMissingError, arrow_stream, parquet
-from topicfs.formats.ranges import Ranges, ranges_of
-from topicfs.formats.records import Placed, merged, runs
+from topicfs.formats.records import Placed, Ranges, merged, ranges_of, runs
 from topicfs.formats.template import Template, TemplateError
 from topicfs.fusefs.selectors import SelectorError
 from topicfs.fusefs.times import written

@@ -13,8 +13,7 @@ from pathlib import Path
 from topicfs.coordination.membership import Position, check_positions
 from topicfs.fusefs.groups.positions import read_lag
 from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
-from topicfs.mounted.appends import numbers_of, status_of
-from topicfs.mounted.reasons import explained
+from topicfs.mounted import explained, numbers_of, status_of
 from topicfs.paths import check_group_name
 from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition

@@ -8,8 +8,7 @@ import click
 
 from topicfs.examples import ExampleCommand
 from topicfs.jobs.places import found, place_option
-from topicfs.jobs.results import as_time
-from topicfs.jobs.run import run_job
+from topicfs.jobs.run import as_time, run_job
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.verification import require_files
 from topicfs.terminal import console

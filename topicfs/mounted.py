@@ -1,24 +1,56 @@
-"""Appends through a mount: the lines themselves, or batches that the command encoded, those of a named producer too."""
+"""Appends, and topics created and deleted, through the mount of the daemon that owns the directory."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-from topicfs.mounted.reasons import explained
+from topicfs.fusefs.forms import FormError
+from topicfs.fusefs.times import written
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of
 from topicfs.storage.codec.batch import scan
-from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.config.topic import TopicConfig
+from topicfs.storage.disk.names import check_partitions
+from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.engine import Partition, Topic
-from topicfs.storage.errors import PartitionGoneError
+from topicfs.storage.errors import (
+    PartitionGoneError,
+    PartitionOfflineError,
+    StorageError,
+    TopicNotEmptyError,
+    UnknownTopicError,
+)
 from topicfs.storage.idempotence.registry import InputProgress, ProducerRegistry, entry_line
-from topicfs.storage.model import Offset, PartitionOffsets
+from topicfs.storage.model import ONLINE, Offset, PartitionOffsets
+
+
+@contextmanager
+def explained(mountpoint: Path, name: str) -> Iterator[None]:
+    """Raise the newest reason that `@status` shows for an error at the path `name`, if it came since the block began.
+
+    If the reason names a line of the write, raise FormError. Another program's error at the same path looks the same.
+    """
+    began = written(system_clock())
+    try:
+        yield
+    except OSError as error:
+        text = ""
+        with suppress(OSError):
+            text = (mountpoint / "@status").read_text(encoding="utf-8")
+        line = rf"(?m)^(\S+) error {re.escape(name)}: (?:line (\d+): )?(.*?)(?: \(\d+ times\))?$"
+        told = [one.groups() for one in re.finditer(line, text) if one[1] >= began]
+        if not told:
+            raise
+        _, number, reason = told[-1]
+        raise (FormError(int(number), reason) if number else StorageError(reason)) from error
+
 
 BATCH_FILE, PRODUCERS = "log.batch", "@producers"
 REQUEST_BYTES = 31 * 4096
@@ -189,3 +221,61 @@ def status_of(partition: Path) -> dict[str, str]:
     """Read the `status` of a mounted topic or partition (OSError)."""
     lines = (line.partition(" ") for line in (partition / "status").read_text().splitlines())
     return {name: value for name, _, value in lines}
+
+
+def create_topic(
+    mountpoint: Path, name: str, *, partitions: int | None, replicas: int | None, overrides: Mapping[str, str]
+) -> None:
+    """Create a topic with a name that the caller has checked. If it cannot be as asked, remove it again."""
+    TopicConfig.from_overrides(overrides)
+    if partitions is not None:
+        check_partitions(partitions)
+    topic = mountpoint / name
+    with explained(mountpoint, name):
+        topic.mkdir()
+    if not (topic / "config").exists():
+        topic.rmdir()
+        raise StorageError(f"{mountpoint}: its mount has ended; run the command again")
+    with ExitStack() as undo:
+        undo.callback(_remove, mountpoint, name)
+        if partitions is not None:
+            with explained(mountpoint, f"{name}/{partitions - 1}"):
+                (topic / str(partitions - 1)).mkdir(exist_ok=True)
+        settings = "".join(f"{key}={value}\n" for key, value in overrides.items())
+        for file, text in (("config", settings), ("replicas", f"{replicas}\n" if replicas else "")):
+            if text:
+                with explained(mountpoint, f"{name}/{file}"):
+                    (topic / file).write_text(text, encoding="utf-8")
+        count = len(numbers_of(topic))
+        if partitions not in (None, count):
+            raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
+        undo.pop_all()
+
+
+def _remove(mountpoint: Path, name: str) -> None:
+    """Remove a topic again if nobody has appended to it."""
+    with suppress(StorageError, OSError):
+        delete_topic(mountpoint, name, with_records=False)
+
+
+def delete_topic(mountpoint: Path, name: str, *, with_records: bool) -> None:
+    """Delete a topic. Raises TopicNotEmptyError for records that may not be deleted, StorageError, OSError."""
+    topic = mountpoint / name
+    if not (topic / "config").exists():
+        raise UnknownTopicError.of(name)
+    if not with_records:
+        _check_empty(topic)
+    with explained(mountpoint, name):
+        topic.rmdir()
+
+
+def _check_empty(topic: Path) -> None:
+    """Raise TopicNotEmptyError if a topic has records, PartitionOfflineError if a partition may have some."""
+    records = 0
+    for number in numbers_of(topic):
+        status = status_of(topic / str(number))
+        if status["state"] != ONLINE:
+            raise PartitionOfflineError(f"{topic.name}/{number}: {status['state']}")
+        records += int(status["log_end_offset"]) - int(status["log_start_offset"])
+    if records:
+        raise TopicNotEmptyError(topic.name, records)
