@@ -43,7 +43,7 @@ COMMANDS = {
     "check": ("topicfs.commands.check:check", "Check every byte of a data directory."),
     "scrub": ("topicfs.commands.scrub:scrub", "Read everything, and heal what is damaged."),
     "dump": ("topicfs.commands.dump:dump", "Print segments and indexes as kafka-dump-log does."),
-    "pipeline": ("topicfs.commands.pipeline.group:pipeline", "Jobs over whole topics, run by Spark."),
+    "pipeline": ("topicfs.commands.pipeline:pipeline", "Jobs over whole topics, run by Spark."),
     "mirror": (
         "topicfs.commands.mirror:mirror_topics",
         "Copy topics of a Kafka cluster, and keep the copy up to date.",

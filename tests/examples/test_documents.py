@@ -13,7 +13,7 @@ import click
 import pytest
 
 from tests.examples.conftest import ROOT, shell
-from topicfs.commands.pipeline.group import JOBS
+from topicfs.commands.pipeline import pipeline
 from topicfs.fusefs.tree.partitions import NAMES
 from topicfs.main import cli
 
@@ -88,7 +88,7 @@ def test_the_evidence_for_each_difference_exists():
 def test_every_job_stands_in_the_documents(document):
     """A new job is told to those who read before they type."""
     text = (ROOT / document).read_text()
-    jobs = {job.name for job in JOBS}
+    jobs = set(pipeline.commands)
     named = set(re.findall(r"topicfs pipeline ([a-z|\\]+)", text)) | set(
         re.findall(r"(?m)^\| `(\w+)` \|", text)
     )
