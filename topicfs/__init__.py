@@ -22,9 +22,8 @@ __all__ = [
 if TYPE_CHECKING:
     from topicfs import errors
     from topicfs.api.group import Group, Member
-    from topicfs.api.partition import Partition
     from topicfs.api.records import Appended, Record
-    from topicfs.api.topic import Topic
+    from topicfs.api.topic import Partition, Topic
     from topicfs.api.topics import Topics
     from topicfs.api.topics import open_topics as open  # noqa: A004 - its name for users is `topicfs.open`
     from topicfs.storage.model import TopicPartition
@@ -35,7 +34,7 @@ else:
         "Appended": "api.records",
         "Group": "api.group",
         "Member": "api.group",
-        "Partition": "api.partition",
+        "Partition": "api.topic",
         "Record": "api.records",
         "Topic": "api.topic",
         "TopicPartition": "storage.model",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 
 from topicfs.api.bounds import Place, Where, offset_of, parsed
 from topicfs.api.records import Record, chunks
@@ -12,7 +13,7 @@ from topicfs.formats.records import RecordRange
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.selectors import LastN, Single
 from topicfs.fusefs.views.measure import Source
-from topicfs.storage.engine import Cancel, Partition
+from topicfs.storage.engine import Partition
 from topicfs.storage.model import Isolation, Offset
 
 POLL_SECONDS = 0.2
@@ -27,9 +28,7 @@ class Cursor:
         self.go_to(offset)
 
     def go_to(self, offset: Offset) -> None:
-        """Go on from an offset."""
         self.next_offset = offset
-        """Offset of the next record to be read."""
         self.source = self.source._replace(cuts=self.source.partition.cuts)
         self._chunks: Iterator[list[Record]] = iter(())
         self._end = offset
@@ -45,9 +44,8 @@ class Cursor:
             if records is not None:
                 self.next_offset = Offset(records[-1].offset + 1)
                 return records
-            self.next_offset = max(
-                self.next_offset, self._end
-            )  # Behind markers and gaps, which show nothing.
+            # Behind markers and gaps, which show nothing.
+            self.next_offset = max(self.next_offset, self._end)
             partition.find_bounds()
             self.source.check(self.next_offset)
             self._end = partition.visible_end(isolation)
@@ -77,61 +75,56 @@ class News:
         self._event.wait(seconds)
 
 
-class Follower:
-    """Yields the records of partitions, and those that are appended later."""
+def follow(
+    partitions: Callable[[], Mapping[int, Partition]],
+    start: Where,
+    isolation: Isolation,
+    *,
+    timeout: float | None,
+    polls: bool,
+) -> Iterator[Record]:
+    """Yield the records of partitions from `start` on, and those appended later; end if none came for `timeout` seconds.
 
-    def __init__(
-        self, partitions: Callable[[], Mapping[int, Partition]], isolation: Isolation, *, polls: bool
-    ) -> None:
-        """Take what returns the partitions as of now: those of a topic may become more."""
-        self._partitions = partitions
-        self._isolation = isolation
-        self._news = News(polls=polls)
-        self._cursors: dict[int, Cursor] = {}
-        self._cancels: list[Cancel] = []
+    `partitions` returns the partitions as of now: those of a topic may become more. Raises StorageError after a deletion.
+    """
+    return _followed(partitions, parsed(start), isolation, timeout, News(polls=polls))
 
-    def records(self, start: Where, timeout: float | None) -> Iterator[Record]:
-        """Yield records from `start` on; end if none came for `timeout` seconds. Raises StorageError after a deletion."""
-        return self._records(parsed(start), timeout)
 
-    def _records(self, start: Place | None, timeout: float | None) -> Iterator[Record]:
-        try:
-            self._begin(start)
-            waited_from = time.monotonic()
-            while True:
-                self._news.begin()
-                idle = True
-                for cursor in list(self._cursors.values()):
-                    for record in cursor.next():
-                        idle = False
-                        yield record
-                if not idle:
-                    waited_from = time.monotonic()
-                elif not self._take_more():
-                    left = None if timeout is None else timeout + waited_from - time.monotonic()
-                    if left is not None and left <= 0:
-                        return
-                    self._news.wait(left)
-        finally:
-            for cancel in self._cancels:
-                cancel()
+def _followed(
+    partitions: Callable[[], Mapping[int, Partition]],
+    start: Place | None,
+    isolation: Isolation,
+    timeout: float | None,
+    news: News,
+) -> Iterator[Record]:
+    cursors: dict[int, Cursor] = {}
+    with ExitStack() as listening:
 
-    def _begin(self, start: Place | None) -> None:
-        partitions = self._partitions()
-        if isinstance(start, Single | LastN) and len(partitions) > 1:
+        def begin(found: Mapping[int, Partition], place: Place | None) -> None:
+            for number, partition in found.items():
+                partition.find_bounds()
+                cursors[number] = Cursor(partition, offset_of(partition, place, isolation), isolation)
+                listening.callback(partition.listen(news.signal))
+
+        found = partitions()
+        if isinstance(start, Single | LastN) and len(found) > 1:
             raise ValueError("an offset counts in one partition: name one, as in topic[0].follow(start=42)")
-        for number, partition in partitions.items():
-            partition.find_bounds()
-            self._follow(number, partition, offset_of(partition, start, self._isolation))
-
-    def _take_more(self) -> bool:
-        """Follow the partitions that are new; return whether there are some."""
-        new = {number: one for number, one in self._partitions().items() if number not in self._cursors}
-        for number, partition in new.items():
-            partition.find_bounds()
-            self._follow(number, partition, partition.log_start_offset)
-        return bool(new)
-
-    def _follow(self, number: int, partition: Partition, offset: Offset) -> None:
-        self._cursors[number] = Cursor(partition, offset, self._isolation)
-        self._cancels.append(partition.listen(self._news.signal))
+        begin(found, start)
+        waited_from = time.monotonic()
+        while True:
+            news.begin()
+            idle = True
+            for cursor in cursors.values():
+                for record in cursor.next():
+                    idle = False
+                    yield record
+            if not idle:
+                waited_from = time.monotonic()
+                continue
+            new = {number: one for number, one in partitions().items() if number not in cursors}
+            begin(new, None)
+            if not new:
+                left = None if timeout is None else timeout + waited_from - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                news.wait(left)

@@ -1,18 +1,124 @@
-"""A topic, as users see it: its partitions, and appends whose partition is chosen as Kafka's producer does."""
+"""A topic and its partitions, as users see them. Appends to a topic choose the partition as Kafka's producer does."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
-from topicfs.api.partition import Partition, Readable
-from topicfs.api.records import Appended, Record, milliseconds, octets, pairs
+from topicfs.api.bounds import Where, level_of, ranges_of
+from topicfs.api.cursor import follow
+from topicfs.api.records import (
+    Appended,
+    Record,
+    appended_columns,
+    milliseconds,
+    octets,
+    pairs,
+    records_between,
+)
 from topicfs.fusefs.appending.partitioners import KafkaPartitioner, KeyedValue
 from topicfs.storage import engine
-from topicfs.storage.errors import UnknownTopicError
-from topicfs.storage.model import NO_TIMESTAMP, Buffer
+from topicfs.storage.codec.batch_writer import encode_span
+from topicfs.storage.codec.headers import PLAIN
+from topicfs.storage.errors import PolicyViolationError, RecordTooLargeError, UnknownTopicError
+from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation
+
+READ_COMMITTED = Isolation.READ_COMMITTED.value
+
+
+class Readable:
+    """The records of a topic, or of one partition."""
+
+    polls: bool
+    """True if following looks at files again and again, because another process writes them."""
+
+    def _partitions(self) -> Mapping[int, engine.Partition]:
+        raise NotImplementedError
+
+    def records(
+        self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
+    ) -> Iterator[Record]:
+        """Yield the records from `start` up to, excluding, `stop`; without them all that are there now.
+
+        Both are an offset, a time or a word (docs/api.md). Records of several partitions are merged by time.
+        Raises CorruptionError at a damaged batch, after all records before it.
+        """
+        level = level_of(isolation)
+        return records_between(ranges_of(self._partitions().values(), start, stop, level), level)
+
+    def follow(
+        self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """Yield the records from `start` on, and wait for more; end if none comes for `timeout` seconds."""
+        return follow(self._partitions, start, level_of(isolation), timeout=timeout, polls=self.polls)
+
+    def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
+        """Return a `pyarrow.RecordBatchReader` of the same records, one partition after the other (ArrowMissingError)."""
+        from topicfs.formats.arrow_batches import batch_reader
+
+        level = level_of(isolation)
+        return batch_reader(ranges_of(self._partitions().values(), start, stop, level), level)
+
+
+class Partition(Readable):
+    """One partition of a topic: its records have offsets, in the order in which they were appended."""
+
+    def __init__(
+        self, served: engine.Partition, check: Callable[[], object], *, internal: bool, polls: bool
+    ) -> None:
+        """Show a partition of an engine; `check` raises UnknownTopicError once its topic was deleted."""
+        self._served, self._check, self._internal, self.polls = served, check, internal, polls
+        self.topic, self.number = served.topic, served.number
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.number}>"
+
+    def _partitions(self) -> Mapping[int, engine.Partition]:
+        self._check()
+        return {self.number: self._served}
+
+    @property
+    def start_offset(self) -> int:
+        """Offset of the first record that was not deleted."""
+        self._partitions()[self.number].find_bounds()
+        return self._served.log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        self._partitions()[self.number].find_bounds()
+        return self._served.offsets().high_watermark
+
+    def append(self, record: Record | Buffer, *, durable: bool = False) -> Appended:
+        """Append one record; plain bytes are its value. See `append_many`."""
+        return self.append_many((record,), durable=durable)
+
+    def append_many(self, records: Iterable[Record | Buffer], *, durable: bool = False) -> Appended:
+        """Append records as one batch: all of them or none. Plain bytes are values.
+
+        With `durable` they are on disk when it returns, or on all replicas in sync of a cluster. Raises
+        RecordTooLargeError for a batch of more than `max.message.bytes`, and what else the topic refuses.
+        """
+        if self._internal:
+            raise PolicyViolationError(f"{self.topic}: Kafka's own; only Kafka writes there")
+        if isinstance(records, str | bytes | bytearray | memoryview | Record):
+            raise TypeError(f"records are a list, not {type(records).__name__}; append(record) appends one")
+        columns = appended_columns(records)
+        if not len(columns):
+            raise ValueError("there is nothing to append")
+        try:
+            batch = encode_span(columns, 0, len(columns), PLAIN, None, None)
+            if durable:
+                self._served.check_in_sync()
+            done = self._served.append(batch, durable=durable, encoded_here=True)
+        except RecordTooLargeError as error:
+            reason = str(error).removesuffix("; append less at once")
+            remedy = f"append less at once, or raise it for {self.topic}"
+            error.args = (f"{self.topic}-{self.number}: {reason}; {remedy}",)
+            raise
+        return Appended(self.number, getattr(done, "base_offset", None))  # A mount's daemon tells nothing.
 
 
 class Topic(Readable):
