@@ -145,7 +145,6 @@ def kafka_jars() -> str:
     Maven fetches them the first time (a line of the log says so); TOPICFS_SPARK_KAFKA_JARS may name a folder that has
     them. PipelineError where they cannot be had.
     """
-    from topicfs.pipeline.connector.maven import CONNECTOR
-    from topicfs.pipeline.connector.settings import joined
+    from topicfs.pipeline.connector import CONNECTOR, joined
 
     return joined(CONNECTOR.folder())

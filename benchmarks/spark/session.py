@@ -15,7 +15,7 @@ from benchmarks.mount.setup.cpu_time import Timing
 from topicfs import pipeline
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.pipeline.spark.session import SessionOptions, job_session
+from topicfs.pipeline.session import SessionOptions, job_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,17 +18,20 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 
 from topicfs import pipeline
 from topicfs.pipeline.errors import InvalidOptionError
-from topicfs.pipeline.jobs import clock
 from topicfs.pipeline.jobs.queries import (
     OTHER_CHECKPOINT,
     QueryOptions,
@@ -36,6 +39,7 @@ from topicfs.pipeline.jobs.queries import (
     losses_reported,
     write_counted,
 )
+from topicfs.pipeline.source.readers import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
 
 RESULT = "source string, target string, windows long"
@@ -115,9 +119,9 @@ def _keep_state_together(spark: SparkSession) -> None:
 
 def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> DataFrame:
     """Return the rows with a watermark that the clock, too, moves on."""
-    spark.dataSource.register(clock.ClockSource)
+    spark.dataSource.register(ClockSource)
     until = _after_the_last_window(spark, options) if options.close else 0
-    ticks = spark.readStream.format(clock.FORMAT).option(clock.OPTION, str(until)).load()
+    ticks = spark.readStream.format(CLOCK).option(UNTIL, str(until)).load()
     both = rows.unionByName(ticks, allowMissingColumns=True).withWatermark("timestamp", options.delay)
     # It names the time, too: a condition that does not Spark would ask before the watermark has seen the row.
     return both.where("topic IS NOT NULL OR timestamp IS NULL")
@@ -222,3 +226,56 @@ def _check(options: AggregateOptions) -> None:
             raise InvalidOptionError(
                 f"{text}: {match['name']} is a field of every result; choose another name"
             )
+
+
+CLOCK = "topicfs_clock"
+UNTIL = "until"
+"""Time of the row in microseconds since 1970; a time that was reached before makes no row."""
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class ClockSource(DataSource):
+    """A stream of nothing but time: it lets the watermark of a query pass the last windows when nothing more will come.
+
+    Spark emits a window when a later record has moved the watermark. This source, beside the records', makes one row with
+    the time that its option names, and otherwise none; its offset is in the query's checkpoint, as with any source.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return CLOCK
+
+    def schema(self) -> str:
+        return "timestamp timestamp"
+
+    def streamReader(self, schema: StructType) -> ClockReader:
+        del schema
+        return ClockReader(int(self.options.get(UNTIL, "0")))
+
+
+class ClockReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader; its offset is the time that it reached."""
+
+    def __init__(self, until_us: int) -> None:
+        self._until_us = until_us
+
+    def initialOffset(self) -> dict[str, int]:
+        return {UNTIL: 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def latestOffset(
+        self, start: Mapping[str, int] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, int]:
+        del limit
+        return {UNTIL: max(start[UNTIL] if start else 0, self._until_us)}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Do nothing: the row is known already."""
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
+        return [InputPartition(end[UNTIL])] if end[UNTIL] > start[UNTIL] else []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        yield (_EPOCH + timedelta(microseconds=partition.value),)

@@ -1,7 +1,8 @@
 """Topics to Parquet or to an Iceberg table, a folder a topic and date: each record once however often it is run.
 
     TARGET/topic=orders/date=2026-01-02/part-….parquet        all of Kafka's columns, the headers too
-    TARGET/_topics.json                                       its topics, with partitions and settings
+    TARGET/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
+    TARGET/_topics.lock    locked by the job that changes the notes on topics
 
 How far it came, and which files count, is in `pipeline.archiving`. The date is that of the record's timestamp, in UTC.
 Records of transactions that were aborted are not archived, those of open ones not yet.
@@ -9,6 +10,8 @@ Records of transactions that were aborted are not archived, those of open ones n
 
 from __future__ import annotations
 
+import fcntl
+import json
 import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,11 +21,13 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import TIMEOUT_MAX
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DateType, StructField, StructType
 
 from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.pipeline.archiving.files import (
@@ -38,7 +43,6 @@ from topicfs.pipeline.archiving.listed import CATALOG, CHECKPOINT, COMMITTED, is
 from topicfs.pipeline.archiving.parquet import ParquetCommits
 from topicfs.pipeline.archiving.plan import batches, is_pattern, matches, plan, source_options
 from topicfs.pipeline.errors import PipelineError
-from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes, write_notes
 from topicfs.pipeline.jobs.queries import losses_reported
 from topicfs.pipeline.places.cluster_records import opened_cluster
 from topicfs.pipeline.places.place import SparkPlace, place_of
@@ -49,7 +53,9 @@ from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
 from topicfs.pipeline.source.slices import Task
 from topicfs.pipeline.tasks.output import FOR_PEOPLE
 from topicfs.pipeline.tasks.task_source import in_tasks
+from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.disk.names import is_internal
+from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Isolation
 
@@ -250,3 +256,62 @@ def _overrides(topic: ClusterTopic) -> Mapping[str, str]:
     except StorageError as error:  # A user without the right to see them.
         _LOGGER.warning("%ssettings of %s are not archived: %s", FOR_PEOPLE, topic.name, error)
         return {}
+
+
+TOPICS = "_topics.json"
+LOCK = "_topics.lock"
+
+
+class TopicNote(NamedTuple):
+    """An archive's note on a topic."""
+
+    partitions: int
+    overrides: Mapping[str, str]
+
+
+def archived_rows(spark: SparkSession, archive: Path) -> DataFrame:
+    """Return every archived record, with Kafka's columns and `date` (PipelineError where there is no archive)."""
+    schema = StructType([*full_schema(include_headers=True), StructField("date", DateType())])
+    files = archived_files(archive)
+    if not files:
+        return spark.createDataFrame([], schema)
+    # A schema of our own: Spark would take a topic named 2024 for a number.
+    return spark.read.schema(schema).option("basePath", str(archive)).parquet(*map(str, files))
+
+
+def average_bytes(files: list[Path]) -> int:
+    """Return the mean size of a record in the archive before compression, by the files' footers; at least 1."""
+    groups = [
+        metadata.row_group(index)
+        for metadata in map(pq.read_metadata, files)
+        for index in range(metadata.num_row_groups)
+    ]
+    rows = int(sum(group.num_rows for group in groups))
+    octets = int(sum(group.total_byte_size for group in groups))
+    return max(1, octets // max(1, rows))
+
+
+def read_notes(archive: Path) -> dict[str, TopicNote]:
+    """Return the notes by topic; none where there is no archive, or an old one (PipelineError for a damaged file)."""
+    path = archive / TOPICS
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_bytes())
+        return {
+            topic: TopicNote(int(one["partitions"]), {str(k): str(v) for k, v in one["overrides"].items()})
+            for topic, one in content.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PipelineError(f"{path}: no list of topics: {error!r}; remove it to go on without") from None
+
+
+def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
+    """Add to what is noted, atomically; jobs that write at once wait for each other (OSError, PipelineError)."""
+    with (archive / LOCK).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        content = {
+            topic: {"partitions": note.partitions, "overrides": dict(note.overrides)}
+            for topic, note in sorted({**read_notes(archive), **notes}.items())
+        }
+        write_atomically(NativeFileSystem(), archive / TOPICS, json.dumps(content, indent=1).encode() + b"\n")

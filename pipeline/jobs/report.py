@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.pipeline.report.collector import bytes_of, collect, find_parts
-from topicfs.pipeline.report.group_lags import find_lags
+from topicfs.pipeline.report.collector import bytes_of, collect, find_lags, find_parts
 from topicfs.pipeline.report.numbers import PartitionNumbers, merged
 from topicfs.pipeline.report.page.page import Heading, page
 from topicfs.pipeline.source.slices import Task

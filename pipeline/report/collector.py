@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,17 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from topicfs.cluster.engine import ClusterEngine
+from topicfs.coordination.engine import Engine
 from topicfs.pipeline.archiving.plan import plan, source_options
 from topicfs.pipeline.errors import DataLossError
 from topicfs.pipeline.places.cluster_records import opened_cluster, partition_of, read_columns
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.histograms import Integers
-from topicfs.pipeline.report.numbers import PartitionNumbers, StoredBytes, merged
+from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers, StoredBytes, merged
 from topicfs.pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
+from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.replication import open_directories
 from topicfs.storage.codec.binary.fields import CODEC_MASK, HEADER_SIZE, ROW_SIZE, TIMESTAMP_TYPE_MASK
 from topicfs.storage.codec.columns import Columns
 from topicfs.storage.codec.headers import BatchHeader, Codec
 from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.errors import StorageError, UnknownTopicError
 from topicfs.storage.model import Isolation, TopicPartition
 
 ENOUGH_RECORDS = 1 << 16
@@ -171,3 +176,42 @@ def _lags(one: Slice, numbers: PartitionNumbers) -> list[int]:
     if numbers.last_time is None or numbers.stamped_records or files.size(file) != one.end_position:
         return []
     return [files.modified_time_ms(file) - numbers.last_time]
+
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def find_lags(
+    place: SparkPlace, topics: Collection[str] | None
+) -> dict[TopicPartition, tuple[GroupLag, ...]]:
+    """Return the groups by partition, ascending; of all topics, or of those named (blocking).
+
+    Where they cannot be had, as without the right to see them, a warning says so: the report has all the rest.
+    """
+    try:
+        with _opened_place(place) as engine:
+            found: dict[TopicPartition, list[GroupLag]] = {}
+            for partition, lag in _group_lags(engine):
+                if topics is None or partition.topic in topics:
+                    found.setdefault(partition, []).append(lag)
+            return {partition: tuple(lags) for partition, lags in found.items()}
+    except (StorageError, OSError) as error:
+        _LOGGER.warning("%sgroups are not in the report: %s", FOR_PEOPLE, error)
+        return {}
+
+
+def _opened_place(place: SparkPlace) -> AbstractContextManager[Engine]:
+    if place.is_kafka:
+        return opened_cluster(place)
+    return closing(open_directories(place.directories, read_only=True, left_out=place.left_out))
+
+
+def _group_lags(engine: Engine) -> Iterator[tuple[TopicPartition, GroupLag]]:
+    for group in engine.groups.listed():
+        for partition, position in sorted(engine.groups.positions(group).committed.items()):
+            try:
+                bounds = engine.partition(*partition).offsets()
+            except UnknownTopicError:
+                continue  # It was deleted.
+            lag = max(bounds.last_stable_offset - position.offset, 0)
+            yield partition, GroupLag(group, position.offset, lag)

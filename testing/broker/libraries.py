@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from testing.java import PLAIN_FLAGS, quick_start
-from topicfs.pipeline.connector.maven import Jars, JarsMissingError
+from topicfs.pipeline.connector import Jars, JarsMissingError
 
 KAFKA = Jars(
     name="kafka",

@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow")
 from tests.doubles.waiting import PATIENCE_S
 from topicfs.pipeline.archiving.files import archived_files
 from topicfs.pipeline.errors import PipelineError
-from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes, write_notes
+from topicfs.pipeline.jobs.archive import TopicNote, read_notes, write_notes
 
 
 def put(archive, name):

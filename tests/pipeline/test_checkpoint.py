@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from topicfs.jobs.commit_group import offsets_done
 from topicfs.pipeline.errors import PipelineError
-from topicfs.pipeline.jobs.checkpoint import offsets_done
 from topicfs.storage.model import TopicPartition
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from topicfs import pipeline
-from topicfs.pipeline.connector import maven
-from topicfs.pipeline.connector.maven import CONNECTOR, Jars, JarsMissingError
-from topicfs.pipeline.connector.settings import JARS, PACKAGES, settings_of_session
+from topicfs.pipeline import connector as maven
+from topicfs.pipeline.connector import CONNECTOR, JARS, PACKAGES, Jars, JarsMissingError, settings_of_session
 from topicfs.pipeline.errors import PipelineError
 
 ABOVE = "spark-sql-kafka-0-10_2.13-9.jar"

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.doubles.engines import append_lines
 from topicfs.coordination.membership import Position
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.pipeline.report.group_lags import find_lags
+from topicfs.pipeline.report.collector import find_lags
 from topicfs.pipeline.report.numbers import GroupLag
 from topicfs.replication import open_directories, open_engine
 from topicfs.storage.config.broker import EngineConfig

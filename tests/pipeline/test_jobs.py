@@ -139,8 +139,7 @@ def test_an_archive_and_a_check_do_without_a_lost_replica_directory(spark, tmp_p
 
 def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path):
     """An older version wrote it so: its files count, and so does what it planned and did not commit."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.archive_files import archived_rows
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     target = tmp_path / "archive"
     read = spark.readStream.format("topicfs").options(
@@ -168,8 +167,7 @@ def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_path, kind):
     """From their beginning, each record once; ^C ends it once a round is committed."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.archive_files import archived_rows
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     if kind == "iceberg":
         pytest.importorskip("pyiceberg")
@@ -305,7 +303,7 @@ def jobs_over(spark, data, tmp_path):
 def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
     """None of them passes over its records or changes anything; each says in one line what can be done."""
     from topicfs.pipeline.errors import DataLossError
-    from topicfs.pipeline.jobs.archive_files import read_notes
+    from topicfs.pipeline.jobs.archive import read_notes
 
     jobs = jobs_over(spark, data, tmp_path)
     for run, _ in jobs:

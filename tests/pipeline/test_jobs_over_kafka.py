@@ -109,8 +109,7 @@ def test_a_topic_created_again_between_its_check_and_its_read_is_not_read(client
 
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
     """Partitions and settings, of topics without records too: from the cluster, and from the broker's own directory."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
 
     settings = {"cleanup.policy": "compact", "max.message.bytes": "2000000", "retention.ms": "-1"}
     client.create_topic("known", partitions=2, settings=settings)
@@ -168,8 +167,7 @@ def alices(tmp_path, monkeypatch):
 
 def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
     """By the same file as a mount: Spark's connector and what goes through librdkafka."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.archive_files import TopicNote, read_notes
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
     from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 
@@ -197,7 +195,7 @@ def kept(spark, monkeypatch):
 def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, alices, capfd):
     """`--commit-group`: kcat goes on where the archive stands, and a report shows how far it is behind."""
     from topicfs.main import run
-    from topicfs.pipeline.report.group_lags import find_lags
+    from topicfs.pipeline.report.collector import find_lags
     from topicfs.pipeline.report.numbers import GroupLag
 
     client.create_topic("counted", partitions=2)

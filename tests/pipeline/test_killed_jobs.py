@@ -31,7 +31,7 @@ from pathlib import Path
 from topicfs.pipeline.archiving.iceberg import IcebergCommits
 from topicfs.pipeline.archiving.parquet import ParquetCommits
 from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-from topicfs.pipeline.spark.session import SessionOptions, job_session
+from topicfs.pipeline.session import SessionOptions, job_session
 
 data, target, reached, format, moment = sys.argv[1:]
 
@@ -54,7 +54,7 @@ RESTORE = """
 import signal, sys
 from pathlib import Path
 from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
-from topicfs.pipeline.spark.session import SessionOptions, job_session
+from topicfs.pipeline.session import SessionOptions, job_session
 from topicfs.storage.staging.area import StagingArea
 
 submit, rounds = StagingArea.submit, []
@@ -126,8 +126,7 @@ def ordered(frame):
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
     """Killed while it writes, between the last file and the commit, and right behind the commit: nothing is there twice."""
-    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
-    from topicfs.pipeline.jobs.archive_files import archived_rows
+    from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     if kind == "iceberg":
         pytest.importorskip("pyiceberg")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topicfs.pipeline.spark.progress import JobProgress, Tally
+from topicfs.jobs.progress_bar import JobProgress, Tally
 
 SOURCE = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream"
 

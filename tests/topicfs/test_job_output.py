@@ -11,9 +11,8 @@ from rich.console import Console
 
 from topicfs.jobs import progress_bar as drawing
 from topicfs.jobs import run as running
-from topicfs.jobs.progress_bar import ProgressBar, status_text
+from topicfs.jobs.progress_bar import JobProgress, ProgressBar, status_text
 from topicfs.jobs.run import print_rows, table
-from topicfs.pipeline.spark.progress import JobProgress
 from topicfs.terminal import THEME
 
 COLUMNS = ("topic", "date", "first_offset", "ratio", "note")

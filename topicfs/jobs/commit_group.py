@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.places.place import SparkPlace
+from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Offset
 
-if TYPE_CHECKING:
-    from topicfs.pipeline.source.query.offsets import StreamState
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+NO_OFFSETS = "-"
+"""The line of a source that has not begun."""
 
 
-def commit_group_option(command: Command) -> Command:
-    """Add `--commit-group GROUP` to a command: `commit_group`, or None."""
-    return click.option(
-        "--commit-group",
-        "commit_group",
-        metavar="GROUP",
-        help="At the end commit where the job stands as GROUP's positions, so that `topicfs groups describe GROUP` "
-        "shows its lag. The job itself goes by its checkpoint alone.",
-    )(command)
+def offsets_done(checkpoint: Path) -> StreamState:
+    """Return the next offset of each partition after the last batch that is done, and the topics' ids; none before the first.
+
+        CHECKPOINT/offsets/7    v1 · the batch's settings · a line a source: {"orders": {"0": 42}}
+        CHECKPOINT/commits/7    batch 7 is done
+
+    Both formats, ours and that of Spark's Kafka connector, write a source's offsets in the same way. Raises PipelineError for
+    files that are none of a checkpoint, OSError.
+    """
+    done = [int(one.name) for one in (checkpoint / "commits").glob("*") if one.name.isdecimal()]
+    if not done:
+        return StreamState({}, {})
+    file = checkpoint / "offsets" / str(max(done))
+    lines = file.read_text(encoding="utf-8").splitlines()[2:]
+    found = StreamState({}, {})
+    try:
+        for line in lines:
+            if line != NO_OFFSETS:
+                source = decode_stream_offset(json.loads(line))
+                found.offsets.update(source.offsets)
+                found.topic_ids.update(source.topic_ids)
+    except (ValueError, AttributeError) as error:
+        raise PipelineError(f"{file}: not the offsets of a query: {error}") from None
+    return found
+
+
+commit_group_option = click.option(
+    "--commit-group",
+    metavar="GROUP",
+    help="At the end commit where the job stands as GROUP's positions, so that `topicfs groups describe GROUP` "
+    "shows its lag. The job itself goes by its checkpoint alone.",
+)
 
 
 def require_checkpoint(group: str | None, checkpoint: Path | None) -> None:
@@ -44,8 +66,6 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
     Raises GroupNotEmptyError for a group with members, StorageError, OSError.
     """
     if group is not None and checkpoint is not None:
-        from topicfs.pipeline.jobs.checkpoint import offsets_done
-
         commit_positions(place, group, offsets_done(checkpoint))
 
 

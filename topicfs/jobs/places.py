@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -14,8 +14,6 @@ from topicfs.data_directory import refuse_broker
 from topicfs.options import checked_security, client_config_option, option_of_data, without_option
 from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.storage.errors import StorageError
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 PLACE = "DIR[,DIR]|kafka://HOST:PORT"
 
@@ -65,15 +63,13 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
     return option(without_option(client_config_option(with_place)))
 
 
-def target_place_option(command: Command) -> Command:
-    """Add `--to PLACE` to a command, for a target that is not where the sources are: `target_place`, or None."""
-    return click.option(
-        "--to",
-        "target_place",
-        type=parse_place,
-        metavar=PLACE,
-        help="Where TARGET is; else where the sources are.",
-    )(command)
+target_place_option = click.option(
+    "--to",
+    "target_place",
+    type=parse_place,
+    metavar=PLACE,
+    help="Where TARGET is; else where the sources are.",
+)
 
 
 def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None) -> SparkPlace:

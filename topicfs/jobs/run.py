@@ -16,7 +16,7 @@ from rich.text import Text
 from topicfs.jobs.progress_bar import ProgressBar, progress_bar
 from topicfs.pipeline.errors import raised_in
 from topicfs.pipeline.places.place import SparkPlace
-from topicfs.pipeline.spark.session import SessionOptions, job_session
+from topicfs.pipeline.session import SessionOptions, job_session
 from topicfs.pipeline.tasks.output import important_lines
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import printable

@@ -1,1 +1,1 @@
-"""Restoring an archive into topics: what must be written (`plan`, `overlap`, `topics`), and two ways to write it."""
+"""Restoring an archive into topics: what must be written (`plan`), and two ways to write it."""

@@ -7,28 +7,35 @@ itself: order and times are kept there, and `without_offsets` says that offsets 
 
 from __future__ import annotations
 
+import operator
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as spark_functions
 
 from topicfs import pipeline
 from topicfs.pipeline.archiving.files import archived_files
 from topicfs.pipeline.errors import PipelineError
-from topicfs.pipeline.jobs.archive_files import TopicNote, archived_rows, average_bytes, read_notes
+from topicfs.pipeline.jobs.archive import TopicNote, archived_rows, average_bytes, read_notes
 from topicfs.pipeline.jobs.restore.cluster_write import check_cluster, write_to_cluster
 from topicfs.pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
-from topicfs.pipeline.jobs.restore.overlap import check_same, within
-from topicfs.pipeline.jobs.restore.plan import Extent, overlaps, plan_partition, plan_rounds
-from topicfs.pipeline.jobs.restore.topics import (
+from topicfs.pipeline.jobs.restore.plan import (
+    MOST_RANGES,
+    ConflictError,
+    Extent,
+    Span,
     empty_topics,
     known_topics,
     layouts_of,
     log_bounds,
+    overlaps,
+    plan_partition,
+    plan_rounds,
     topics_to_make,
 )
 from topicfs.pipeline.places.place import SparkPlace, place_of
@@ -224,3 +231,94 @@ def _extents(rows: DataFrame) -> dict[TopicPartition, Extent]:
         TopicPartition(row.topic, row.partition): Extent(row.first, row["last"], row.records, row.oldest_ms)
         for row in found.collect()
     }
+
+
+PLACE = ["topic", "partition", "offset"]
+COMPARED = ("key", "value", "timestamp", "timestampType", "headers")
+
+
+def check_same(
+    spark: SparkSession,
+    archived: DataFrame,
+    place: SparkPlace,
+    spans: Mapping[TopicPartition, Span],
+    compacted: Collection[str],
+) -> None:
+    """Check that archive and topics have the same records within the spans (ConflictError names the first difference).
+
+    Of the `compacted` topics records may be missing.
+    """
+    if not spans:
+        return
+    topics = ",".join(sorted({one.topic for one in spans}))
+    here = (
+        spark.read.format(place.format)
+        .options(**place.options, subscribe=topics, includeHeaders="true")
+        .load()
+    )
+    both = (
+        within(spark, archived, spans)
+        .select(*PLACE, *COMPARED, spark_functions.lit(True).alias("there"))
+        .alias("archive")
+        .join(
+            within(spark, here, spans)
+            .select(*PLACE, *COMPARED, spark_functions.lit(True).alias("there"))
+            .alias("topic"),
+            PLACE,
+            "full_outer",
+        )
+    )
+    different = [
+        (~_of("archive", name).eqNullSafe(_of("topic", name))).alias(name) for name in (*COMPARED, "there")
+    ]
+    missing = _of("archive", "there").isNull().alias("only_here")
+    taken_out = _of("topic", "there").isNull() & spark_functions.col("topic").isin(*compacted)
+    found = (
+        both.where(~taken_out)
+        .select(*PLACE, *different, missing)
+        .where(reduce(operator.or_, (spark_functions.col(name) for name in (*COMPARED, "there"))))
+        .orderBy(*PLACE)
+        .first()
+    )
+    if found is not None:
+        raise ConflictError(_difference(found))
+
+
+def within(spark: SparkSession, rows: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
+    """Return the rows that lie in the spans."""
+    if len(spans) <= MOST_RANGES:
+        column = spark_functions.col
+        return rows.where(
+            reduce(
+                operator.or_,
+                (
+                    (column("topic") == one.topic)
+                    & (column("partition") == one.partition)
+                    & (column("offset") >= span.start)
+                    & (column("offset") < span.end)
+                    for one, span in spans.items()
+                ),
+            )
+        )
+    listed = spark.createDataFrame(
+        [(*one, *span) for one, span in spans.items()],
+        "topic string, partition int, span_start long, span_end long",
+    )
+    return (
+        rows.join(spark_functions.broadcast(listed), ["topic", "partition"])
+        .where("offset >= span_start AND offset < span_end")
+        .drop("span_start", "span_end")
+    )
+
+
+def _of(side: str, name: str) -> Column:
+    return spark_functions.col(f"{side}.{name}")
+
+
+def _difference(found: Row) -> str:
+    where = f"{found.topic}-{found.partition}: offset {found.offset}"
+    if found.there:
+        only = "the topic" if found.only_here else "the archive"
+        return f"{where} is in {only} alone; restore into another topic, or delete this one first"
+    names = ", ".join(name for name in COMPARED if found[name])
+    return f"{where} is another record in the archive ({names}); restore into another topic, or delete this one first"

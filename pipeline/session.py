@@ -77,8 +77,7 @@ def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) ->
     """Return the settings that load Spark's Kafka connector; none where the user's own settings do."""
     import pyspark
 
-    from topicfs.pipeline.connector.maven import CONNECTOR
-    from topicfs.pipeline.connector.settings import settings_of_session
+    from topicfs.pipeline.connector import CONNECTOR, settings_of_session
 
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     jars = CONNECTOR.folder if say is None else lambda: CONNECTOR.folder(say=say)

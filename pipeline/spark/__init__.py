@@ -1,1 +1,0 @@
-"""The Spark session in which the command runs its jobs, and their progress."""
