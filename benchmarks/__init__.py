@@ -8,17 +8,17 @@ round, of which the median is given.
 `frame/` has the frame: `question` what a benchmark consists of, `rounds` the measuring, `results` what came out of
 it and whether a goal is reached, `table`, `plots`, `page` and `record` the ways of showing it. The questions stand in
 `mount/` (against an empty filesystem and against plain files), `engine/` (against other implementations of Kafka's
-formats), `peers/` (against a broker and its clients) and `spark/` (against Spark's own sources); `registry` has the
+formats), `peers/` (against a broker and its clients) and `spark/` (against Spark's own sources); `__main__` has the
 table of all of them. What the questions about the mount share stands in `mount/setup/`.
 
-To add one: write a module with a generator of cases and a `Benchmark` that names it, and give it a line in `registry`.
+To add one: write a module with a generator of cases and a `Benchmark` that names it, and give it a line in `MODULES`.
 
     def cases(conditions: Conditions) -> Cases:
         size = conditions.choose(full=64 << 20, short=8 << 20)
         with the_things_it_takes(conditions.directory) as things:      # ended whatever happens
             yield Case(
                 name="128 KiB writes",
-                unit=MEGABYTES_A_SECOND,
+                unit=units.MEGABYTES_A_SECOND,
                 sides=(Side("topicfs", lambda: ours(things, size)), Side("ext4", lambda: native(things, size))),
                 goals=(Goal("topicfs", of="ext4", target=0.6, floor=0.3),),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import signal
@@ -18,11 +19,38 @@ from rich.console import Console
 
 from benchmarks.frame import page, record
 from benchmarks.frame.machine import load, machine_facts
+from benchmarks.frame.question import Benchmark
 from benchmarks.frame.results import BenchmarkResult, RunResult
 from benchmarks.frame.rounds import Progress, run_benchmark
 from benchmarks.frame.table import show, show_goals
-from benchmarks.registry import MODULES
-from benchmarks.registry import load as load_benchmark
+
+MODULES: dict[str, str] = {
+    "echo": "mount.appends:ECHO",
+    "append": "mount.appends:APPEND",
+    "bulk": "mount.appends:BULK",
+    "stream": "mount.stream",
+    "compressed": "mount.compressed",
+    "lookup": "mount.lookup",
+    "follow": "mount.follow",
+    "codec": "engine.codec",
+    "recovery": "engine.recovery",
+    "compaction": "engine.compaction",
+    "start": "engine.start",
+    "shell": "peers.shell",
+    "consumers": "peers.consumers",
+    "spark": "spark.queries",
+}
+"""Name on the command line, and the module that has it, as BENCHMARK or as another constant; they run in this order."""
+
+
+def load_benchmark(name: str) -> Benchmark:
+    """Import one benchmark. Raises ImportError where what it measures against is not installed."""
+    module, _, constant = MODULES[name].partition(":")
+    benchmark = getattr(importlib.import_module(f"benchmarks.{module}"), constant or "BENCHMARK")
+    assert isinstance(benchmark, Benchmark)
+    assert benchmark.name == name
+    return benchmark
+
 
 FULL_ROUNDS, SHORT_ROUNDS = 9, 3
 FULL_SECONDS = 2.0

@@ -13,16 +13,8 @@ from typing import Any
 
 from benchmarks import lines
 from benchmarks.engine.codecs import AIOKAFKA, KAFKA_PYTHON, MeasuredCodec, codecs, texts
-from benchmarks.frame.question import (
-    MILLION_RECORDS_A_SECOND,
-    Benchmark,
-    Case,
-    Cases,
-    Conditions,
-    Goal,
-    Side,
-    WrongResultError,
-)
+from benchmarks.frame import units
+from benchmarks.frame.question import Benchmark, Case, Cases, Conditions, Goal, Side, WrongResultError
 
 BATCHES = {"128 KiB batches": 128 * 1024, "one-record batches": lines.LINE_BYTES}
 FLOORS = {
@@ -67,7 +59,7 @@ def _case(
 
     return Case(
         name=name,
-        unit=MILLION_RECORDS_A_SECOND,
+        unit=units.MILLION_RECORDS_A_SECOND,
         sides=tuple(Side(codec.name, partial(speed, codec)) for codec in codecs()),
         goals=(Goal(of=AIOKAFKA, floor=floors[0]), Goal(of=KAFKA_PYTHON, floor=floors[1])),
     )

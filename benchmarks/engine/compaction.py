@@ -17,16 +17,15 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from benchmarks import lines
+from benchmarks.frame import units
 from benchmarks.frame.question import (
     OURS,
     Benchmark,
-    Better,
     Case,
     Cases,
     Conditions,
     Goal,
     Side,
-    Unit,
     WrongResultError,
 )
 from benchmarks.in_memory import directory_in_memory, touch_memory
@@ -38,7 +37,6 @@ from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Partition
 from topicfs.storage.model import Offset
 
-SPEED = Unit("MB/s a core", Better.HIGHER)
 COPY = "a copy with crc32c"
 KEYS_SHARE = 10
 """Records a key, on average."""
@@ -82,7 +80,7 @@ def cases(conditions: Conditions) -> Cases:
             dirty = _dirty_log(directory / f"dirty{next(numbers)}", records, keys)
             yield Case(
                 name=keys.name,
-                unit=SPEED,
+                unit=units.MEGABYTES_A_SECOND_OF_PROCESSOR,
                 sides=(
                     Side(OURS, partial(_compact, dirty, lambda: directory / str(next(numbers)), keys)),
                     Side(COPY, partial(_copy, dirty, directory / "copy")),

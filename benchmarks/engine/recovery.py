@@ -13,16 +13,15 @@ from pathlib import Path
 from crc32c import crc32c
 
 from benchmarks import lines
+from benchmarks.frame import units
 from benchmarks.frame.question import (
     OURS,
     Benchmark,
-    Better,
     Case,
     Cases,
     Conditions,
     Goal,
     Side,
-    Unit,
     WrongResultError,
 )
 from benchmarks.in_memory import directory_in_memory
@@ -30,7 +29,6 @@ from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, data_directory, whole
 from topicfs.replication import open_engine
 from topicfs.storage.disk.names import CLEAN_SHUTDOWN, RECOVERY_POINTS
 
-GIGABYTES = Unit("GB/s a core", Better.HIGHER)
 CHECKSUM = "crc32c alone"
 WINDOW_BYTES = 2**20
 TARGETS = {SIXTEEN_KIB: 2.0, ONE_RECORD: 0.5}
@@ -47,7 +45,7 @@ def cases(conditions: Conditions) -> Cases:
             data = data_directory(directory / str(shape.lines_in_batch), {"bench": (size, shape)})
             yield Case(
                 name=shape.name,
-                unit=GIGABYTES,
+                unit=units.GIGABYTES_A_SECOND_OF_PROCESSOR,
                 sides=(
                     Side(OURS, partial(_recover, data, size // lines.LINE_BYTES)),
                     Side(CHECKSUM, partial(_read_and_sum, _log(data))),

@@ -10,17 +10,8 @@ import subprocess
 import sys
 from functools import partial
 
-from benchmarks.frame.question import (
-    MILLISECONDS_OF_PROCESSOR,
-    OURS,
-    Benchmark,
-    Case,
-    Cases,
-    Conditions,
-    Goal,
-    Side,
-    WrongResultError,
-)
+from benchmarks.frame import units
+from benchmarks.frame.question import OURS, Benchmark, Case, Cases, Conditions, Goal, Side, WrongResultError
 
 PYTHON = "python -c 'import click'"
 MAIN = "import sys; from topicfs.main import main; sys.argv[0] = 'topicfs'; main()"
@@ -38,7 +29,7 @@ def cases(conditions: Conditions) -> Cases:
     for words, most, floor in ((("--help",), 3.0, 3.0), (("cat", data, "orders/0/0"), 3.0, 12.0)):
         yield Case(
             name=f"topicfs {words[0]}{' orders/0/0' if len(words) > 1 else ''}",
-            unit=MILLISECONDS_OF_PROCESSOR,
+            unit=units.MILLISECONDS_OF_PROCESSOR,
             sides=(Side(OURS, partial(_quickest, environment, ["-c", MAIN, *words])), click),
             goals=(Goal(of=PYTHON, target=most, floor=floor),),
         )

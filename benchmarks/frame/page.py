@@ -13,8 +13,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.frame.results import BenchmarkResult, RunResult
-from benchmarks.frame.rows import GOAL_HEADINGS, HEADINGS, goal_rows, rows
 from benchmarks.frame.summary import TABLES, machine_in_brief, table
+from benchmarks.frame.table import GOAL_HEADINGS, HEADINGS, goal_rows, rows
 
 MACHINE, IN_BRIEF, GOALS = "machine", "machine in brief", "goals"
 

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from benchmarks.frame.question import OURS, Better, Unit
 from benchmarks.frame.results import BenchmarkResult, CaseResult
-from benchmarks.frame.rows import number
+from benchmarks.frame.table import number
 
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "topicfs",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from benchmarks.frame.question import OURS, Better
 from benchmarks.frame.results import CaseResult, Figures, RunResult
-from benchmarks.frame.rows import number
+from benchmarks.frame.table import number
 
 HEADING = "| | topicfs | compared with | |\n|---|--:|--:|--:|"
 FACTS = ("processor", "cores", "memory", "kernel", "file system", "python", "topicfs")

@@ -14,17 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import lines
-from benchmarks.frame.question import (
-    MEGABYTES_A_SECOND,
-    OURS,
-    Benchmark,
-    Case,
-    Cases,
-    Conditions,
-    Goal,
-    Side,
-    WrongResultError,
-)
+from benchmarks.frame import units
+from benchmarks.frame.question import OURS, Benchmark, Case, Cases, Conditions, Goal, Side, WrongResultError
 from benchmarks.in_memory import directory_in_memory
 from benchmarks.mount.setup.mounts import Mount, topicfs
 from benchmarks.mount.setup.system_calls import KIB, MIB, append_pieces, read_through
@@ -143,7 +134,7 @@ def _reading(mount: Mount, sample: Sample, codec: Codec, shape: str, copies: int
     name = f"read {codec.label}, {shape}" + (f", {readers} readers" if readers > 1 else "")
     return Case(
         name=name,
-        unit=MEGABYTES_A_SECOND,
+        unit=units.MEGABYTES_A_SECOND,
         sides=(
             Side(OURS, together),
             Side(LIBRARY, library),
@@ -179,7 +170,7 @@ def _appending(mount: Mount, text: bytes, codec: Codec) -> Case:
 
     return Case(
         name=f"append {codec.label}, 128 KiB writes",
-        unit=MEGABYTES_A_SECOND,
+        unit=units.MEGABYTES_A_SECOND,
         sides=(
             Side(OURS, ours),
             Side(LIBRARY, library),

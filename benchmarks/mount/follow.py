@@ -15,17 +15,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.frame.question import (
-    MILLISECONDS,
-    OURS,
-    Benchmark,
-    Case,
-    Cases,
-    Conditions,
-    Goal,
-    Side,
-    WrongResultError,
-)
+from benchmarks.frame import units
+from benchmarks.frame.question import OURS, Benchmark, Case, Cases, Conditions, Goal, Side, WrongResultError
 from benchmarks.frame.rounds import SharedRounds
 from benchmarks.mount.setup.mounts import EMPTY, ROOT, empty_filesystem, topicfs
 
@@ -55,7 +46,7 @@ def cases(conditions: Conditions) -> Cases:
         shared = {side: SharedRounds(partial(_latencies, count, *paths)) for side, paths in channels.items()}
         yield Case(
             name="p50",
-            unit=MILLISECONDS,
+            unit=units.MILLISECONDS,
             sides=tuple(
                 Side(side, rounds.measure(partial(_percentile, 0.5))) for side, rounds in shared.items()
             ),
@@ -63,7 +54,7 @@ def cases(conditions: Conditions) -> Cases:
         )
         yield Case(
             name="p99",
-            unit=MILLISECONDS,
+            unit=units.MILLISECONDS,
             sides=tuple(
                 Side(side, rounds.reuse(partial(_percentile, 0.99))) for side, rounds in shared.items()
             ),

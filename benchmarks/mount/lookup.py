@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from benchmarks import lines
+from benchmarks.frame import units
 from benchmarks.frame.question import (
-    MICROSECONDS,
     Benchmark,
     Case,
     Cases,
@@ -33,8 +33,7 @@ from benchmarks.frame.question import (
 )
 from benchmarks.mount.setup.cpu_time import one_processor
 from benchmarks.mount.setup.mounts import EMPTY, empty_filesystem, empty_filesystem_in_c, topicfs
-from benchmarks.mount.setup.page_cache import check_can_drop, drop
-from benchmarks.mount.setup.system_calls import read_small
+from benchmarks.mount.setup.system_calls import check_can_drop, drop, read_small
 from benchmarks.partitions import BATCH_MS, SIXTEEN_KIB, START_TIME, data_directory, whole_batches
 from topicfs.storage.codec.batch import read_header
 
@@ -110,7 +109,7 @@ def _case(
     smallest, largest = logs[0].size, logs[-1].size
     return Case(
         name=name,
-        unit=MICROSECONDS,
+        unit=units.MICROSECONDS,
         sides=tuple(Side(log.size, partial(_lookups, log, naming, count)) for log in (*logs, *empties)),
         goals=(
             Goal(side=largest, of=smallest, target=FLAT, floor=FLAT_FLOOR),
@@ -127,7 +126,7 @@ def _cold_case(name: str, naming: Naming, logs: list[MountedLog], count: int) ->
     plain = tuple(Side(_plain(log), partial(_batches, log, count)) for log in (smallest, largest))
     return Case(
         name=name,
-        unit=MICROSECONDS,
+        unit=units.MICROSECONDS,
         sides=(*ours, *plain),
         goals=(
             Goal(side=largest.size, of=smallest.size, target=FLAT),

@@ -9,19 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import lines
+from benchmarks.frame import units
 from benchmarks.frame.machine import filesystem_type
-from benchmarks.frame.question import (
-    MEGABYTES_A_SECOND,
-    MEGABYTES_A_SECOND_OF_PROCESSOR,
-    Benchmark,
-    Cases,
-    Conditions,
-    SkippedError,
-)
+from benchmarks.frame.question import Benchmark, Cases, Conditions, SkippedError
 from benchmarks.mount.setup.cpu_time import Timing, one_processor, timed
 from benchmarks.mount.setup.mounts import empty_filesystem, empty_filesystem_in_c, topicfs
-from benchmarks.mount.setup.page_cache import check_can_drop, drop
-from benchmarks.mount.setup.system_calls import KIB, MIB, check_text, read_through
+from benchmarks.mount.setup.system_calls import KIB, MIB, check_can_drop, check_text, drop, read_through
 from benchmarks.mount.setup.targets import Display, MeasuredLog, MeasuredLogs
 from benchmarks.partitions import ONE_RECORD, SIXTEEN_KIB, Shape, data_directory, whole_batches
 
@@ -65,8 +58,8 @@ def cases(conditions: Conditions) -> Cases:
 def _display(name: str, text: TextLogs) -> Display:
     return Display(
         name=name,
-        unit=MEGABYTES_A_SECOND,
-        processor_unit=MEGABYTES_A_SECOND_OF_PROCESSOR,
+        unit=units.MEGABYTES_A_SECOND,
+        processor_unit=units.MEGABYTES_A_SECOND_OF_PROCESSOR,
         figure=lambda seconds: text.size / 1e6 / seconds,
     )
 

@@ -18,17 +18,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 import topicfs
-from benchmarks.frame.question import (
-    MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
-    OURS,
-    Benchmark,
-    Case,
-    Cases,
-    Conditions,
-    Goal,
-    Side,
-    WrongResultError,
-)
+from benchmarks.frame import units
+from benchmarks.frame.question import OURS, Benchmark, Case, Cases, Conditions, Goal, Side, WrongResultError
 from benchmarks.peers.broker import broker_tools
 
 OF_A_BROKER = "topicfs of a broker"
@@ -52,7 +43,7 @@ def cases(conditions: Conditions) -> Cases:
     with _setup(conditions) as setup:
         yield Case(
             name="small records",
-            unit=MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
+            unit=units.MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
             sides=(
                 Side(OURS, partial(_ours, str(setup.directory), setup.count)),
                 Side(OF_A_BROKER, partial(_ours, f"kafka://{setup.bootstrap_server}", setup.count)),

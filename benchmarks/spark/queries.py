@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.frame import units
 from benchmarks.frame.question import (
-    MILLION_RECORDS_A_SECOND,
-    MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
     OURS,
     Benchmark,
     Case,
@@ -135,7 +134,7 @@ def _cases(
     shared = {side: SharedRounds(partial(timed, partial(query, side))) for side in setup.sides}
     yield Case(
         name=name,
-        unit=MILLION_RECORDS_A_SECOND,
+        unit=units.MILLION_RECORDS_A_SECOND,
         sides=tuple(
             Side(side, rounds.measure(partial(_speed, setup.records))) for side, rounds in shared.items()
         ),
@@ -145,7 +144,7 @@ def _cases(
     )
     yield Case(
         name=name,
-        unit=MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
+        unit=units.MILLION_RECORDS_A_SECOND_OF_PROCESSOR,
         sides=tuple(
             Side(side, rounds.reuse(partial(_speed_of_core, setup.records)))
             for side, rounds in shared.items()
@@ -162,7 +161,7 @@ def _projected(setup: SparkSetup) -> Case:
     every = "topicfs, all columns"
     return Case(
         name='sum(length(value)) of .schema("value binary")',
-        unit=MILLION_RECORDS_A_SECOND,
+        unit=units.MILLION_RECORDS_A_SECOND,
         sides=(
             Side(OURS, lambda: _speed(setup.records, timed(projected))),
             Side(every, lambda: _speed(setup.records, timed(wholly))),

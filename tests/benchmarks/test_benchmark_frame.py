@@ -11,27 +11,16 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks import registry
-from benchmarks.__main__ import main
-from benchmarks.frame import page, plots, record, summary
-from benchmarks.frame.question import (
-    MEGABYTES_A_SECOND,
-    MICROSECONDS,
-    Benchmark,
-    Case,
-    Goal,
-    Side,
-    SkippedError,
-    Unit,
-    WrongResultError,
-)
+from benchmarks.__main__ import MODULES, load_benchmark, main
+from benchmarks.frame import page, plots, record, summary, units
+from benchmarks.frame.question import Benchmark, Case, Goal, Side, SkippedError, Unit, WrongResultError
 from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, RunResult, Verdict
 from benchmarks.frame.rounds import SharedRounds, measure_case, run_benchmark
 from benchmarks.frame.table import show, show_goals
 
 pytestmark = pytest.mark.slow
 
-SPEED = MEGABYTES_A_SECOND
+SPEED = units.MEGABYTES_A_SECOND
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/performance.md", "docs/performance/tables.md")
 
@@ -100,8 +89,8 @@ def test_the_ratio_is_the_median_of_the_rounds_ratios():
         (SPEED, 80.0, Verdict.REACHED, None),
         (SPEED, 40.0, Verdict.MISSED, 2.0),
         (SPEED, 10.0, Verdict.BELOW_FLOOR, 8.0),
-        (MICROSECONDS, 80.0, Verdict.REACHED, None),
-        (MICROSECONDS, 25.0, Verdict.REACHED, None),
+        (units.MICROSECONDS, 80.0, Verdict.REACHED, None),
+        (units.MICROSECONDS, 25.0, Verdict.REACHED, None),
     ],
 )
 def test_a_goal_counts_in_the_direction_of_its_unit(unit, ours, verdict, missing):
@@ -112,9 +101,12 @@ def test_a_goal_counts_in_the_direction_of_its_unit(unit, ours, verdict, missing
 
 def test_a_latency_above_its_goal_and_its_floor():
     """Where less is better, more than the goal is missing, and more than the floor fails."""
-    missed = case_result(MICROSECONDS, (300.0,), (100.0,), target=2, floor=4).outcomes[0]
+    missed = case_result(units.MICROSECONDS, (300.0,), (100.0,), target=2, floor=4).outcomes[0]
     assert (Verdict.MISSED, 1.5) == (missed.verdict, missed.missing_factor)
-    assert Verdict.BELOW_FLOOR is case_result(MICROSECONDS, (500.0,), (100.0,), floor=4).outcomes[0].verdict
+    assert (
+        Verdict.BELOW_FLOOR
+        is case_result(units.MICROSECONDS, (500.0,), (100.0,), floor=4).outcomes[0].verdict
+    )
 
 
 def test_what_went_wrong_takes_nothing_along(tmp_path):
@@ -210,13 +202,13 @@ def test_the_page_keeps_its_prose():
     assert filled.endswith("<!-- end of toy -->\nAfter\n<!-- figures of x -->\nkept\n<!-- end of x -->")
 
 
-@pytest.mark.parametrize("name", registry.MODULES)
+@pytest.mark.parametrize("name", MODULES)
 def test_every_benchmark_is_what_its_line_says(name):
     """It can be imported, and has the name under which it is registered."""
-    assert name == registry.load(name).name
+    assert name == load_benchmark(name).name
 
 
-@pytest.mark.parametrize("name", [*registry.MODULES, *summary.TABLES, "machine", "goals"])
+@pytest.mark.parametrize("name", [*MODULES, *summary.TABLES, "machine", "goals"])
 def test_the_pages_have_a_place_for_every_table(name):
     """In one page or another: what is measured is shown."""
     text = "".join((ROOT / page).read_text() for page in PAGES)

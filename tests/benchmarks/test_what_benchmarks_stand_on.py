@@ -19,10 +19,11 @@ from benchmarks.mount.setup.mounts import (
     empty_filesystem_in_c,
     topicfs,
 )
-from benchmarks.mount.setup.page_cache import cached_share, check_can_drop
 from benchmarks.mount.setup.system_calls import (
     append_lines,
     append_pieces,
+    cached_share,
+    check_can_drop,
     check_text,
     read_small,
     read_through,

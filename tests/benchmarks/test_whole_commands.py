@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from benchmarks.peers.commands import seconds_of
+from benchmarks.peers.shell import seconds_of
 
 
 def test_a_command_gets_its_input_and_takes_some_time(tmp_path):
