@@ -52,8 +52,6 @@ NO_SHARE_GROUPS = NoShareGroups(
 
 
 class CachePlace(NamedTuple):
-    """The directory of the cache, and its most bytes."""
-
     directory: Path
     max_bytes: int
 

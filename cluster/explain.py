@@ -35,8 +35,6 @@ class _Sent(NamedTuple):
 
 
 class Trace:
-    """The requests of the thread that made this, in the order of their answers."""
-
     def __init__(self) -> None:
         self._answered: list[RequestAnswered] = []
         self._thread = threading.get_ident()

@@ -26,8 +26,7 @@ from topicfs.schemas.frame import KEY_HEADER, VALUE_HEADER, frame_of
 from topicfs.schemas.payload_reader import PayloadReader
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.schemas.schema import Kind
-from topicfs.schemas.sources.kept import KeptSchemas
-from topicfs.schemas.sources.topic import SchemasTopic
+from topicfs.schemas.sources.topic import KeptSchemas, SchemasTopic
 
 RESULT = (
     "struct<payload: string, payload_schema_id: bigint, payload_schema_guid: string, payload_base64: string>"

@@ -8,8 +8,6 @@ import click
 
 
 class Example(NamedTuple):
-    """One line to type, and what it is for."""
-
     line: str
     meaning: str
 

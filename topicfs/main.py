@@ -75,7 +75,6 @@ class LazyGroup(ExampleGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one command."""
         if cmd_name not in COMMANDS:
             from topicfs.storage.messages import did_you_mean
 
@@ -158,7 +157,6 @@ def describe(error: BaseException) -> str:
 
 
 def status_of(error: BaseException) -> int:
-    """Return the exit status for a kind of failure."""
     return MISUSE if isinstance(error, click.UsageError) else FAILURE
 
 

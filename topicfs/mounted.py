@@ -61,7 +61,6 @@ class MountedTopic:
     """A topic as the directory's files show it; what is appended to its partitions goes through the mount."""
 
     def __init__(self, topic: Topic, mountpoint: Path, files: ExitStack) -> None:
-        """Take the topic; `files` closes what is opened."""
         self._topic = topic
         self._partitions = {
             number: cast("Partition", MountedPartition(one, topic.topic_id, mountpoint, files))

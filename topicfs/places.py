@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """The place of topics: data directories, or a cluster."""
-
     directories: tuple[Path, ...] = ()
     """Empty for a cluster."""
     cluster: ClusterAddress | None = None

@@ -41,5 +41,4 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def is_terminal() -> bool:
-    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()

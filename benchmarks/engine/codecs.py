@@ -35,15 +35,12 @@ class MeasuredCodec(Protocol):
 
     def encode(self, texts: Sequence[bytes]) -> bytes:
         """Batches, one a text."""
-        ...
 
     def to_text(self, batches: bytes) -> bytes:
         """The lines again."""
-        ...
 
     def to_columns(self, batches: bytes) -> Any:
         """A table of pyarrow with each record's offset and value."""
-        ...
 
 
 class Topicfs:

@@ -51,8 +51,6 @@ MAX_BATCH_BYTES = 2**20
 
 
 class _Keys(NamedTuple):
-    """The keys of a log's records."""
-
     name: str
     of: Callable[[int], int]
     """By the record's number."""

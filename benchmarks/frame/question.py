@@ -28,8 +28,6 @@ class Better(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The unit of a case's figures."""
-
     name: str
     better: Better
 
@@ -95,7 +93,6 @@ class Conditions:
     """An empty directory on the disk, removed afterwards."""
 
     def choose(self, *, full: T, short: T) -> T:
-        """Return one of two sizes."""
         return short if self.short else full
 
 
@@ -105,8 +102,6 @@ Cases: TypeAlias = Generator[Case, None, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A question, and the cases that answer it."""
-
     name: str
     question: str
     cases: Callable[[Conditions], Cases]

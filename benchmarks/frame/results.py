@@ -10,8 +10,6 @@ from benchmarks.frame.question import Better, Goal, Unit
 
 
 class Verdict(Enum):
-    """The verdict on a figure against its goal."""
-
     NO_GOAL = "no goal"
     REACHED = "reached"
     MISSED = "missed"
@@ -20,8 +18,6 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One side's figures, a round each."""
-
     side: str
     rounds: tuple[float, ...]
 
@@ -40,8 +36,6 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class GoalOutcome:
-    """A goal, and what was reached of it."""
-
     goal: Goal
     better: Better
     ratios: tuple[float, ...]
@@ -88,15 +82,12 @@ def _is_worse(ratio: float, than: float, better: Better) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """All figures of one case."""
-
     name: str
     unit: Unit
     figures: tuple[Figures, ...]
     goals: tuple[Goal, ...]
 
     def of(self, side: str) -> Figures:
-        """One side's figures."""
         return next(figures for figures in self.figures if figures.side == side)
 
     @property
@@ -115,8 +106,6 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkResult:
-    """The result of one benchmark."""
-
     name: str
     question: str
     logarithmic: bool
@@ -136,8 +125,6 @@ class BenchmarkResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """A whole run."""
-
     machine: dict[str, str]
     """Facts about the machine, by name."""
     short: bool

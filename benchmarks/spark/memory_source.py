@@ -46,8 +46,6 @@ def _batches(file: str, names: tuple[str, ...]) -> list[Any]:
 
 
 class PrebuiltReader(DataSourceReader):
-    """A task a file."""
-
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder = folder
         self._names = tuple(names)

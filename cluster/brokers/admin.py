@@ -50,10 +50,7 @@ _SET, _DELETE = 0, 1
 
 
 class Outcome(NamedTuple):
-    """A cluster's answer to a change."""
-
     error: int
-    """Kafka's code."""
     message: str | None
     """The broker's own message."""
     doubtful: bool
@@ -192,10 +189,7 @@ class Admin:
 
 
 class Deleted(NamedTuple):
-    """A leader's answer to DeleteRecords."""
-
     error: int
-    """Kafka's code."""
     log_start_offset: Offset = Offset(-1)
 
 

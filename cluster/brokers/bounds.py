@@ -53,11 +53,9 @@ class KnownBounds(Protocol):
 
     def note_append(self, timestamp: Timestamp, told_until: float) -> None:
         """Take note of an append: its largest timestamp, and the time until which its answer stands for the bounds (0: it does not)."""
-        ...
 
     def moved(self) -> None:
         """Take note that the bounds have moved, and that no answer has said where to."""
-        ...
 
 
 class AskedBounds(NamedTuple):

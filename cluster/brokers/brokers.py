@@ -58,21 +58,16 @@ class Leader(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a broker describes it."""
-
     name: str
     topic_id: str
     """The id in base64url, 22 characters."""
     internal: bool
     leaders: Mapping[int, Leader]
-    """The leaders by partition."""
     error: int = NONE
     """Kafka's error code, if nothing else is known."""
 
 
 class Metadata(NamedTuple):
-    """The cluster at one moment."""
-
     cluster_id: str
     brokers: Mapping[int, Server]
     topics: Mapping[str, TopicMetadata]
@@ -433,7 +428,6 @@ def _topic(answer: Values) -> TopicMetadata:
 
 
 def _leader(answer: Values) -> tuple[int, Leader]:
-    """Return a partition's number and its leader."""
     return answer["partitionIndex"], _shared(answer["leaderId"], answer["leaderEpoch"])
 
 

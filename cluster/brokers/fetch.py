@@ -82,8 +82,6 @@ class FetchedPartition:
 
 
 class FetchAnswer(NamedTuple):
-    """One answer."""
-
     partitions: Mapping[TopicPartition, FetchedPartition]
     """The partitions in the answer: over the quota there are none, which says nothing about their ends."""
     throttle_ms: int
@@ -300,7 +298,6 @@ def list_all_offsets(
 def offsets_request(
     partitions: Collection[TopicPartition], timestamp: int, isolation: Isolation, seconds: float
 ) -> Values:
-    """Return the request of `list_offsets`."""
     epochs: Mapping[TopicPartition, int] = partitions if isinstance(partitions, Mapping) else {}
     return {
         "replicaId": -1,

@@ -52,7 +52,6 @@ class Coded(Protocol):
     @property
     def error(self) -> int:
         """Kafka's code."""
-        ...
 
 
 Answer = TypeVar("Answer", bound=Coded)

@@ -28,8 +28,6 @@ _SOURCES = {_OVERRIDE: ConfigSource.TOPIC, _DEFAULT: ConfigSource.DEFAULT}
 
 
 class TopicSettings(NamedTuple):
-    """A topic's settings."""
-
     config: TopicConfig
     """The settings that have a meaning here."""
     overrides: Mapping[str, str]

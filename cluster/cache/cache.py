@@ -129,7 +129,6 @@ class Cache:
             self._runs[run] = cache, run.size
 
     def removed(self, run: CachedRun) -> None:
-        """Count a run no longer: it was removed."""
         with self._lock:
             if run in self._runs:
                 self._bytes -= self._runs.pop(run)[1]

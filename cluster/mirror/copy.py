@@ -83,7 +83,6 @@ class MirroredPartition:
         return self.goal is not None and self.log.log_end_offset >= self.goal
 
     def wanted(self, leader: Leader) -> FetchPartition:
-        """Return the next fetch."""
         return FetchPartition(
             self.partition,
             self.topic_id,

@@ -84,8 +84,6 @@ _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLI
 
 
 class Production(NamedTuple):
-    """The settings of an engine's appends."""
-
     ids: ProducerIds
     codec: Codec | None = None
     """The codec of the batches made here; None: as their topic says."""

@@ -62,8 +62,6 @@ class SentBatch:
 
 
 class SentAppend:
-    """Batches that were sent together."""
-
     __slots__ = ("_begun", "_end", "_then")
 
     def __init__(self, begun: Sequence[SentBatch], end: Callable[[Sequence[SentBatch]], Appended]) -> None:

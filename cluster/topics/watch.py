@@ -44,8 +44,6 @@ DENIED_SECONDS = 60.0
 
 
 class Round(NamedTuple):
-    """The result of a round of requests."""
-
     rest_seconds: float
     """Time after which it is worth asking again."""
     refused: bool

@@ -35,8 +35,6 @@ _DICTIONARIES = ["key", "topic", "partition", "timestampType"]
 
 
 class _File:
-    """A file that is being written."""
-
     def __init__(self, folder: Path, schema: Any) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"part-{uuid.uuid4().hex}.parquet"
@@ -58,7 +56,6 @@ class _File:
         self._waiting, self.size_bytes = [], 0
 
     def close(self) -> Path:
-        """Put the whole file on the disk."""
         self.flush()
         self._writer.close()
         with self.path.open("rb") as file:

@@ -24,8 +24,6 @@ _WILD = frozenset("*?[")
 
 
 class ArchiveRound(NamedTuple):
-    """A round of an archive."""
-
     end: StreamState
     pieces: Sequence[Task]
 

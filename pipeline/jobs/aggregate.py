@@ -65,8 +65,6 @@ class _MicroBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateOptions(QueryOptions):
-    """Options of an aggregation; a checkpoint remembers the windows that are open, too."""
-
     window: str
     """Its length as Spark writes it: `5 minutes`."""
     slide: str | None = None
@@ -181,7 +179,6 @@ def _record_progress(query: StreamingQuery, batches: dict[int, _MicroBatch]) -> 
 
 
 def _windows(rows: DataFrame, options: AggregateOptions) -> DataFrame:
-    """Return columns window, group, count and the other aggregates; one row a window and group."""
     group = spark_functions.expr(options.group or "CAST(NULL AS STRING)").alias("group")
     window = spark_functions.window("timestamp", options.window, options.slide or options.window)
     more = [spark_functions.expr(one) for one in options.aggregates]

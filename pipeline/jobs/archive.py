@@ -66,8 +66,6 @@ PARQUET, ICEBERG = "parquet", "iceberg"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions:
-    """Options of an archive."""
-
     path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     topics: str
@@ -186,7 +184,6 @@ def _write(
 
 
 def _schema(*, has_topic: bool = True) -> Any:
-    """Return the Arrow schema of an archive's files."""
     schema = arrow_schema(full_schema(include_headers=True))
     return schema if has_topic else schema.remove(schema.get_field_index("topic"))
 
@@ -263,8 +260,6 @@ LOCK = "_topics.lock"
 
 
 class TopicNote(NamedTuple):
-    """An archive's note on a topic."""
-
     partitions: int
     overrides: Mapping[str, str]
 

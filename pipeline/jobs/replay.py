@@ -26,8 +26,6 @@ RESULT = "source string, target string, records long"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions(QueryOptions):
-    """Options of a replay."""
-
     select: str = "key, value, headers, timestamp"
     """SQL expressions that make the sink's columns."""
 

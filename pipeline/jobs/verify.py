@@ -40,8 +40,6 @@ _ROW = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """Options of a verification."""
-
     place: SparkPlace
     """Data directories."""
     task_bytes: int = TASK_BYTES

@@ -26,8 +26,6 @@ _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 @dataclass(frozen=True, slots=True)
 class SparkPlace:
-    """A place where topics are read or written."""
-
     path: str | None = None
     """Data directories, as the option of the format takes them; None for a cluster."""
     bootstrap_servers: str | None = None

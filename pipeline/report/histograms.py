@@ -34,8 +34,6 @@ MAX_BUCKETS = 1000
 
 
 class Amount(NamedTuple):
-    """The contents of a bucket."""
-
     records: int
     bytes: int
 
@@ -70,7 +68,6 @@ class TimeHistogram:
         self._add(_rebinned(other, self.level).items())
 
     def widen(self, level: int) -> None:
-        """Change to wider buckets, unless they are as wide."""
         if level > self.level:
             self.buckets, self.level = _rebinned(self, level), level
 
@@ -156,7 +153,6 @@ def bin_start(number: int) -> int:
 
 
 def merged_times(histograms: Iterable[TimeHistogram]) -> TimeHistogram:
-    """Return the sum of several histograms."""
     total = TimeHistogram()
     for histogram in histograms:
         total.merge(histogram)

@@ -48,7 +48,6 @@ class PartitionNumbers:
     codecs: dict[str, StoredBytes] = field(default_factory=dict)
     """Batches with records by their codec."""
     records: int = 0
-    """Number of records, without control records."""
     stamped_records: int = 0
     """Number of records that got their time by the broker (LogAppendTime)."""
     first_time: int | None = None
@@ -70,7 +69,6 @@ class PartitionNumbers:
 
     @property
     def stored(self) -> StoredBytes:
-        """Sum over all codecs."""
         return sum(self.codecs.values(), NOTHING_STORED)
 
     def count_times(self, times: Integers, sizes: Integers) -> None:
@@ -89,7 +87,6 @@ class PartitionNumbers:
             self.last_time = last_time if self.last_time is None else max(self.last_time, last_time)
 
     def count_sizes(self, keys: Integers, values: Integers) -> None:
-        """Count lengths; -1 is null."""
         self.keys.add(keys[keys >= 0])
         self.null_keys += int((keys < 0).sum())
         self.values.add(values[values >= 0])
@@ -101,7 +98,6 @@ class PartitionNumbers:
         self.early_records += int((lags < 0).sum())
 
     def store(self, codec: str, stored: StoredBytes) -> None:
-        """Count batches of a codec."""
         self.codecs[codec] = self.codecs.get(codec, NOTHING_STORED) + stored
 
     def merge(self, other: PartitionNumbers) -> None:

@@ -26,8 +26,6 @@ MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
-    """One topic."""
-
     partitions: tuple[int, ...]
     """Their numbers, ascending."""
     max_batch_bytes: int

@@ -54,8 +54,6 @@ _LARGEST_VERSION = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of a write."""
-
     directories: tuple[Path, ...]
     """Data directories that are served together, absolute."""
     topic: str | None

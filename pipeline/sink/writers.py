@@ -33,8 +33,6 @@ BATCH_ID = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class TaskStaged(WriterCommitMessage):
-    """A task's message to the commit."""
-
     write: WriteId
     task: int
     staged: StagedFile | None
@@ -45,8 +43,6 @@ class TaskStaged(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Target:
-    """The target of a write. It is sent to the tasks."""
-
     options: SinkOptions
     layout: Layout
 
@@ -100,17 +96,14 @@ class TopicWriter(DataSourceArrowWriter):
 
     @reported
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskStaged:
-        """Stage a task's rows."""
         return self._target.stage(self._write, iterator)
 
     @reported
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Request the commit of what the tasks staged, and wait until it is appended."""
         self._target.commit(messages)
 
     @reported
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what the tasks staged."""
         self._target.abort(messages)
 
 

@@ -92,12 +92,10 @@ class SourceDirectories:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the directories again."""
         self._directories = [self._look(path) for path in self._paths]
         self._chosen = {}
 
     def partitions(self) -> list[TopicPartition]:
-        """Return every partition, ascending."""
         return sorted(
             {partition for data_directory in self._directories for partition in data_directory.partitions}
         )
@@ -136,7 +134,6 @@ class SourceDirectories:
         return {stamp.name: stamp.inode for stamp in self._choose(partition).stamp.files}
 
     def close(self) -> None:
-        """Close every log."""
         for loaded in self._loaded.values():
             _release(loaded.log)
         self._loaded, self._chosen = {}, {}

@@ -41,7 +41,6 @@ class TopicSource:
             self._directories = SourceDirectories(options.directories, options.left_out)
 
     def refresh(self) -> None:
-        """Read the directories again."""
         self._directories.refresh()
 
     def close(self) -> None:

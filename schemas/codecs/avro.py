@@ -52,7 +52,6 @@ class AvroCodec:
         return guarded(lambda: fastavro.parse_schema(plain, named_schemas=self._names), "no schema of Avro")
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
-        """See `SchemaCodec`."""
         del path
         check_memory(self._bound.bytes_of(len(message)))
         stream = BytesIO(message)
@@ -62,7 +61,6 @@ class AvroCodec:
         return json_text(value)
 
     def encode(self, value: object) -> bytes:
-        """See `SchemaCodec`."""
         stream = BytesIO()
         datum = guarded(lambda: AvroValue(self._names).of(self._type, value), "does not follow its schema")
         guarded(lambda: self._write(stream, self._type, datum), "does not follow its schema")

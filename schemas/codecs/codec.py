@@ -25,11 +25,9 @@ class SchemaCodec(Protocol):
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
         """Return a message as JSON on one line, in UTF-8; `path` as in `FramedMessage`. Raises SchemaError."""
-        ...
 
     def encode(self, value: object) -> bytes:
         """Return the message of a value of JSON; of Protobuf with the path in front. Raises SchemaError."""
-        ...
 
 
 def check_memory(most: int) -> None:

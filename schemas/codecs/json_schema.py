@@ -81,12 +81,10 @@ class JsonSchemaCodec:
         return counting
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
-        """See `SchemaCodec`."""
         del path
         return decode_json(message)
 
     def encode(self, value: object) -> bytes:
-        """See `SchemaCodec`."""
         self._checks.left = MAX_CHECKS
         wrong = guarded(lambda: next(self._validator.iter_errors(value), None), "cannot be checked")
         if wrong is not None:

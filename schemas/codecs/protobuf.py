@@ -97,7 +97,6 @@ class ProtobufCodec:
         self._classes: dict[tuple[int, ...], Any] = {}
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
-        """See `SchemaCodec`."""
         steps, content = self._divided(message, path)
         most = len(content) // _SMALLEST_ELEMENT * (_ELEMENT_BYTES + self._longest)
         check_memory(most + len(content) * self._bytes_of_a_value)

@@ -69,7 +69,6 @@ class DirectorySource:
         return None if text is None else _schema(Kind.PROTOBUF, text, None)
 
     def newest(self, subject: str) -> PayloadSchema | None:
-        """See `SchemaSource`."""
         if "/" in subject or "\0" in subject:
             return None
         for suffix in SUFFIXES:

@@ -83,14 +83,12 @@ class RegistrySource:
         return int(self._clock() / REST_SECONDS)
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
-        """See `SchemaSource`."""
         if isinstance(schema_id, int):
             asked = f"?subject={quote(subject, safe='')}" if subject else ""
             return self._schema(f"/schemas/ids/{schema_id}{asked}", number=schema_id)
         return self._schema(f"/schemas/guids/{schema_id}")
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
-        """See `SchemaSource`."""
         return self._schema(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
 
     def newest(self, subject: str) -> PayloadSchema | None:

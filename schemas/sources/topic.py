@@ -16,6 +16,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -30,19 +31,57 @@ from topicfs.schemas.schema import (
     of_contexts,
     schema_of,
 )
-from topicfs.schemas.sources.kept import KeptSchemas
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.columns import decode_each
 from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import CorruptBatchError, StorageError, UnknownTopicError
 from topicfs.storage.model import Isolation, Offset, Record
 
+
+@dataclass(slots=True)
+class KeptSchemas:
+    """Schemas by their ids and versions. See `SchemaSource`."""
+
+    by_ids: dict[SchemaId, dict[str, PayloadSchema]] = field(default_factory=dict)
+    """By their contexts."""
+    by_versions: dict[tuple[str, int], PayloadSchema] = field(default_factory=dict)
+    deleted: set[tuple[str, int]] = field(default_factory=set)
+
+    def add(
+        self, version: tuple[str, int], schema: PayloadSchema, guid: UUID | None, *, deleted: bool
+    ) -> None:
+        """Keep a version of a subject, which is found by its ids, too."""
+        self.by_versions[version] = schema
+        for schema_id in (schema.number, guid):
+            if schema_id is not None:
+                context = context_of(version[0]) if isinstance(schema_id, int) else ""
+                self.by_ids.setdefault(schema_id, {})[context] = schema
+        if deleted:
+            self.deleted.add(version)
+
+    def stamp(self) -> Hashable:
+        """See `SchemaSource`: nothing is added."""
+        return None
+
+    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
+        def has(name: str) -> bool:
+            return any(one.number == schema_id for place, one in self.by_versions.items() if place[0] == name)
+
+        return of_contexts(self.by_ids.get(schema_id, {}), subject, has)
+
+    def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
+        return self.by_versions.get((reference.subject, reference.version))
+
+    def newest(self, subject: str) -> PayloadSchema | None:
+        versions = [place for place in self.by_versions if place[0] == subject and place not in self.deleted]
+        return self.by_versions[max(versions)] if versions else None
+
+
 SCHEMAS_TOPIC = "_schemas"
 """Its name by default: kafkastore.topic."""
 READ_BYTES = 2**20
 MAX_KEY_BYTES = 4096
 MAX_VERSIONS = 500_000
-"""Versions whose places are kept, some 200 bytes each; those that come later are not known."""
 
 _LOG = logging.getLogger("topicfs")
 
@@ -77,7 +116,6 @@ class SchemasTopic:
         self._versions = 0
 
     def stamp(self) -> Hashable:
-        """See `SchemaSource`."""
         try:
             partition = self._engine.partition(self._topic, 0)
         except UnknownTopicError:
@@ -85,8 +123,6 @@ class SchemasTopic:
         return id(partition), partition.visible_end(Isolation.READ_COMMITTED), partition.rewrites
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
-        """See `SchemaSource`."""
-
         def has(name: str) -> bool:
             return any(one.schema_id == schema_id for one in self._subjects.get(name, {}).values())
 
@@ -100,12 +136,9 @@ class SchemasTopic:
         return self._schema(find)
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
-        """See `SchemaSource`."""
         return self._schema(lambda: self._subjects.get(reference.subject, {}).get(reference.version))
 
     def newest(self, subject: str) -> PayloadSchema | None:
-        """See `SchemaSource`."""
-
         def last() -> _Version | None:
             versions = self._subjects.get(subject, {})
             return next((one for _, one in sorted(versions.items(), reverse=True) if not one.deleted), None)
@@ -148,7 +181,7 @@ class SchemasTopic:
             return None
         if self._partition is not partition:
             self._partition = partition
-            partition.listen(_nothing)  # A remote engine follows then what is known of it.
+            partition.listen(lambda: None)  # A remote engine follows then what is known of it.
             self._next = Offset(-1)
         return partition
 
@@ -230,10 +263,6 @@ class SchemasTopic:
         except StorageError:
             pass
         return None
-
-
-def _nothing() -> None:
-    """Listen to nothing."""
 
 
 def _guid(fields: dict[str, Any]) -> UUID | None:

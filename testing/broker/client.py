@@ -79,8 +79,6 @@ def let_go() -> None:
 
 
 class Client:
-    """A client of one broker."""
-
     def __init__(self, bootstrap_server: str) -> None:
         self.bootstrap_server = bootstrap_server
 
@@ -143,7 +141,6 @@ class Client:
         return _topic_id(self.admin, name)
 
     def topics(self) -> frozenset[str]:
-        """Return the names of all topics."""
         return frozenset(self.admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
 
     def delete_topics(self, names: Iterable[str]) -> None:
@@ -165,7 +162,6 @@ class Client:
         _wait_until(lambda: not self.topics().intersection(gone), f"{gone} are listed no longer")
 
     def in_sync(self, topic: str, *, partition: int = 0) -> list[int]:
-        """Return the brokers whose replicas of a partition are in sync."""
         found = self.admin.list_topics(topic, timeout=TIMEOUT_SECONDS).topics[topic]
         return list(found.partitions[partition].isrs)
 
@@ -231,7 +227,6 @@ class Client:
         return self.offset_for(topic, OffsetSpec.for_timestamp(timestamp), partition=partition)
 
     def producer(self, **options: Any) -> Producer:
-        """Make a producer; of its options underscores stand for dots."""
         return Producer(self._options(**options))
 
     def produce(

@@ -1,11 +1,12 @@
-"""Kafka's own command line tools; each call starts a Java machine (one to two seconds)."""
+"""Kafka's own command line tools, each call of which starts a Java machine (one to two seconds); and kcat."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from testing.broker.libraries import Java
 
@@ -13,8 +14,6 @@ TIMEOUT_SECONDS = 120
 
 
 class Output(NamedTuple):
-    """The output of a tool."""
-
     stdout: str
     stderr: str
 
@@ -56,3 +55,18 @@ def console_consume(
         *flags,
     )
     return output.stdout.splitlines()
+
+
+def consume_by_kcat(
+    bootstrap_server: str, topic: str, *, partition: int = 0, start: str = "beginning"
+) -> list[dict[str, Any]]:
+    """Read to the end that there is now by kcat, the second client: what `kcat -J` prints of each record."""
+    options = f"-C -b {bootstrap_server} -t {topic} -p {partition} -o {start} -e -q -J"
+    done = subprocess.run(
+        ["kcat", *options.split()],
+        capture_output=True,
+        check=True,
+        timeout=TIMEOUT_SECONDS,
+        stdin=subprocess.DEVNULL,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]

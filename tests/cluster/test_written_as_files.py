@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from testing.broker.client import Outgoing
-from testing.broker.kcat import consume
-from testing.broker.tools import console_consume
+from testing.broker.tools import console_consume, consume_by_kcat
 from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import PATIENCE_S, wait_until
@@ -74,7 +73,7 @@ def test_what_is_written_is_read_by_consumers_and_shows_at_once(mounted, client,
     ]
     assert (1_700_000_000_000, (Header(b"h", b"v"),)) == (found[2].timestamp, found[2].headers)
     assert ["one", "two", "three", None] == [
-        one["payload"] for one in consume(broker.bootstrap_server, "written")
+        one["payload"] for one in consume_by_kcat(broker.bootstrap_server, "written")
     ]
     assert ["one", "two", "three", "null"] == console_consume(
         java, broker.bootstrap_server, "written", count=4

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner, Result
 
-from testing.broker import kcat
+from testing.broker import tools
 from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
@@ -299,5 +299,7 @@ def check_served(bench: Bench) -> None:
 
 
 def kcat_offsets(bench: Bench, partition: TopicPartition) -> list[int]:
-    messages = kcat.consume(bench.broker.bootstrap_server, partition.topic, partition=partition.partition)
+    messages = tools.consume_by_kcat(
+        bench.broker.bootstrap_server, partition.topic, partition=partition.partition
+    )
     return [message["offset"] for message in messages]

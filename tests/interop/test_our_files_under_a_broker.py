@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from testing.broker import kcat, tools
+from testing.broker import tools
 from testing.broker.broker import Broker
 from testing.broker.client import Client, Outgoing
 from testing.broker.libraries import Java
@@ -274,7 +274,7 @@ def test_kcat_reads_every_record(one: Placed, broker: Broker) -> None:
         (record.offset, record.timestamp, _text(record.key), _text(record.value))
         for record in one.records[Isolation.READ_COMMITTED]
     ]
-    messages = kcat.consume(broker.bootstrap_server, one.name)
+    messages = tools.consume_by_kcat(broker.bootstrap_server, one.name)
     assert expected == [(each["offset"], each["ts"], each["key"], each["payload"]) for each in messages]
 
 

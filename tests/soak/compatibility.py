@@ -20,10 +20,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from testing.broker.broker import Broker
+from testing.broker.broker import Broker, ZooKeeperBroker
 from testing.broker.client import Client, Outgoing, let_go
 from testing.broker.libraries import KAFKA, find_java, find_java_of
-from testing.broker.zookeeper import ZooKeeperBroker
 from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
 from tests.doubles.waiting import wait_until

@@ -45,12 +45,10 @@ class FileTopics:
         self._disk = NativeFileSystem(read_only=True)
 
     def topics(self) -> Mapping[str, engine.Topic]:
-        """Return the topics by name, as of now."""
         first = dict(reversed(self._partitions()))
         return {name: cast("engine.Topic", self._topic(name, first[name])) for name in sorted(first)}
 
     def topic(self, name: str) -> engine.Topic:
-        """Return a topic as of now (UnknownTopicError)."""
         return cast("engine.Topic", self._topic(name, self.numbers(name)[0]))
 
     def _topic(self, name: str, number: int) -> FileTopic:
@@ -85,12 +83,10 @@ class FileTopics:
         return next(ids, None)
 
     def overrides(self, topic: str) -> Mapping[str, str]:
-        """Return the settings of a topic itself."""
         with opened_for_reading(self._paths) as opened:
             return dict(opened.topic(topic).overrides)
 
     def close(self) -> None:
-        """Close the files."""
         self.opened.close()
         self.sources.close()
 
@@ -150,7 +146,6 @@ class FilePartition:
         return found
 
     def append(self, batches: bytearray, **_options: bool) -> None:
-        """Refuse batches."""
         del batches
         raise ReadOnlyError(f"{self._name}: {READ_ONLY}")
 

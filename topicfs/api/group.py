@@ -48,8 +48,6 @@ READ_BYTES = 512 * 1024
 
 
 class _Reading(NamedTuple):
-    """A partition that is read."""
-
     cursor: Cursor
     topic_id: str
     cancel: Cancel
@@ -70,18 +68,15 @@ class Feed(Protocol):
 
     def take(self, timeout: float | None) -> Given | None:
         """Return the records that come next; None if none comes for `timeout` seconds."""
-        ...
 
     def commit(self, done: Mapping[TopicPartition, Given]) -> None:
         """Commit the positions behind what was given, but for partitions that went to others, and for deleted topics.
 
         They are in the log when this returns. Raises NotAssignedError, GroupError, OSError.
         """
-        ...
 
     def close(self) -> None:
         """Leave the group."""
-        ...
 
 
 def _reader() -> str:

@@ -60,14 +60,12 @@ def script(cli: click.Command, shell: str) -> str:
 def directory_option(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Offer directories."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="dir")]
 
 
 def topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer topics."""
     return _items(sorted(_partitions(context)), incomplete)
 
 
@@ -90,7 +88,6 @@ def groups(context: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def queues(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer queues alone."""
     return _items(_groups(context, "share"), incomplete)
 
 
@@ -116,7 +113,6 @@ def settings(_context: click.Context, _parameter: click.Parameter, incomplete: s
 
 
 def formats(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the formats that have a name."""
     return _items(["csv", "arrow", "parquet"], incomplete)
 
 

@@ -270,7 +270,6 @@ def _append_once(
 
 
 def _partitions(topic: Topic, path: TopicPath) -> Mapping[int, Partition]:
-    """Return the partitions that a path's lines go to."""
     partitions = topic.partitions()
     return partitions if path.partition is None else {path.partition: partitions[path.partition]}
 

@@ -183,7 +183,6 @@ def takeover(
 
 
 def _text(directories: Sequence[Path]) -> str:
-    """Return several directories as on a command line."""
     return ",".join(map(str, directories))
 
 

@@ -52,7 +52,6 @@ FILES: dict[str, tuple[Term, ...]] = {
         ),
     ),
 }
-"""By page."""
 FSTAB_FILE: Term = ("/etc/fstab", "", "Mounts of the type topicfs, beside those of other types.")
 RELATED = {
     "topicfs": ("mount.topicfs(8)",),
@@ -133,7 +132,6 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def terms(listed: Iterable[Term]) -> Iterator[str]:
-    """Yield the source of a list of terms and their explanations."""
     for typed, value, text in listed:
         yield ".TP"
         yield _typed(typed, value)

@@ -39,14 +39,11 @@ _PERMISSIONS = 0o777
 
 
 class _Account(click.ParamType):  # type: ignore[type-arg] # generic in newer releases alone
-    """An account of the system, by name or number."""
-
     def __init__(self, name: str, number_of: Callable[[str], int]) -> None:
         self.name = name
         self._number_of = number_of
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return its number."""
         if value.isascii() and value.isdigit():
             if int(value) > _LARGEST_ID:
                 self.fail(f"{value}: no {self.name} has a number above {_LARGEST_ID}", param, ctx)
@@ -67,7 +64,6 @@ class _Mask(click.ParamType):  # type: ignore[type-arg] # as above
     name = "mask"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return it as a number."""
         try:
             mask = int(value, 8)
         except ValueError:

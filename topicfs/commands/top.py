@@ -114,7 +114,6 @@ def _print_once(source: TopSource, interval: float, *, as_program: bool) -> None
 
 
 def print_json(content: object) -> None:
-    """Print an object of JSON on one line."""
     click.echo(json.dumps(content, ensure_ascii=False))
 
 

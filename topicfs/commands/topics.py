@@ -214,10 +214,7 @@ def _row(status: PartitionStatus) -> tuple[str, ...]:
 
 
 class Brought(NamedTuple):
-    """The result for a partition that was offline."""
-
     name: str
-    """`orders/0`."""
     state: str
     """`online`, or what still keeps it from that."""
 

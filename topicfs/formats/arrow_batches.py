@@ -40,7 +40,6 @@ class ArrowBatches:
         self._bytes = self._rows = 0
 
     def add(self, run: RecordRun) -> None:
-        """Take the records of a run."""
         batch = _batch([run], self._schema)
         self._held.append(batch)
         self._bytes += batch.nbytes
@@ -49,7 +48,6 @@ class ArrowBatches:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held."""
         import pyarrow as pa
 
         if self._held:

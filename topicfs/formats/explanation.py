@@ -40,7 +40,6 @@ class Explanation:
     meaning: str
     log: Partition
     lookups: tuple[tuple[str, Lookup], ...]
-    """Each with its target."""
 
 
 def as_json(explanation: Explanation) -> dict[str, Any]:

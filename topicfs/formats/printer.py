@@ -48,11 +48,9 @@ class Template:
     """
 
     def __init__(self, text: str) -> None:
-        """Read a template. Raises TemplateError."""
         self._parts = [_part(match) for match in _PIECE.finditer(text)]
 
     def fill(self, placed: Placed) -> bytes:
-        """Return the text of a record."""
         return b"".join([part(placed) for part in self._parts])
 
 
@@ -106,15 +104,12 @@ class FormatPrinter(Protocol):
 
     def show(self, engine: Engine, path: str) -> Offset | None:
         """Print what a path means; the offset at which what is appended later goes on. Raises StorageError, ClickException."""
-        ...
 
     def flush(self) -> None:
         """Write all that was taken so far."""
-        ...
 
     def end(self) -> None:
         """Complete the output."""
-        ...
 
 
 def printer_of(text: str, output: BinaryIO, isolation: Isolation) -> FormatPrinter:
@@ -204,7 +199,6 @@ class CsvRows:
         return self._row(COLUMNS)
 
     def fill(self, placed: Placed) -> bytes:
-        """Return the row of a record; it has more lines where a value has."""
         record = placed.record
         moment = "" if record.timestamp == NO_TIMESTAMP else written(record.timestamp)
         headers = headers_json(record.headers) if record.headers else ""

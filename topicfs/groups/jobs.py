@@ -24,8 +24,6 @@ LINE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A record that is held."""
-
     place: RecordName
     value: bytes
     shown: Mapping[str, Any]
@@ -51,19 +49,15 @@ class JobSource(Protocol):
 
     def take(self) -> Job | None:
         """Hold the next record; waits for one. None: there is none, and it does not wait."""
-        ...
 
     def renew(self, job: Job) -> float:
         """Begin the record's lease again; return its length in seconds."""
-        ...
 
     def settle(self, job: Job, word: Acknowledgement) -> bool:
         """Say what became of a record: when it returns, that is kept. Return whether the queue has given it up."""
-        ...
 
     def close(self) -> None:
         """Give back what is held."""
-        ...
 
 
 class MountJobs:
@@ -113,8 +107,6 @@ class MountJobs:
 
 
 class EngineJobs:
-    """A session of the command's own engine."""
-
     def __init__(self, engine: Engine, group: str, topic: str, *, waits: bool) -> None:
         self._group = engine.share_groups.group(group)
         self._session = self._group.open([topic], holder=f"topicfs {os.getpid()}")

@@ -22,7 +22,6 @@ def say_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def say_json(value: object) -> None:
-    """Print one JSON document."""
     click.echo(json.dumps(value, indent=1))
 
 
@@ -80,7 +79,6 @@ def say_members(group: GroupView) -> None:
 
 
 def say_state(group: GroupView) -> None:
-    """Print the group as a whole."""
     row = (
         group.name,
         group.coordinator or "-",
@@ -96,7 +94,6 @@ def say_state(group: GroupView) -> None:
 
 
 def group_object(group: GroupView) -> dict[str, object]:
-    """Return a group as JSON has it."""
     return {
         "group": group.name,
         "state": group.state,
@@ -128,13 +125,11 @@ def group_object(group: GroupView) -> dict[str, object]:
 
 
 def say_resets(group: str, resets: Sequence[Reset]) -> None:
-    """Print where positions go."""
     rows = ((group, *one.partition, one.offset) for one in resets)
     say_table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows)
 
 
 def resets_object(group: str, resets: Sequence[Reset]) -> list[dict[str, object]]:
-    """Return where positions go as JSON has it."""
     return [
         {"group": group, **one.partition._asdict(), "before": one.before, "offset": one.offset}
         for one in resets

@@ -22,13 +22,11 @@ Scenario: TypeAlias = Callable[[GroupsPlace, TopicPartition, Offset | None], Off
 
 
 def to_earliest(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
-    """Go to the log start."""
     del present
     return place.bounds(partition).start_offset
 
 
 def to_latest(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
-    """Go to the log's end."""
     del present
     return place.bounds(partition).end_offset
 
@@ -92,8 +90,6 @@ def within(offset: int, bounds: PositionBounds) -> Offset:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """A position to be set."""
-
     partition: TopicPartition
     before: Offset | None
     offset: Offset

@@ -16,8 +16,6 @@ CONSUMER, SHARE = "consumer", "share"
 
 
 class GroupSummary(NamedTuple):
-    """A line of a list."""
-
     name: str
     state: str
     type: str = CONSUMER
@@ -25,8 +23,6 @@ class GroupSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member."""
-
     member_id: str
     reader: str
     """The reader: a program and its process id, or a client and its address."""
@@ -48,14 +44,11 @@ class PlaceView:
 
     @property
     def shown_position(self) -> str:
-        """The position; `-` where there is none."""
         return "-" if self.position is None else str(self.position)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """A group as it is now."""
-
     name: str
     state: str
     type: str = CONSUMER
@@ -72,11 +65,9 @@ class GroupView:
 
     @property
     def positions(self) -> dict[TopicPartition, Offset]:
-        """The positions in those partitions that have one."""
         return {one.partition: one.position for one in self.places if one.position is not None}
 
     def member_of(self, partition: TopicPartition) -> MemberView | None:
-        """Return the member that reads a partition."""
         return next((one for one in self.members if partition in one.partitions), None)
 
 
@@ -96,17 +87,14 @@ class GroupsPlace(Protocol):
 
     def partitions(self, topic: str) -> Sequence[int]:
         """Return the partitions of a topic. Raises UnknownTopicError."""
-        ...
 
     def bounds(self, partition: TopicPartition) -> PositionBounds: ...
 
     def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:
         """Return the offset of the first record at or after a time; None where there is none."""
-        ...
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
         """Set positions of a group without members. Raises GroupNotEmptyError."""
-        ...
 
     def delete_positions(self, group: str, partitions: Sequence[TopicPartition]) -> None: ...
 

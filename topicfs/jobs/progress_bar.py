@@ -73,7 +73,6 @@ class Tally:
             self.left[partition.topic] += lag
 
     def work(self) -> JobProgress:
-        """Return the sum of all progress."""
         return JobProgress(
             tasks=sum(done for done, _ in self.stages.values()),
             all_tasks=sum(total for _, total in self.stages.values()),
@@ -107,7 +106,6 @@ class ProgressReader:
 
 
 PERIOD_S = 0.25
-"""Seconds between two updates."""
 PATIENCE_S = 5.0
 """Longest wait, at the end of a job, for an update that is under way."""
 STARTING = "Spark starts"
@@ -122,7 +120,6 @@ class ProgressBar:
 
     @property
     def is_drawn(self) -> bool:
-        """True if the bar is drawn on a terminal."""
         return not self._progress.disable
 
     @contextmanager
@@ -156,7 +153,6 @@ class ProgressBar:
             click.echo(printable(line), err=True)
 
     def show(self, work: JobProgress) -> None:
-        """Draw the progress."""
         self._progress.update(self._task, completed=work.done, total=work.total, status=status_text(work))
 
 

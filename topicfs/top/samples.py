@@ -9,8 +9,6 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSample:
-    """A topic at one moment."""
-
     partitions: int
     records: int
     """Offsets between log start and log end, of all partitions."""
@@ -32,8 +30,6 @@ class TopicSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSample:
-    """A partition at one moment."""
-
     number: int
     start_offset: int
     end_offset: int
@@ -43,8 +39,6 @@ class PartitionSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSample:
-    """A data directory at one moment."""
-
     path: str
     free_bytes: int
     size_bytes: int
@@ -52,8 +46,6 @@ class DiskSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopSample:
-    """All topics at one moment."""
-
     at: float
     """Seconds by a clock that only goes forward."""
     topics: Mapping[str, TopicSample]
@@ -70,21 +62,16 @@ class TopSource(Protocol):
 
     def sample(self) -> TopSample:
         """Look at all topics now."""
-        ...
 
     def partitions(self, topic: str) -> list[PartitionSample]:
         """Return the partitions of a topic, by number."""
-        ...
 
     def newest_record(self, topic: str) -> str:
         """Return the newest record of a topic as lines for people; empty where there is none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopRow:
-    """A line of the table."""
-
     topic: str
     partitions: int
     records_per_second: float | None

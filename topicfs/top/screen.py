@@ -39,8 +39,6 @@ def _programs(programs: Sequence[str]) -> str:
 
 
 class TopColumn(NamedTuple):
-    """A column of the table."""
-
     key: str
     """The key that sorts the table by this column; empty if none does."""
     title: str
@@ -89,13 +87,9 @@ MOVES = (UP, DOWN, PAGE_UP, PAGE_DOWN, HOME, END)
 
 @dataclass(slots=True)
 class TopScreen:
-    """The state of the screen, changed by keys."""
-
     name: str
-    """The place whose topics are shown."""
     sorted_by: str = "r"
     filter: str = ""
-    """Part of the names that are shown."""
     typing: bool = False
     """True while the filter is being typed."""
     selected: str | None = None
@@ -103,9 +97,7 @@ class TopScreen:
     opened: str | None = None
     """The topic that is shown in place of the list."""
     partitions: list[PartitionSample] = field(default_factory=list)
-    """The partitions of the opened topic."""
     looked: float = 0
-    """Time at which they were read."""
     rates: dict[int, float | None] = field(default_factory=dict)
     """Records a second by partition, since they were read before."""
     first: int = 0
@@ -292,7 +284,6 @@ class TopScreen:
 
 
 def _moved(at: int, key: str, page: int, count: int) -> int:
-    """Return the row to which a key moves from a row."""
     steps = {UP: -1, DOWN: 1, PAGE_UP: -page, PAGE_DOWN: page, HOME: -count, END: count}
     return max(min(at + steps[key], count - 1), 0)
 
@@ -338,7 +329,6 @@ def _groups(lags: Sequence[tuple[int, str, str]], *, topics: bool) -> Table:
 def table_of(
     rows: Sequence[TopRow], *, width: int, sorted_by: str = "", selected: str | None = None
 ) -> Table:
-    """Return rows as a table that fits into a width."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), width=width, expand=False, header_style=HEADER)
     columns = [one for one in COLUMNS if width >= one.least_width]
     mark = "▼" if sorted_by == BY_NAME else ""

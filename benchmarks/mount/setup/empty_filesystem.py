@@ -56,8 +56,6 @@ from topicfs.storage.disk.native import system_clock
 
 
 class NodeKind(Enum):
-    """The kind of a name."""
-
     DIRECTORY = "directory"
     LOG = "log"
     FOLLOW = "follow"
@@ -66,7 +64,6 @@ class NodeKind(Enum):
 
 
 def kind_of(name: str) -> NodeKind:
-    """Return the kind, which follows from the name alone."""
     if name in {NodeKind.LOG.value, NodeKind.FOLLOW.value, NodeKind.WRITTEN.value}:
         return NodeKind(name)
     if name.startswith("@") or (name.isdigit() and len(name) > 1):

@@ -50,8 +50,6 @@ class MeasuredLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLogs:
-    """All of them."""
-
     ours: MeasuredLog
     empty: MeasuredLog
     native: MeasuredLog

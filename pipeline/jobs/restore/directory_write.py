@@ -47,8 +47,6 @@ class PlacedWrite(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The result of a write for a partition."""
-
     last: int
     """Offset."""
     records: int

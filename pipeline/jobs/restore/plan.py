@@ -42,8 +42,6 @@ class Span(NamedTuple):
 
 
 class PartitionPlan(NamedTuple):
-    """The plan for a partition."""
-
     overlap: Span
     """Offsets that the log has already, with the same records; empty where its end is not above its start."""
     rest: Span
@@ -103,7 +101,6 @@ def _slices(
 
 
 def overlaps(parts: Mapping[TopicPartition, PartitionPlan]) -> dict[TopicPartition, Span]:
-    """Return spans whose records must be compared."""
     return {one: part.overlap for one, part in parts.items() if part.overlap.end > part.overlap.start}
 
 

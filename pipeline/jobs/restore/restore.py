@@ -56,8 +56,6 @@ RETRY_PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
-    """Options of a restore."""
-
     archive: Path
     path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
@@ -154,7 +152,6 @@ class _Restoration:
                 self._restored[one] += written.records
 
     def result(self) -> DataFrame:
-        """Return one row a partition."""
         empty = [
             (topic, number, None, None, 0, 0)
             for topic in sorted(self._empty)

@@ -16,8 +16,6 @@ from topicfs.pipeline.report.page.tables import compression_table, group_table, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """Facts that the page shows beside the numbers."""
-
     place: str
     now_ms: int | None
     """Time at which the page was made; None where it is not to say so."""

@@ -42,8 +42,6 @@ class TopicNumbers:
 
 
 class PageTopics(NamedTuple):
-    """The topics of a page."""
-
     shown: list[TopicNumbers]
     """Largest first."""
     others: list[TopicNumbers]
@@ -51,8 +49,6 @@ class PageTopics(NamedTuple):
 
 
 class Series(NamedTuple):
-    """One shade in a topic's panel."""
-
     label: str
     numbers: PartitionNumbers
 
@@ -80,7 +76,6 @@ class TimeAxis(NamedTuple):
 
 
 def combined(parts: Iterable[PartitionNumbers]) -> PartitionNumbers:
-    """Return the sum of several partitions, under no name."""
     total = PartitionNumbers(TopicPartition("", -1))
     for part in parts:
         total.merge(part)

@@ -32,15 +32,12 @@ class PartitionEnds(Protocol):
 
     def earliest(self, partition: TopicPartition) -> int:
         """Return the first readable offset."""
-        ...
 
     def latest(self, partition: TopicPartition) -> int:
         """Return the exclusive visible end."""
-        ...
 
     def at_time(self, partition: TopicPartition, timestamp: int) -> int | None:
         """Return the first visible record at or after `timestamp`; None without one."""
-        ...
 
 
 def select(

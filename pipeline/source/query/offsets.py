@@ -34,8 +34,6 @@ _BEFORE_ID = "@"
 
 
 class StreamState(NamedTuple):
-    """The position of a stream."""
-
     offsets: Offsets
     topic_ids: dict[str, str]
     """The topics' ids, as far as they are known."""
@@ -113,7 +111,6 @@ def _unexpected(text: str, option: str, example: str) -> InvalidOptionError:
 
 
 def encode_stream_offset(state: StreamState) -> StreamOffset:
-    """Return a checkpoint's form, topics and partitions ascending."""
     content: StreamOffset = {}
     for topic, partition in sorted(state.offsets):
         content.setdefault(topic, {})[str(partition)] = state.offsets[TopicPartition(topic, partition)]
@@ -121,7 +118,6 @@ def encode_stream_offset(state: StreamState) -> StreamOffset:
 
 
 def decode_stream_offset(content: Mapping[str, Mapping[str, int]]) -> StreamState:
-    """Read a checkpoint's form."""
     offsets = {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, numbers in content.items()

@@ -19,7 +19,6 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of offsets; records may be fewer."""
         return self.end_offset - self.start_offset
 
 
