@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import click
@@ -13,9 +14,12 @@ class Example(NamedTuple):
 
 
 class _WithExamples(click.Command):
-    def __init__(self, *args: Any, examples: tuple[tuple[str, str], ...] = (), **kwargs: Any) -> None:
+    """A command with examples, in the order of its help: a line to type and its comment, which may stand above it."""
+
+    def __init__(self, *args: Any, examples: str | Iterable[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.examples = tuple(Example(*example) for example in examples)
+        found = _read(examples) if isinstance(examples, str) else examples
+        self.examples = tuple(Example(*example) for example in found)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples, each under what it is for."""
@@ -25,8 +29,18 @@ class _WithExamples(click.Command):
             formatter.write(f"\n  # {example.meaning}\n  {example.line}\n")
 
 
+def _read(text: str) -> Iterator[tuple[str, str]]:
+    above = ""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.startswith("# "):
+            above = line.removeprefix("# ")
+        else:
+            typed, _, meaning = line.partition("  # ")
+            yield typed, meaning or above
+
+
 class ExampleCommand(_WithExamples):
-    """A command with examples; they are in its help in the order given."""
+    """A command with examples."""
 
 
 class ExampleGroup(_WithExamples, click.Group):

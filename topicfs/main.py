@@ -110,15 +110,15 @@ class LazyGroup(ExampleGroup):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    examples=(
-        ("topicfs mount ./data ./mnt", "./data keeps the topics, ./mnt shows them"),
-        ("mkdir mnt/orders", "a topic with one partition"),
-        ("echo hello >> mnt/orders/0/log", "a record"),
-        ("cat mnt/orders/0/log", "every record, one a line"),
-        ("cat mnt/orders/0/0.json", "the record at offset 0 with all its metadata"),
-        ("tail -f mnt/orders/0/log", "follow"),
-        ("topicfs umount ./mnt", "the end"),
-    ),
+    examples="""
+        topicfs mount ./data ./mnt  # ./data keeps the topics, ./mnt shows them
+        mkdir mnt/orders  # a topic with one partition
+        echo hello >> mnt/orders/0/log  # a record
+        cat mnt/orders/0/log  # every record, one a line
+        cat mnt/orders/0/0.json  # the record at offset 0 with all its metadata
+        tail -f mnt/orders/0/log  # follow
+        topicfs umount ./mnt  # the end
+    """,
 )
 @click.version_option(package_name="topicfs", message="topicfs %(version)s")
 @click.option("--debug", is_flag=True, envvar="TOPICFS_DEBUG", help="Show the traceback of an error.")

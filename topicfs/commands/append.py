@@ -66,28 +66,19 @@ UNBOUNDED = 2**31
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        ("echo hello | topicfs append orders/0", "a line is a record"),
-        ("topicfs append orders/0 /var/log/dpkg.log", "a file: checked first, no line if one is no record"),
-        (
-            "topicfs append --producer nightly orders/0 events.txt",
-            "each line once, also when it is run again after a crash",
-        ),
-        ("printf 'k1\\tv1\\n' | topicfs append orders/log.kv", "key TAB value; the key picks the partition"),
-        (
-            "topicfs cat orders/0/log.json | topicfs append copy/0/log.json",
-            "a copy with times, keys and headers",
-        ),
-        (
-            "topicfs cat orders/0/log.batch | topicfs append copy/0/log.batch",
-            "a copy batch by batch, which keeps codecs and producers too",
-        ),
-        (
-            """echo '{"payload":{"id":1}}' | topicfs append orders/0/log.avro.json""",
-            "encoded by the newest schema of the topic",
-        ),
-        ("topicfs append --data kafka://host:9092 orders/0 FILE", "to a running cluster"),
-    ),
+    examples=r"""
+        echo hello | topicfs append orders/0  # a line is a record
+        topicfs append orders/0 /var/log/dpkg.log  # a file: checked first, no line if one is no record
+        # each line once, also when it is run again after a crash
+        topicfs append --producer nightly orders/0 events.txt
+        printf 'k1\tv1\n' | topicfs append orders/log.kv  # key TAB value; the key picks the partition
+        topicfs cat orders/0/log.json | topicfs append copy/0/log.json  # a copy with times, keys and headers
+        # a copy batch by batch, which keeps codecs and producers too
+        topicfs cat orders/0/log.batch | topicfs append copy/0/log.batch
+        # encoded by the newest schema of the topic
+        echo '{"payload":{"id":1}}' | topicfs append orders/0/log.avro.json
+        topicfs append --data kafka://host:9092 orders/0 FILE  # to a running cluster
+    """,
 )
 @click.argument("target", metavar="TOPIC[/PARTITION][/NAME]", shell_complete=completion.partitions)
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")

@@ -22,12 +22,12 @@ from topicfs.terminal import console, is_terminal, plain
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs check ./data", "everything there is"),
-        ("topicfs check /disk1/data,/disk2/data", "two directories that are served together"),
-        ("topicfs check /var/lib/kafka/data", "a broker's log directory: read-only, also while it runs"),
-        ("topicfs check ./data 2>/dev/null | wc -l", "how many findings"),
-    ),
+    examples="""
+        topicfs check ./data  # everything there is
+        topicfs check /disk1/data,/disk2/data  # two directories that are served together
+        topicfs check /var/lib/kafka/data  # a broker's log directory: read-only, also while it runs
+        topicfs check ./data 2>/dev/null | wc -l  # how many findings
+    """,
 )
 @data_argument
 @click.pass_context

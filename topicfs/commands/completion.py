@@ -10,14 +10,11 @@ from topicfs.examples import ExampleCommand
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        (
-            "topicfs completion bash > ~/.local/share/bash-completion/completions/topicfs",
-            "for bash, for good",
-        ),
-        ("topicfs completion zsh > ~/.zfunc/_topicfs", "for zsh, where ~/.zfunc is in fpath"),
-        ("topicfs completion fish > ~/.config/fish/completions/topicfs.fish", "for fish"),
-    ),
+    examples="""
+        topicfs completion bash > ~/.local/share/bash-completion/completions/topicfs  # for bash, for good
+        topicfs completion zsh > ~/.zfunc/_topicfs  # for zsh, where ~/.zfunc is in fpath
+        topicfs completion fish > ~/.config/fish/completions/topicfs.fish  # for fish
+    """,
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:

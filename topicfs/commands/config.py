@@ -46,19 +46,17 @@ STYLES = {
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs config orders", "every setting of a topic: value, source, default, unit, meaning"),
-        ("topicfs config orders --match 'retention.*'", "some of them"),
-        ("topicfs config orders retention.ms", "one of them"),
-        ("topicfs config orders --set", "those that are not the default"),
-        ("topicfs config orders retention.ms=86400000 cleanup.policy=compact,delete", "set two"),
-        ("topicfs config orders retention.ms=", "remove one: the file's value or the default holds again"),
-        (
-            "topicfs config --config server.properties",
-            "what a broker's file gives: the topics' defaults and the engine's own settings",
-        ),
-        ("topicfs config orders --set --json | jq -c .[]", "for programs"),
-    ),
+    examples="""
+        topicfs config orders  # every setting of a topic: value, source, default, unit, meaning
+        topicfs config orders --match 'retention.*'  # some of them
+        topicfs config orders retention.ms  # one of them
+        topicfs config orders --set  # those that are not the default
+        topicfs config orders retention.ms=86400000 cleanup.policy=compact,delete  # set two
+        topicfs config orders retention.ms=  # remove one: the file's value or the default holds again
+        # what a broker's file gives: the topics' defaults and the engine's own settings
+        topicfs config --config server.properties
+        topicfs config orders --set --json | jq -c .[]  # for programs
+    """,
 )
 @click.argument("topic", required=False, shell_complete=completion.topics)
 @click.argument("changes", metavar="[NAME[=VALUE]]…", nargs=-1, shell_complete=completion.settings)

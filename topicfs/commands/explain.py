@@ -42,14 +42,14 @@ from topicfs.terminal import console
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs explain orders/0/368", "segments, index slots, batches passed, the record"),
-        ("topicfs explain orders/0/@2026-11-21T03:00:00Z", "the same by time: through both indexes"),
-        ("topicfs explain orders/0/@2h-", "what was two hours ago, and where the records since then begin"),
-        ("topicfs explain orders/0/42-99", "where a range begins and ends"),
-        ("topicfs explain orders/0/42 --data kafka://host:9092", "what a cluster's brokers are asked"),
-        ("topicfs explain --json orders/0/368 | jq .lookups[0].steps", "for programs"),
-    ),
+    examples="""
+        topicfs explain orders/0/368  # segments, index slots, batches passed, the record
+        topicfs explain orders/0/@2026-11-21T03:00:00Z  # the same by time: through both indexes
+        topicfs explain orders/0/@2h-  # what was two hours ago, and where the records since then begin
+        topicfs explain orders/0/42-99  # where a range begins and ends
+        topicfs explain orders/0/42 --data kafka://host:9092  # what a cluster's brokers are asked
+        topicfs explain --json orders/0/368 | jq .lookups[0].steps  # for programs
+    """,
 )
 @click.argument("name", metavar="TOPIC/PARTITION/SELECTOR", shell_complete=completion.partitions)
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")

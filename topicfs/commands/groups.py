@@ -48,12 +48,12 @@ from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 @click.group(
     cls=ExampleGroup,
-    examples=(
-        ("topicfs groups list", "the groups there are"),
-        ("topicfs groups describe billing", "positions, lag and readers"),
-        ("topicfs groups reset billing --topic orders --to-earliest", "read everything again"),
-        ("topicfs groups delete billing", "forget a group and its positions"),
-    ),
+    examples="""
+        topicfs groups list  # the groups there are
+        topicfs groups describe billing  # positions, lag and readers
+        topicfs groups reset billing --topic orders --to-earliest  # read everything again
+        topicfs groups delete billing  # forget a group and its positions
+    """,
 )
 def groups() -> None:
     """List, describe, reset and delete groups of readers and queues, in the words of kafka-consumer-groups.
@@ -67,11 +67,11 @@ def groups() -> None:
 @groups.command(
     "list",
     cls=ExampleCommand,
-    examples=(
-        ("topicfs groups list", "a name a line"),
-        ("topicfs groups list --state", "and whether anybody reads, and which are queues"),
-        ("topicfs groups list --json | jq -c .[]", "for programs"),
-    ),
+    examples="""
+        topicfs groups list  # a name a line
+        topicfs groups list --state  # and whether anybody reads, and which are queues
+        topicfs groups list --json | jq -c .[]  # for programs
+    """,
 )
 @click.option("--state", is_flag=True, help="With each group's state (Empty, Stable, …) and type.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON array.")
@@ -88,12 +88,12 @@ def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
 
 @groups.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs groups describe billing", "position, end and lag of each partition, and who reads it"),
-        ("topicfs groups describe billing --members", "who reads what"),
-        ("topicfs groups describe billing --state", "state, generation, assignor, lag in all"),
-        ("topicfs groups describe billing --json | jq .lag", "for programs"),
-    ),
+    examples="""
+        topicfs groups describe billing  # position, end and lag of each partition, and who reads it
+        topicfs groups describe billing --members  # who reads what
+        topicfs groups describe billing --state  # state, generation, assignor, lag in all
+        topicfs groups describe billing --json | jq .lag  # for programs
+    """,
 )
 @click.argument("names", metavar="GROUP…", nargs=-1, required=True, shell_complete=completion.groups)
 @click.option("--members", "what", flag_value="members", help="The members in place of the positions.")
@@ -114,10 +114,10 @@ def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, plac
 
 @groups.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs groups delete billing", "a group without members, with its positions"),
-        ("topicfs groups delete billing --topic orders", "its positions in one topic alone"),
-    ),
+    examples="""
+        topicfs groups delete billing  # a group without members, with its positions
+        topicfs groups delete billing --topic orders  # its positions in one topic alone
+    """,
 )
 @click.argument("names", metavar="GROUP…", nargs=-1, required=True, shell_complete=completion.groups)
 @click.option(
@@ -156,20 +156,14 @@ SCENARIOS: dict[str, Callable[[Any], Scenario]] = {
 
 @groups.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs groups reset billing --topic orders --to-earliest", "everything again"),
-        (
-            "topicfs groups reset billing --topic orders:0,2 --shift-by -100",
-            "the last hundred of two partitions",
-        ),
-        ("topicfs groups reset billing --all-topics --to-datetime 2026-11-24T00:00:00Z", "from a moment on"),
-        ("topicfs groups reset billing --all-topics --by-duration PT1H --dry-run", "only say where that is"),
-        (
-            "topicfs groups reset billing --all-topics --to-current --dry-run --export > positions.csv",
-            "keep positions",
-        ),
-        ("topicfs groups reset billing --from-file positions.csv", "and take them back"),
-    ),
+    examples="""
+        topicfs groups reset billing --topic orders --to-earliest  # everything again
+        topicfs groups reset billing --topic orders:0,2 --shift-by -100  # the last hundred of two partitions
+        topicfs groups reset billing --all-topics --to-datetime 2026-11-24T00:00:00Z  # from a moment on
+        topicfs groups reset billing --all-topics --by-duration PT1H --dry-run  # only say where that is
+        topicfs groups reset billing --all-topics --to-current --dry-run --export > positions.csv  # keep positions
+        topicfs groups reset billing --from-file positions.csv  # and take them back
+    """,
 )
 @click.argument("name", metavar="GROUP", shell_complete=completion.groups)
 @click.option("--topic", "topics", metavar="TOPIC[:N,N]", multiple=True, help="A topic, or partitions of it.")

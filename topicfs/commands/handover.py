@@ -30,12 +30,10 @@ POLL_SECONDS = 0.2
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        (
-            "topicfs handover ./data --bootstrap-server localhost:9092 --log-dir /var/lib/kafka/data",
-            "run it while the broker runs; stop the broker when asked to, start it, and run it once more",
-        ),
-    ),
+    examples="""
+        # run it while the broker runs; stop the broker when asked to, start it, and run it once more
+        topicfs handover ./data --bootstrap-server localhost:9092 --log-dir /var/lib/kafka/data
+    """,
 )
 @click.argument("directories", metavar="DATA[,DATA]", type=parse_directories)
 @click.option(
@@ -135,13 +133,10 @@ def _hand_over(
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs takeover /var/lib/kafka/data ./data", "a copy of a stopped broker's topics"),
-        (
-            "topicfs takeover --link /var/lib/kafka/data /var/lib/topics",
-            "hard links where nothing changes any more",
-        ),
-    ),
+    examples="""
+        topicfs takeover /var/lib/kafka/data ./data  # a copy of a stopped broker's topics
+        topicfs takeover --link /var/lib/kafka/data /var/lib/topics  # hard links where nothing changes any more
+    """,
 )
 @click.argument("log_dirs", metavar="LOG_DIR[,LOG_DIR]", type=parse_directories)
 @click.argument("directories", metavar="DATA[,DATA]", type=parse_directories)

@@ -251,13 +251,10 @@ def _escaped(text: str) -> str:
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        (
-            "topicfs manual ~/.local/share/man",
-            "for oneself: then man topicfs, man topicfs-cat, man mount.topicfs",
-        ),
-        ("topicfs manual /usr/local/share/man", "for everybody, as root"),
-    ),
+    examples="""
+        topicfs manual ~/.local/share/man  # for oneself: then man topicfs, man topicfs-cat, man mount.topicfs
+        topicfs manual /usr/local/share/man  # for everybody, as root
+    """,
 )
 @click.argument(
     "directory", metavar="DIR", type=click.Path(path_type=Path), shell_complete=completion.directory_option

@@ -89,39 +89,22 @@ NEEDS_PYFUSE3 = (
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs mount ./data ./mnt", "./data keeps the topics (it is made if missing), ./mnt shows them"),
-        ("topicfs mount --foreground ./data ./mnt", "for a service manager, or to see the log"),
-        ("topicfs mount --acks all ./data ./mnt", "every write is on disk when it returns"),
-        (
-            "topicfs mount --acks 0 --linger-ms 5 ./data ./mnt",
-            "many small writers: answer at once, batch for 5 ms",
-        ),
-        ("topicfs mount --read-only /var/lib/kafka/data ./mnt", "a broker's own files, also while it runs"),
-        (
-            "topicfs mount --config server.properties ./data ./mnt",
-            "retention, segment sizes … by Kafka's names",
-        ),
-        (
-            "topicfs mount --config server.properties ./mnt",
-            "the data directories, too, are those of the file: log.dirs",
-        ),
-        (
-            "topicfs mount /disk1/data,/disk2/data ./mnt",
-            "over two disks: each new partition goes to the emptier",
-        ),
-        (
-            "topicfs mount --replicas 2 /disk1/data,/disk2/data ./mnt",
-            "every record on both disks: one may fail while it serves",
-        ),
-        ("topicfs mount kafka://one:9092,two:9092 ./mnt", "the topics of a running cluster"),
-        (
-            "topicfs mount --cache ~/.cache/orders kafka://host:9092 ./mnt",
-            "what was read once is read from the disk",
-        ),
-        ("topicfs mount --metrics 9464 ./data ./mnt", "Prometheus scrapes http://localhost:9464/metrics"),
-        ("topicfs mount --client-config client.properties kafka://host:9093 ./mnt", "over TLS, or with SASL"),
-    ),
+    examples="""
+        topicfs mount ./data ./mnt  # ./data keeps the topics (it is made if missing), ./mnt shows them
+        topicfs mount --foreground ./data ./mnt  # for a service manager, or to see the log
+        topicfs mount --acks all ./data ./mnt  # every write is on disk when it returns
+        topicfs mount --acks 0 --linger-ms 5 ./data ./mnt  # many small writers: answer at once, batch for 5 ms
+        topicfs mount --read-only /var/lib/kafka/data ./mnt  # a broker's own files, also while it runs
+        topicfs mount --config server.properties ./data ./mnt  # retention, segment sizes … by Kafka's names
+        topicfs mount --config server.properties ./mnt  # the data directories, too, are those of the file: log.dirs
+        topicfs mount /disk1/data,/disk2/data ./mnt  # over two disks: each new partition goes to the emptier
+        # every record on both disks: one may fail while it serves
+        topicfs mount --replicas 2 /disk1/data,/disk2/data ./mnt
+        topicfs mount kafka://one:9092,two:9092 ./mnt  # the topics of a running cluster
+        topicfs mount --cache ~/.cache/orders kafka://host:9092 ./mnt  # what was read once is read from the disk
+        topicfs mount --metrics 9464 ./data ./mnt  # Prometheus scrapes http://localhost:9464/metrics
+        topicfs mount --client-config client.properties kafka://host:9093 ./mnt  # over TLS, or with SASL
+    """,
 )
 @click.argument("places", metavar="[DIR[,DIR]|kafka://HOST:PORT] MOUNTPOINT", nargs=-1, required=True)
 @click.option(
@@ -324,7 +307,9 @@ def _opener(
 
 @click.command(
     cls=ExampleCommand,
-    examples=(("topicfs umount ./mnt", "flush everything, unmount, and wait until the daemon is gone"),),
+    examples="""
+        topicfs umount ./mnt  # flush everything, unmount, and wait until the daemon is gone
+    """,
 )
 @click.argument(
     "mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path), shell_complete=completion.mountpoints

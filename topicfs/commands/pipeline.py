@@ -67,18 +67,15 @@ _checkpoint_option = partial(
 
 @click.group(
     cls=_InOrder,
-    examples=(
-        (
-            "topicfs pipeline archive orders,clicks ./archive",
-            "two topics to Parquet, by date; again: what came since",
-        ),
-        ("topicfs pipeline restore ./archive", "the archive back into its topics, offsets and times kept"),
-        ("topicfs pipeline replay orders copy", "every record of a topic into another"),
-        ("topicfs pipeline replay orders late --where \"key = 'late'\"", "some of them, chosen by SQL"),
-        ("topicfs pipeline aggregate orders per-hour --window '1 hour'", "how many came in each hour"),
-        ("topicfs pipeline verify", "every segment checked, by many tasks"),
-        ("topicfs pipeline report", "a page of plots: report.html"),
-    ),
+    examples="""
+        topicfs pipeline archive orders,clicks ./archive  # two topics to Parquet, by date; again: what came since
+        topicfs pipeline restore ./archive  # the archive back into its topics, offsets and times kept
+        topicfs pipeline replay orders copy  # every record of a topic into another
+        topicfs pipeline replay orders late --where "key = 'late'"  # some of them, chosen by SQL
+        topicfs pipeline aggregate orders per-hour --window '1 hour'  # how many came in each hour
+        topicfs pipeline verify  # every segment checked, by many tasks
+        topicfs pipeline report  # a page of plots: report.html
+    """,
 )
 def pipeline() -> None:
     """Run a job over whole topics with Spark, on this machine or, by --master, on a cluster.
@@ -91,18 +88,13 @@ def pipeline() -> None:
 @pipeline.command(
     cls=_Job,
     short_help="Topics to Parquet, by date.",
-    examples=(
-        ("topicfs pipeline archive orders ./archive", "what came since the last time, each record once"),
-        ("topicfs pipeline archive orders ./archive --data kafka://host:9092", "of a Kafka cluster"),
-        (
-            "topicfs pipeline archive 'orders-*' ./lake --format iceberg --continuous",
-            "an Iceberg table, kept up to date",
-        ),
-        (
-            "topicfs pipeline archive orders ./archive --commit-group archive",
-            "and `topicfs groups describe archive` shows how far it is behind",
-        ),
-    ),
+    examples="""
+        topicfs pipeline archive orders ./archive  # what came since the last time, each record once
+        topicfs pipeline archive orders ./archive --data kafka://host:9092  # of a Kafka cluster
+        topicfs pipeline archive 'orders-*' ./lake --format iceberg --continuous  # an Iceberg table, kept up to date
+        # and `topicfs groups describe archive` shows how far it is behind
+        topicfs pipeline archive orders ./archive --commit-group archive
+    """,
 )
 @click.argument("topics", metavar="TOPIC[,TOPIC]")
 @click.argument("target", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False))
@@ -166,15 +158,13 @@ def archive(
 @pipeline.command(
     cls=_Job,
     short_help="An archive back into topics.",
-    examples=(
-        ("topicfs pipeline restore ./archive", "every topic that the archive has; again: what is missing"),
-        ("topicfs pipeline restore ./archive orders --into orders-of-may", "one, under another name"),
-        ("topicfs pipeline restore ./archive --data ./new", "into a new data directory"),
-        (
-            "topicfs pipeline restore ./archive --data kafka://host:9092 --without-offsets",
-            "into a Kafka cluster, which assigns offsets itself",
-        ),
-    ),
+    examples="""
+        topicfs pipeline restore ./archive  # every topic that the archive has; again: what is missing
+        topicfs pipeline restore ./archive orders --into orders-of-may  # one, under another name
+        topicfs pipeline restore ./archive --data ./new  # into a new data directory
+        # into a Kafka cluster, which assigns offsets itself
+        topicfs pipeline restore ./archive --data kafka://host:9092 --without-offsets
+    """,
 )
 @click.argument("archive", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("topics", metavar="[TOPIC[,TOPIC]]", required=False)
@@ -244,12 +234,12 @@ def _run_into_topic(
 @pipeline.command(
     cls=_Job,
     short_help="Topic to topic, through SQL.",
-    examples=(
-        ("topicfs pipeline replay orders copy", "everything, once: all of it or nothing"),
-        ("topicfs pipeline replay orders copy --checkpoint ./progress", "what came since the last time"),
-        ("topicfs pipeline replay orders upper --select 'key, upper(value) AS value'", "with other values"),
-        ("topicfs pipeline replay orders orders --to kafka://host:9092", "from here to a Kafka cluster"),
-    ),
+    examples="""
+        topicfs pipeline replay orders copy  # everything, once: all of it or nothing
+        topicfs pipeline replay orders copy --checkpoint ./progress  # what came since the last time
+        topicfs pipeline replay orders upper --select 'key, upper(value) AS value'  # with other values
+        topicfs pipeline replay orders orders --to kafka://host:9092  # from here to a Kafka cluster
+    """,
 )
 @click.argument("source", metavar="TOPIC[,TOPIC]")
 @click.argument("target", metavar="TARGET")
@@ -285,29 +275,19 @@ def replay(**given: Any) -> None:
 @pipeline.command(
     cls=_Job,
     short_help="Counts of windows of time, topic to topic.",
-    examples=(
-        ("topicfs pipeline aggregate orders per-hour --window '1 hour'", "everything, once: every window"),
-        (
-            "topicfs pipeline aggregate orders by-key --window '1 hour' --by key --add 'sum(length(value)) AS bytes'",
-            "one result a key, with the sum of bytes",
-        ),
-        (
-            "topicfs pipeline aggregate clicks by-user --window '1 hour' --by \"get_json_object(string(value), '$.user')\"",
-            "by a field of the values",
-        ),
-        (
-            "topicfs pipeline aggregate orders per-hour --window '1 hour' --delay '10 minutes' --checkpoint ./progress",
-            "the windows that are over since the last time",
-        ),
-        (
-            "topicfs pipeline aggregate orders per-hour --window '1 hour' --checkpoint ./progress --close",
-            "the last ones, too, when nothing more will come",
-        ),
-        (
-            "topicfs pipeline aggregate orders live --window '1 minute' --checkpoint ./progress --continuous",
-            "go on as records come, until ^C",
-        ),
-    ),
+    examples="""
+        topicfs pipeline aggregate orders per-hour --window '1 hour'  # everything, once: every window
+        # one result a key, with the sum of bytes
+        topicfs pipeline aggregate orders by-key --window '1 hour' --by key --add 'sum(length(value)) AS bytes'
+        # by a field of the values
+        topicfs pipeline aggregate clicks by-user --window '1 hour' --by "get_json_object(string(value), '$.user')"
+        # the windows that are over since the last time
+        topicfs pipeline aggregate orders per-hour --window '1 hour' --delay '10 minutes' --checkpoint ./progress
+        # the last ones, too, when nothing more will come
+        topicfs pipeline aggregate orders per-hour --window '1 hour' --checkpoint ./progress --close
+        # go on as records come, until ^C
+        topicfs pipeline aggregate orders live --window '1 minute' --checkpoint ./progress --continuous
+    """,
 )
 @click.argument("source", metavar="TOPIC[,TOPIC]")
 @click.argument("target", metavar="TARGET")
@@ -374,17 +354,13 @@ def aggregate(**given: Any) -> None:
 @pipeline.command(
     cls=_Job,
     short_help="Every segment checked: one row each.",
-    examples=(
-        ("topicfs pipeline verify", "every segment below ./data, with what is wrong in it"),
-        (
-            "topicfs pipeline verify --data '/disk*/kafka' --only-wrong",
-            "a broker's log.dirs, beside the broker; nothing printed if all is well",
-        ),
-        (
-            "topicfs pipeline verify --data /mnt/all/brokers --master spark://host:7077",
-            "by a cluster whose workers see the directory",
-        ),
-    ),
+    examples="""
+        topicfs pipeline verify  # every segment below ./data, with what is wrong in it
+        # a broker's log.dirs, beside the broker; nothing printed if all is well
+        topicfs pipeline verify --data '/disk*/kafka' --only-wrong
+        # by a cluster whose workers see the directory
+        topicfs pipeline verify --data /mnt/all/brokers --master spark://host:7077
+    """,
 )
 @click.option("--only-wrong", is_flag=True, help="Leave out segments in which nothing is wrong.")
 @place_option
@@ -422,15 +398,12 @@ def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> No
 @pipeline.command(
     cls=_Job,
     short_help="A page of plots: what topics are like.",
-    examples=(
-        ("topicfs pipeline report", "report.html, of all topics below ./data"),
-        ("topicfs pipeline report orders,clicks --output today.html", "of two topics"),
-        (
-            "topicfs pipeline report --data /var/lib/kafka/data",
-            "of a broker's log directory, beside the broker",
-        ),
-        ("topicfs pipeline report --data kafka://host:9092", "of a cluster: all but its segments"),
-    ),
+    examples="""
+        topicfs pipeline report  # report.html, of all topics below ./data
+        topicfs pipeline report orders,clicks --output today.html  # of two topics
+        topicfs pipeline report --data /var/lib/kafka/data  # of a broker's log directory, beside the broker
+        topicfs pipeline report --data kafka://host:9092  # of a cluster: all but its segments
+    """,
 )
 @click.argument("topics", metavar="[TOPIC[,TOPIC]]", required=False)
 @click.option(

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=ExampleGroup,
-    examples=(
-        ("topicfs replicas list", "where the replicas of each partition are"),
-        ("topicfs replicas elect --preferred", "after a disk came back: let its replicas lead again"),
-        ("topicfs replicas move orders/0 /disk3/data", "to another disk, while it serves"),
-    ),
+    examples="""
+        topicfs replicas list  # where the replicas of each partition are
+        topicfs replicas elect --preferred  # after a disk came back: let its replicas lead again
+        topicfs replicas move orders/0 /disk3/data  # to another disk, while it serves
+    """,
 )
 def replicas() -> None:
     """Show replicas, elect leaders, and move replicas.
@@ -45,10 +45,10 @@ def replicas() -> None:
 @replicas.command(
     "list",
     cls=ExampleCommand,
-    examples=(
-        ("topicfs replicas list --data /disk1/data,/disk2/data", "of all topics"),
-        ("topicfs replicas list orders", "of one"),
-    ),
+    examples="""
+        topicfs replicas list --data /disk1/data,/disk2/data  # of all topics
+        topicfs replicas list orders  # of one
+    """,
 )
 @click.argument("topics", metavar="[TOPIC]…", nargs=-1, shell_complete=completion.topics)
 @data_option
@@ -66,13 +66,11 @@ def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> 
 
 @replicas.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs replicas elect --preferred", "the first assigned replicas lead, where they are in sync"),
-        (
-            "topicfs replicas elect --unclean orders/0 /disk2/data",
-            "the only disk left lacks records: go on with what it has",
-        ),
-    ),
+    examples="""
+        topicfs replicas elect --preferred  # the first assigned replicas lead, where they are in sync
+        # the only disk left lacks records: go on with what it has
+        topicfs replicas elect --unclean orders/0 /disk2/data
+    """,
 )
 @click.argument("names", metavar="[TOPIC/PARTITION DIR]", nargs=-1)
 @click.option("--preferred", is_flag=True, help="Give the leadership back to the preferred leaders.")
@@ -95,11 +93,11 @@ def elect(names: tuple[str, ...], *, preferred: bool, unclean: bool, directories
 
 @replicas.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs replicas move orders/0 /disk3/data", "the only replica of a partition"),
-        ("topicfs replicas move orders/0 /disk3/data --from /disk1/data", "one of several"),
-        ("topicfs replicas move orders/0 --cancel", "it stays where it is"),
-    ),
+    examples="""
+        topicfs replicas move orders/0 /disk3/data  # the only replica of a partition
+        topicfs replicas move orders/0 /disk3/data --from /disk1/data  # one of several
+        topicfs replicas move orders/0 --cancel  # it stays where it is
+    """,
 )
 @click.argument("partition", metavar="TOPIC/PARTITION")
 @click.argument("directory", metavar="[DIR]", required=False)
@@ -128,13 +126,10 @@ def move(
 @click.command(
     "replicas",
     cls=ExampleCommand,
-    examples=(
-        (
-            "topicfs topics replicas orders 2",
-            "a second replica of each partition, in the directory with the fewest",
-        ),
-        ("topicfs topics replicas orders 1", "only the leaders stay"),
-    ),
+    examples="""
+        topicfs topics replicas orders 2  # a second replica of each partition, in the directory with the fewest
+        topicfs topics replicas orders 1  # only the leaders stay
+    """,
 )
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("number", metavar="N", type=click.IntRange(1))
@@ -195,14 +190,12 @@ _NOT_DONE = (
 
 @replicas.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs replicas resolve --keep /disk1/data /disk1/data,/disk2/data", "what would be lost"),
-        (
-            "topicfs replicas resolve --keep /disk1/data /disk1/data,/disk2/data --save ./lost --yes",
-            "save it, and go on with /disk1/data",
-        ),
-        ("topicfs append orders/0/log.batch", "append what was saved: ./lost/orders-0.batch is its input"),
-    ),
+    examples="""
+        topicfs replicas resolve --keep /disk1/data /disk1/data,/disk2/data  # what would be lost
+        # save it, and go on with /disk1/data
+        topicfs replicas resolve --keep /disk1/data /disk1/data,/disk2/data --save ./lost --yes
+        topicfs append orders/0/log.batch  # append what was saved: ./lost/orders-0.batch is its input
+    """,
 )
 @click.option(
     "--keep",

@@ -29,15 +29,12 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs scrub /disk1/data,/disk2/data", "two directories that hold replicas: each heals the other"),
-        (
-            "topicfs scrub /disk1/data,/disk2/data --restart",
-            "from the front, though the last one was interrupted",
-        ),
-        ("topicfs scrub ./mnt", "a mount: its daemon scrubs everything now, and what it found is printed"),
-        ("topicfs scrub ./data --json | jq .damaged", "for programs: how much is left"),
-    ),
+    examples="""
+        topicfs scrub /disk1/data,/disk2/data  # two directories that hold replicas: each heals the other
+        topicfs scrub /disk1/data,/disk2/data --restart  # from the front, though the last one was interrupted
+        topicfs scrub ./mnt  # a mount: its daemon scrubs everything now, and what it found is printed
+        topicfs scrub ./data --json | jq .damaged  # for programs: how much is left
+    """,
 )
 @data_argument
 @click.option("--restart", is_flag=True, help="Begin at the front, though the last scrub was interrupted.")

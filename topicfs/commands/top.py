@@ -31,16 +31,13 @@ TABLE_COLUMNS = 200
 
 @click.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs top ./mnt", "the topics of a mount, and the programs that have them open"),
-        (
-            "topicfs top ./data",
-            "of a data directory: through its mount if there is one, else beside whoever writes",
-        ),
-        ("topicfs top kafka://localhost:9092", "of a cluster"),
-        ("topicfs top --once ./mnt", "one table, with the rates of two seconds"),
-        ("topicfs top --json ./mnt | jq .topics", "for programs"),
-    ),
+    examples="""
+        topicfs top ./mnt  # the topics of a mount, and the programs that have them open
+        topicfs top ./data  # of a data directory: through its mount if there is one, else beside whoever writes
+        topicfs top kafka://localhost:9092  # of a cluster
+        topicfs top --once ./mnt  # one table, with the rates of two seconds
+        topicfs top --json ./mnt | jq .topics  # for programs
+    """,
 )
 @click.argument(
     "place",

@@ -32,13 +32,13 @@ from topicfs.terminal import console, is_terminal, plain
 
 @click.group(
     cls=ExampleGroup,
-    examples=(
-        ("topicfs topics create orders --partitions 4", "make one"),
-        ("topicfs topics list", "see them all"),
-        ("topicfs topics describe orders", "see one in detail"),
-        ("topicfs topics delete orders", "remove one"),
-        ("topicfs topics online", "after a repair: serve again what is offline"),
-    ),
+    examples="""
+        topicfs topics create orders --partitions 4  # make one
+        topicfs topics list  # see them all
+        topicfs topics describe orders  # see one in detail
+        topicfs topics delete orders  # remove one
+        topicfs topics online  # after a repair: serve again what is offline
+    """,
 )
 def topics() -> None:
     """Create, list, describe and delete topics; bring offline partitions back.
@@ -52,14 +52,11 @@ topics.add_command(topic_replicas)
 
 @topics.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs topics create orders", "a topic with one partition"),
-        ("topicfs topics create orders --partitions 4", "with four"),
-        (
-            "topicfs topics create clicks --config retention.ms=604800000 --config segment.bytes=104857600",
-            "kept a week",
-        ),
-    ),
+    examples="""
+        topicfs topics create orders  # a topic with one partition
+        topicfs topics create orders --partitions 4  # with four
+        topicfs topics create clicks --config retention.ms=604800000 --config segment.bytes=104857600  # kept a week
+    """,
 )
 @click.argument("names", metavar="NAME…", nargs=-1, required=True)
 @click.option(
@@ -107,11 +104,11 @@ def create(
 @topics.command(
     "list",
     cls=ExampleCommand,
-    examples=(
-        ("topicfs topics list", "names, and on a terminal what they hold"),
-        ("topicfs topics list --data /var/lib/kafka/data", "a broker's topics"),
-        ("topicfs topics list --data kafka://localhost:9092", "a cluster's"),
-    ),
+    examples="""
+        topicfs topics list  # names, and on a terminal what they hold
+        topicfs topics list --data /var/lib/kafka/data  # a broker's topics
+        topicfs topics list --data kafka://localhost:9092  # a cluster's
+    """,
 )
 @place_option
 def list_topics(*, place: Place) -> None:
@@ -126,7 +123,9 @@ def list_topics(*, place: Place) -> None:
 
 @topics.command(
     cls=ExampleCommand,
-    examples=(("topicfs topics describe orders", "settings, and every partition's bounds, sizes and times"),),
+    examples="""
+        topicfs topics describe orders  # settings, and every partition's bounds, sizes and times
+    """,
 )
 @click.argument("name", shell_complete=completion.topics)
 @place_option
@@ -145,10 +144,10 @@ def describe(name: str, *, place: Place) -> None:
 
 @topics.command(
     cls=ExampleCommand,
-    examples=(
-        ("topicfs topics delete orders", "an empty topic"),
-        ("topicfs topics delete orders --with-records", "a topic and all its records, for good"),
-    ),
+    examples="""
+        topicfs topics delete orders  # an empty topic
+        topicfs topics delete orders --with-records  # a topic and all its records, for good
+    """,
 )
 @click.argument("name", shell_complete=completion.topics)
 @click.option("--with-records", is_flag=True, help="Also if it holds records; they are gone for good.")
@@ -223,12 +222,12 @@ class Brought(NamedTuple):
     ONLINE,
     cls=ExampleCommand,
     short_help="Serve partitions again that are offline, after a repair.",
-    examples=(
-        ("topicfs topics online", "every partition that is offline"),
-        ("topicfs topics online orders/0", "one; if its whole directory had failed, all that stand there"),
-        ("topicfs topics online orders --data /disk1/data,/disk2/data", "those of a topic"),
-        ("echo online > mnt/orders/0/state", "the same through the mount"),
-    ),
+    examples="""
+        topicfs topics online  # every partition that is offline
+        topicfs topics online orders/0  # one; if its whole directory had failed, all that stand there
+        topicfs topics online orders --data /disk1/data,/disk2/data  # those of a topic
+        echo online > mnt/orders/0/state  # the same through the mount
+    """,
 )
 @click.argument("places", metavar="[TOPIC[/PARTITION]]…", nargs=-1, shell_complete=completion.partitions)
 @data_option

@@ -46,14 +46,12 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @click.command(
     cls=ExampleCommand,
     context_settings={"ignore_unknown_options": True},
-    examples=(
-        ("topicfs work jobs orders -- ./charge", "a record a run, its value on standard input"),
-        (
-            "topicfs work jobs orders --jobs 4 -- sh -c 'curl -fsS -d @- https://example.org/$TOPICFS_KEY'",
-            "four at a time",
-        ),
-        ("topicfs work jobs orders --drain -- wc -c", "until nothing is left"),
-    ),
+    examples="""
+        topicfs work jobs orders -- ./charge  # a record a run, its value on standard input
+        # four at a time
+        topicfs work jobs orders --jobs 4 -- sh -c 'curl -fsS -d @- https://example.org/$TOPICFS_KEY'
+        topicfs work jobs orders --drain -- wc -c  # until nothing is left
+    """,
 )
 @click.argument("group", shell_complete=completion.queues)
 @click.argument("topic", shell_complete=completion.topics)
