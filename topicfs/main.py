@@ -22,47 +22,29 @@ SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
 """Exit statuses: done; not done, or `check` found something; not understood; ended by Ctrl-C."""
 
 COMMANDS = {
-    "mount": ("topicfs.commands.mount:mount", "Show the topics of a directory, or of a cluster, as files."),
-    "umount": ("topicfs.commands.mount:umount", "Unmount, with everything on disk."),
-    "topics": (
-        "topicfs.commands.topics:topics",
-        "Create, list, describe and delete topics; bring them online.",
-    ),
-    "replicas": ("topicfs.commands.replicas:replicas", "Show replicas, elect leaders, and move replicas."),
-    "config": ("topicfs.commands.config:config", "Show settings and where they come from; set a topic's."),
-    "cat": ("topicfs.commands.cat:cat", "Print files of a mount, without a mount."),
-    "append": ("topicfs.commands.append:append", "Append lines to a topic."),
-    "groups": (
-        "topicfs.commands.groups:groups",
-        "List, describe, reset and delete groups of readers and queues.",
-    ),
-    "top": ("topicfs.commands.top:top", "Watch topics: rates, sizes, lag, and who reads and writes them."),
-    "work": ("topicfs.commands.work:work", "Run a command once for each record of a queue."),
-    "explain": ("topicfs.commands.explain:explain", "Explain step by step how a record is found."),
-    "maintain": ("topicfs.commands.maintain:maintain", "Roll, delete and compact what is due."),
-    "check": ("topicfs.commands.check:check", "Check every byte of a data directory."),
-    "scrub": ("topicfs.commands.scrub:scrub", "Read everything, and heal what is damaged."),
-    "dump": ("topicfs.commands.dump:dump", "Print segments and indexes as kafka-dump-log does."),
-    "pipeline": ("topicfs.commands.pipeline:pipeline", "Jobs over whole topics, run by Spark."),
-    "mirror": (
-        "topicfs.commands.mirror:mirror_topics",
-        "Copy topics of a Kafka cluster, and keep the copy up to date.",
-    ),
-    "handover": (
-        "topicfs.commands.handover:handover",
-        "Put the topics of a data directory under a Kafka broker.",
-    ),
-    "takeover": (
-        "topicfs.commands.handover:takeover",
-        "Take the topics of a stopped Kafka broker into a directory.",
-    ),
-    "completion": (
-        "topicfs.commands.completion:completion",
-        "Print what makes a shell complete topics and options.",
-    ),
-    "manual": ("topicfs.commands.manual:manual", "Write manual pages for man(1)."),
+    "mount": ("mount:mount", "Show the topics of a directory, or of a cluster, as files."),
+    "umount": ("mount:umount", "Unmount, with everything on disk."),
+    "topics": ("topics:topics", "Create, list, describe and delete topics; bring them online."),
+    "replicas": ("replicas:replicas", "Show replicas, elect leaders, and move replicas."),
+    "config": ("config:config", "Show settings and where they come from; set a topic's."),
+    "cat": ("cat:cat", "Print files of a mount, without a mount."),
+    "append": ("append:append", "Append lines to a topic."),
+    "groups": ("groups:groups", "List, describe, reset and delete groups of readers and queues."),
+    "top": ("top:top", "Watch topics: rates, sizes, lag, and who reads and writes them."),
+    "work": ("work:work", "Run a command once for each record of a queue."),
+    "explain": ("explain:explain", "Explain step by step how a record is found."),
+    "maintain": ("maintain:maintain", "Roll, delete and compact what is due."),
+    "check": ("check:check", "Check every byte of a data directory."),
+    "scrub": ("scrub:scrub", "Read everything, and heal what is damaged."),
+    "dump": ("dump:dump", "Print segments and indexes as kafka-dump-log does."),
+    "pipeline": ("pipeline:pipeline", "Jobs over whole topics, run by Spark."),
+    "mirror": ("mirror:mirror_topics", "Copy topics of a Kafka cluster, and keep the copy up to date."),
+    "handover": ("handover:handover", "Put the topics of a data directory under a Kafka broker."),
+    "takeover": ("handover:takeover", "Take the topics of a stopped Kafka broker into a directory."),
+    "completion": ("completion:completion", "Print what makes a shell complete topics and options."),
+    "manual": ("manual:manual", "Write manual pages for man(1)."),
 }
-"""The module and the name of each sub-command, and its line in the help. A module is imported when its command is
+"""The module in `commands` and the name of each sub-command, and its line in the help. A module is imported when its command is
 called: `dump` works on a machine without pyfuse3, and the help of the whole command imports none of them."""
 
 
@@ -84,7 +66,7 @@ class LazyGroup(ExampleGroup):
             return None
         place, short_help = COMMANDS[cmd_name]
         module, attribute = place.split(":")
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(importlib.import_module(f"topicfs.commands.{module}"), attribute)
         assert isinstance(command, click.Command)
         command.short_help = short_help
         return command

@@ -16,7 +16,6 @@ Options are those of Spark's Kafka connector that mean something here, and our o
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from topicfs.pipeline.errors import InvalidOptionError
 from topicfs.pipeline.places.paths import absolute, data_directories
 from topicfs.storage.disk.names import check_topic_name
 from topicfs.storage.errors import InvalidNameError
+from topicfs.storage.messages import did_you_mean
 
 COLUMNS = {
     "value": ("binary", "string"),
@@ -38,7 +38,7 @@ COLUMNS = {
 """The columns that are written, by name, with the types they may have; others are passed over."""
 
 _NAMES = ("path", "without", "topic", "txnAppId", "txnVersion", "failOnOtherRows", "commitTimeout")
-_SPELLING = {name.lower(): name for name in _NAMES}
+_LOWERED = {name.lower() for name in _NAMES}
 _PASSED_OVER = frozenset({"includeheaders", "checkpointlocation", "queryname"})
 _REFUSED = {
     "kafka.key.serializer": "keys are written as the bytes that they are",
@@ -73,10 +73,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     for name in options:
         if name in _REFUSED:
             raise InvalidOptionError(f"{name}: not to be set: {_REFUSED[name]}")
-        if name not in _SPELLING and name not in _PASSED_OVER and not name.startswith("kafka."):
-            near = difflib.get_close_matches(name, _SPELLING, n=1)
-            hint = f"; did you mean {_SPELLING[near[0]]}?" if near else ""
-            raise InvalidOptionError(f"{name}: no option of writing to topicfs{hint}")
+        if name not in _LOWERED and name not in _PASSED_OVER and not name.startswith("kafka."):
+            raise InvalidOptionError(f"{name}: no option of writing to topicfs{did_you_mean(name, _NAMES)}")
     path = options.get("path", "").strip()
     if not path:
         raise InvalidOptionError("path: name a data directory, e.g. option('path', '/srv/topics')")

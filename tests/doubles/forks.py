@@ -179,7 +179,7 @@ def main() -> None:
     from topicfs.main import COMMANDS, run
 
     for place, _help in COMMANDS.values():
-        importlib.import_module(place.partition(":")[0])
+        importlib.import_module(f"topicfs.commands.{place.partition(':')[0]}")
     for module in USED:
         importlib.import_module(module)
     gc.freeze()

@@ -21,7 +21,6 @@ Other options that begin with `kafka.` are for a network and are ignored, so tha
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -41,6 +40,7 @@ from topicfs.pipeline.source.query.offsets import (
     parse_assignment,
     parse_partition_numbers,
 )
+from topicfs.storage.messages import did_you_mean
 from topicfs.storage.model import Isolation, TopicPartition
 
 SELECTIONS = ("assign", "subscribe", "subscribePattern")
@@ -89,7 +89,7 @@ REFUSED = {
 _UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]+)([a-z]*)")
 _WHOLE = re.compile(r"-?[0-9]+")
-_SPELLING = {name.lower(): name for name in KNOWN}
+_LOWERED = {name.lower() for name in KNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,9 @@ def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
         if name in REFUSED:
             raise InvalidOptionError(f"{name}: not to be set: {REFUSED[name]}")
-        if name in _SPELLING or name in WITHOUT_MEANING_HERE or name.startswith("kafka."):
+        if name in _LOWERED or name in WITHOUT_MEANING_HERE or name.startswith("kafka."):
             continue
-        near = difflib.get_close_matches(name, _SPELLING, n=1)
-        hint = f"; did you mean {_SPELLING[near[0]]}?" if near else ""
-        raise InvalidOptionError(f"{name}: no option of topicfs{hint}")
+        raise InvalidOptionError(f"{name}: no option of topicfs{did_you_mean(name, KNOWN)}")
 
 
 def _path(options: Mapping[str, str]) -> str:
