@@ -59,7 +59,6 @@ class ErrorKind(NamedTuple):
     name: str
     passing: Passing = Passing.NO
     type: type[errors.StorageError] = errors.ClusterError
-    remedy: str = ""
 
 
 UNKNOWN_SERVER_ERROR = -1
@@ -101,9 +100,9 @@ _ACL = (
 _REPLICAS = "too few replicas are in sync for acks=all: see min.insync.replicas, and which brokers are down"
 
 ERRORS: dict[int, ErrorKind] = {
-    -1: ErrorKind("UNKNOWN_SERVER_ERROR", Passing.LATER, remedy="the broker's log says more"),
+    UNKNOWN_SERVER_ERROR: ErrorKind("UNKNOWN_SERVER_ERROR", Passing.LATER),
     OFFSET_OUT_OF_RANGE: ErrorKind("OFFSET_OUT_OF_RANGE"),
-    2: ErrorKind("CORRUPT_MESSAGE", Passing.LATER, remedy="the broker's disk may be failing: see its log"),
+    2: ErrorKind("CORRUPT_MESSAGE", Passing.LATER),
     UNKNOWN_TOPIC_OR_PARTITION: ErrorKind(
         "UNKNOWN_TOPIC_OR_PARTITION", Passing.ELSEWHERE, errors.UnknownTopicError
     ),
@@ -112,72 +111,34 @@ ERRORS: dict[int, ErrorKind] = {
     7: ErrorKind("REQUEST_TIMED_OUT", Passing.LATER),
     8: ErrorKind("BROKER_NOT_AVAILABLE", Passing.ELSEWHERE),
     9: ErrorKind("REPLICA_NOT_AVAILABLE", Passing.ELSEWHERE),
-    10: ErrorKind(
-        "MESSAGE_TOO_LARGE", type=errors.RecordTooLargeError, remedy="raise max.message.bytes of the topic"
-    ),
-    12: ErrorKind(
-        "OFFSET_METADATA_TOO_LARGE",
-        type=errors.InvalidPositionError,
-        remedy="see offset.metadata.max.bytes at the brokers",
-    ),
+    10: ErrorKind("MESSAGE_TOO_LARGE", type=errors.RecordTooLargeError),
+    12: ErrorKind("OFFSET_METADATA_TOO_LARGE", type=errors.InvalidPositionError),
     13: ErrorKind("NETWORK_EXCEPTION", Passing.ELSEWHERE),
     COORDINATOR_LOAD_IN_PROGRESS: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", Passing.LATER, errors.GroupError),
     COORDINATOR_NOT_AVAILABLE: ErrorKind("COORDINATOR_NOT_AVAILABLE", Passing.LATER, errors.GroupError),
     NOT_COORDINATOR: ErrorKind("NOT_COORDINATOR", Passing.LATER, errors.GroupError),
     17: ErrorKind("INVALID_TOPIC_EXCEPTION", type=errors.InvalidNameError),
-    18: ErrorKind(
-        "RECORD_LIST_TOO_LARGE", type=errors.RecordTooLargeError, remedy="raise segment.bytes of the topic"
-    ),
-    19: ErrorKind("NOT_ENOUGH_REPLICAS", Passing.LATER, errors.NotEnoughReplicasError, _REPLICAS),
+    18: ErrorKind("RECORD_LIST_TOO_LARGE", type=errors.RecordTooLargeError),
+    19: ErrorKind("NOT_ENOUGH_REPLICAS", Passing.LATER, errors.NotEnoughReplicasError),
     20: ErrorKind(
-        "NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, errors.NotEnoughReplicasAfterAppendError, _REPLICAS
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, errors.NotEnoughReplicasAfterAppendError
     ),
     ILLEGAL_GENERATION: ErrorKind("ILLEGAL_GENERATION", type=errors.NotAssignedError),
-    23: ErrorKind(
-        "INCONSISTENT_GROUP_PROTOCOL",
-        type=errors.IncompatibleMemberError,
-        remedy="set `assignor` of the group to one that its other members have (kafka-consumer-groups --describe --state)",
-    ),
+    23: ErrorKind("INCONSISTENT_GROUP_PROTOCOL", type=errors.IncompatibleMemberError),
     24: ErrorKind("INVALID_GROUP_ID", type=errors.InvalidGroupError),
     UNKNOWN_MEMBER_ID: ErrorKind("UNKNOWN_MEMBER_ID", type=errors.NotAssignedError),
-    26: ErrorKind(
-        "INVALID_SESSION_TIMEOUT",
-        type=errors.GroupError,
-        remedy="see group.min.session.timeout.ms and group.max.session.timeout.ms at the brokers",
-    ),
+    26: ErrorKind("INVALID_SESSION_TIMEOUT", type=errors.GroupError),
     REBALANCE_IN_PROGRESS: ErrorKind("REBALANCE_IN_PROGRESS", type=errors.GroupError),
-    TOPIC_AUTHORIZATION_FAILED: ErrorKind(
-        "TOPIC_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError, remedy=_ACL
-    ),
-    GROUP_AUTHORIZATION_FAILED: ErrorKind(
-        "GROUP_AUTHORIZATION_FAILED",
-        type=errors.NotAuthorizedError,
-        remedy="ask for an ACL on the group: Read to read as a member, Describe to see it, Delete to delete it",
-    ),
-    31: ErrorKind(
-        "CLUSTER_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError, remedy="ask for an ACL on the cluster"
-    ),
-    32: ErrorKind(
-        "INVALID_TIMESTAMP",
-        type=errors.InvalidTimestampError,
-        remedy="see message.timestamp.before.max.ms and after.max.ms",
-    ),
-    33: ErrorKind(
-        "UNSUPPORTED_SASL_MECHANISM",
-        type=AuthenticationError,
-        remedy="set sasl.mechanism to one that it offers",
-    ),
-    34: ErrorKind(
-        "ILLEGAL_SASL_STATE", type=AuthenticationError, remedy="set security.protocol as the listener has it"
-    ),
+    TOPIC_AUTHORIZATION_FAILED: ErrorKind("TOPIC_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError),
+    GROUP_AUTHORIZATION_FAILED: ErrorKind("GROUP_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError),
+    31: ErrorKind("CLUSTER_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError),
+    32: ErrorKind("INVALID_TIMESTAMP", type=errors.InvalidTimestampError),
+    33: ErrorKind("UNSUPPORTED_SASL_MECHANISM", type=AuthenticationError),
+    34: ErrorKind("ILLEGAL_SASL_STATE", type=AuthenticationError),
     35: ErrorKind("UNSUPPORTED_VERSION", type=UnsupportedVersionError),
     36: ErrorKind("TOPIC_ALREADY_EXISTS", type=errors.TopicExistsError),
     37: ErrorKind("INVALID_PARTITIONS", type=errors.InvalidConfigError),
-    38: ErrorKind(
-        "INVALID_REPLICATION_FACTOR",
-        type=errors.InvalidConfigError,
-        remedy="see default.replication.factor, and which brokers are down",
-    ),
+    38: ErrorKind("INVALID_REPLICATION_FACTOR", type=errors.InvalidConfigError),
     40: ErrorKind("INVALID_CONFIG", type=errors.InvalidConfigError),
     41: ErrorKind("NOT_CONTROLLER", Passing.ELSEWHERE),
     42: ErrorKind("INVALID_REQUEST"),
@@ -190,28 +151,20 @@ ERRORS: dict[int, ErrorKind] = {
     49: ErrorKind("INVALID_PRODUCER_ID_MAPPING", type=errors.InvalidTransactionStateError),
     53: ErrorKind("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError),
     54: ErrorKind("SECURITY_DISABLED"),
-    56: ErrorKind(
-        "KAFKA_STORAGE_ERROR", Passing.ELSEWHERE, remedy="a disk of the broker failed: see its log"
-    ),
-    58: ErrorKind(
-        "SASL_AUTHENTICATION_FAILED", type=AuthenticationError, remedy="check user and password, or the token"
-    ),
+    56: ErrorKind("KAFKA_STORAGE_ERROR", Passing.ELSEWHERE),
+    58: ErrorKind("SASL_AUTHENTICATION_FAILED", type=AuthenticationError),
     59: ErrorKind("UNKNOWN_PRODUCER_ID", type=errors.OutOfOrderSequenceError),
-    68: ErrorKind("NON_EMPTY_GROUP", type=errors.GroupNotEmptyError, remedy="end its members first"),
+    68: ErrorKind("NON_EMPTY_GROUP", type=errors.GroupNotEmptyError),
     GROUP_ID_NOT_FOUND: ErrorKind("GROUP_ID_NOT_FOUND", type=errors.UnknownGroupError),
-    73: ErrorKind("TOPIC_DELETION_DISABLED", remedy="set delete.topic.enable=true at the brokers"),
+    73: ErrorKind("TOPIC_DELETION_DISABLED"),
     74: ErrorKind("FENCED_LEADER_EPOCH", Passing.ELSEWHERE),
     UNKNOWN_LEADER_EPOCH: ErrorKind("UNKNOWN_LEADER_EPOCH", Passing.LATER),
     76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE"),
     78: ErrorKind("OFFSET_NOT_AVAILABLE", Passing.LATER),
     MEMBER_ID_REQUIRED: ErrorKind("MEMBER_ID_REQUIRED", type=errors.GroupError),
-    81: ErrorKind(
-        "GROUP_MAX_SIZE_REACHED", type=errors.GroupFullError, remedy="see group.max.size at the brokers"
-    ),
+    81: ErrorKind("GROUP_MAX_SIZE_REACHED", type=errors.GroupFullError),
     FENCED_INSTANCE_ID: ErrorKind("FENCED_INSTANCE_ID", type=errors.NotAssignedError),
-    86: ErrorKind(
-        "GROUP_SUBSCRIBED_TO_TOPIC", type=errors.GroupNotEmptyError, remedy="end its members first"
-    ),
+    86: ErrorKind("GROUP_SUBSCRIBED_TO_TOPIC", type=errors.GroupNotEmptyError),
     UNSTABLE_OFFSET_COMMIT: ErrorKind("UNSTABLE_OFFSET_COMMIT", Passing.LATER, errors.GroupError),
     87: ErrorKind("INVALID_RECORD", type=errors.InvalidRecordError),
     89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", Passing.LATER),
@@ -220,6 +173,31 @@ ERRORS: dict[int, ErrorKind] = {
     103: ErrorKind("INCONSISTENT_TOPIC_ID", Passing.ELSEWHERE, errors.UnknownTopicError),
 }
 """The errors of the requests that are made here, by Kafka's code."""
+
+REMEDIES = {
+    UNKNOWN_SERVER_ERROR: "the broker's log says more",
+    2: "the broker's disk may be failing: see its log",
+    10: "raise max.message.bytes of the topic",
+    12: "see offset.metadata.max.bytes at the brokers",
+    18: "raise segment.bytes of the topic",
+    19: _REPLICAS,
+    20: _REPLICAS,
+    23: "set `assignor` of the group to one that its other members have (kafka-consumer-groups --describe --state)",
+    26: "see group.min.session.timeout.ms and group.max.session.timeout.ms at the brokers",
+    TOPIC_AUTHORIZATION_FAILED: _ACL,
+    GROUP_AUTHORIZATION_FAILED: "ask for an ACL on the group: Read to read as a member, Describe to see it, Delete to delete it",
+    31: "ask for an ACL on the cluster",
+    32: "see message.timestamp.before.max.ms and after.max.ms",
+    33: "set sasl.mechanism to one that it offers",
+    34: "set security.protocol as the listener has it",
+    38: "see default.replication.factor, and which brokers are down",
+    56: "a disk of the broker failed: see its log",
+    58: "check user and password, or the token",
+    68: "end its members first",
+    73: "set delete.topic.enable=true at the brokers",
+    81: "see group.max.size at the brokers",
+    86: "end its members first",
+}
 
 
 MOST_QUOTED = 300
@@ -241,7 +219,8 @@ def error_of(code: int, what: str, message: str | None = None) -> errors.Storage
     """Return the error that an answer's code stands for; `what` is the thing at fault, `message` the broker's own words."""
     kind = kind_of(code)
     said = f"{kind.name}: {quoted(message)}" if message else kind.name
-    return kind.type(f"{what}: the cluster answers {said}{'; ' if kind.remedy else ''}{kind.remedy}")
+    remedy = f"; {REMEDIES[code]}" if code in REMEDIES else ""
+    return kind.type(f"{what}: the cluster answers {said}{remedy}")
 
 
 NO_TLS = "set security.protocol to PLAINTEXT or SASL_PLAINTEXT"

@@ -13,10 +13,10 @@ from topicfs.groups.view import SHARE, GroupSummary, GroupView
 from topicfs.storage.messages import printable
 
 
-def say_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def say_table(header: str, rows: Iterable[Sequence[object]]) -> None:
     """Print rows in columns as wide as what stands in them."""
-    lines = [header, *([printable(str(field)) for field in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    lines = [header.split(), *([printable(str(field)) for field in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
         click.echo(" ".join(field.ljust(width) for field, width in zip(line, widths, strict=True)).rstrip())
 
@@ -28,7 +28,7 @@ def say_json(value: object) -> None:
 def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
     """Print the names, or with their states a table."""
     if state:
-        say_table(("GROUP", "STATE", "TYPE"), groups)
+        say_table("GROUP STATE TYPE", groups)
     else:
         for group in groups:
             click.echo(printable(group.name))
@@ -40,27 +40,9 @@ def say_positions(group: GroupView) -> None:
     for place in group.places:
         member = group.member_of(place.partition)
         reader = ("-", "-") if member is None else (member.member_id, member.reader)
-        rows.append(
-            (
-                group.name,
-                *place.partition,
-                place.shown_position,
-                place.end_offset,
-                spelled_lag(place.lag),
-                *reader,
-            )
-        )
-    header = (
-        "GROUP",
-        "TOPIC",
-        "PARTITION",
-        "CURRENT-OFFSET",
-        "LOG-END-OFFSET",
-        "LAG",
-        "CONSUMER-ID",
-        "READER",
-    )
-    say_table(header, rows)
+        numbers = (place.shown_position, place.end_offset, spelled_lag(place.lag))
+        rows.append((group.name, *place.partition, *numbers, *reader))
+    say_table("GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID READER", rows)
 
 
 def say_members(group: GroupView) -> None:
@@ -75,7 +57,7 @@ def say_members(group: GroupView) -> None:
         )
         for one in group.members
     )
-    say_table(("GROUP", "CONSUMER-ID", "READER", "#PARTITIONS", "ASSIGNMENT"), rows)
+    say_table("GROUP CONSUMER-ID READER #PARTITIONS ASSIGNMENT", rows)
 
 
 def say_state(group: GroupView) -> None:
@@ -88,9 +70,7 @@ def say_state(group: GroupView) -> None:
         len(group.members),
         spelled_lag(group.lag),
     )
-    say_table(
-        ("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "GENERATION", "#MEMBERS", "LAG"), [row]
-    )
+    say_table("GROUP COORDINATOR ASSIGNMENT-STRATEGY STATE GENERATION #MEMBERS LAG", [row])
 
 
 def group_object(group: GroupView) -> dict[str, object]:
@@ -126,7 +106,7 @@ def group_object(group: GroupView) -> dict[str, object]:
 
 def say_resets(group: str, resets: Sequence[Reset]) -> None:
     rows = ((group, *one.partition, one.offset) for one in resets)
-    say_table(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), rows)
+    say_table("GROUP TOPIC PARTITION NEW-OFFSET", rows)
 
 
 def resets_object(group: str, resets: Sequence[Reset]) -> list[dict[str, object]]:
