@@ -167,8 +167,10 @@ def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
     world.coordinator.assigned = (0,)
     world.coordinator.heartbeats.append(REBALANCE_IN_PROGRESS)
     world.until(lambda: bool(world.member.held().wanted_back))
-    done = world.member.commit({SECOND: Position(4)})
+    go_on = world.hold_up()
     world.member.give_up({SECOND})
+    done = world.member.commit({SECOND: Position(4)})
+    go_on()
     done.result(PATIENCE_S)
     world.until(lambda: world.joins() == 3)
 
