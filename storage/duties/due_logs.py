@@ -5,7 +5,6 @@ from __future__ import annotations
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Timestamp
 from topicfs.storage.segment.roll import RollParameters, RollReason, roll_reason
-from topicfs.storage.validation.batches import AppendRules
 
 
 def roll_if_due(log: Log, now: Timestamp) -> None:
@@ -22,20 +21,7 @@ def roll_due(log: Log, now: Timestamp) -> RollReason | None:
 
 def roll_parameters(log: Log, now: Timestamp) -> RollParameters:
     """Return what a roll of the log depends on, for a record that came now."""
-    active, rules = log.chain.active, AppendRules.of(log.config)
-    return RollParameters(
-        size_bytes=active.size,
-        base_offset=active.base_offset,
-        first_timestamp=active.first_timestamp,
-        created_ms=active.created_ms,
-        index_full=active.index_full,
-        max_segment_bytes=rules.max_segment_bytes,
-        max_wait_ms=rules.max_segment_ms - active.settings.jitter_ms,
-        append_bytes=0,
-        append_last_offset=log.log_end_offset,
-        append_max_timestamp=now,
-        now=now,
-    )
+    return log.parts.roll_parameters(0, log.log_end_offset, now, now)
 
 
 def flush_if_due(log: Log, now: Timestamp) -> None:

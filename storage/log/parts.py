@@ -22,9 +22,9 @@ from topicfs.storage.log.life import Event, LogLife
 from topicfs.storage.log.producers import LogProducers
 from topicfs.storage.log.removal import Removal
 from topicfs.storage.log.state import LogState
-from topicfs.storage.model import NO_LEADER_EPOCH, CleaningState, Offset, TopicPartition
+from topicfs.storage.model import NO_LEADER_EPOCH, CleaningState, Offset, Timestamp, TopicPartition
 from topicfs.storage.segment.chain import Chain, aborted_spans
-from topicfs.storage.segment.roll import SegmentDirectory, segment_settings
+from topicfs.storage.segment.roll import RollParameters, SegmentDirectory, segment_settings
 from topicfs.storage.segment.segment import Segment
 from topicfs.storage.validation.batches import AppendRules
 
@@ -167,6 +167,25 @@ class LogParts:
                 self.files.unlink(path)
         directory = SegmentDirectory(self.directory, self.files, self.clock)
         return Segment.create(directory, base_offset, segment_settings(self.config, self.random))
+
+    def roll_parameters(
+        self, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp
+    ) -> RollParameters:
+        """Return what a roll before an append depends on."""
+        active, rules = self.state.chain.active, self.rules
+        return RollParameters(
+            size_bytes=active.size,
+            base_offset=active.base_offset,
+            first_timestamp=active.first_timestamp,
+            created_ms=active.created_ms,
+            index_full=active.index_full,
+            max_segment_bytes=rules.max_segment_bytes,
+            max_wait_ms=rules.max_segment_ms - active.settings.jitter_ms,
+            append_bytes=append_bytes,
+            append_last_offset=last_offset,
+            append_max_timestamp=max_timestamp,
+            now=now,
+        )
 
     def check_leads(self) -> None:
         """Raise NotLeaderError in a follower, and what `LogLife.check_writable` raises."""

@@ -33,7 +33,7 @@ from topicfs.storage.model import (
 from topicfs.storage.producers.append import Origin, VerificationGuard
 from topicfs.storage.producers.entry import ProducerEntry
 from topicfs.storage.segment.chain import Chain
-from topicfs.storage.segment.roll import RollParameters, RollReason, roll_reason, stays_active
+from topicfs.storage.segment.roll import RollReason, roll_reason, stays_active
 from topicfs.storage.segment.segment import Segment
 from topicfs.storage.segment.sparse import Placed, PlacedBatch
 from topicfs.storage.validation.batches import (
@@ -253,32 +253,17 @@ class LogAppender:
     def _roll_reason(
         self, active: Segment, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp
     ) -> RollReason | None:
-        rules, first_timestamp, base_offset = self._parts.rules, active.first_timestamp, active.base_offset
-        max_wait_ms = rules.max_segment_ms - active.settings.jitter_ms
+        rules, first_timestamp = self._parts.rules, active.first_timestamp
         if first_timestamp >= 0 and stays_active(
             size_bytes=active.size + append_bytes,
             max_bytes=rules.max_segment_bytes,
-            relative_offset=last_offset - base_offset,
+            relative_offset=last_offset - active.base_offset,
             span_ms=max_timestamp - first_timestamp,
-            max_wait_ms=max_wait_ms,
+            max_wait_ms=rules.max_segment_ms - active.settings.jitter_ms,
             index_full=active.index_full,
         ):
             return None
-        return roll_reason(
-            RollParameters(
-                size_bytes=active.size,
-                base_offset=base_offset,
-                first_timestamp=first_timestamp,
-                created_ms=active.created_ms,
-                index_full=active.index_full,
-                max_segment_bytes=rules.max_segment_bytes,
-                max_wait_ms=max_wait_ms,
-                append_bytes=append_bytes,
-                append_last_offset=last_offset,
-                append_max_timestamp=max_timestamp,
-                now=now,
-            )
-        )
+        return roll_reason(self._parts.roll_parameters(append_bytes, last_offset, max_timestamp, now))
 
     def _note_epoch(self, epoch: int, start_offset: Offset) -> None:
         if epoch not in (self._parts.noted_epoch, NO_LEADER_EPOCH):
