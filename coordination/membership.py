@@ -53,8 +53,6 @@ class GroupState(Enum):
 
 
 class Position(NamedTuple):
-    """A position to be committed: the offset of the next record to read."""
-
     offset: int
     metadata: str = ""
     """Any text, up to `offset.metadata.max.bytes`."""
@@ -148,8 +146,6 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPartitions:
-    """The partitions of a member at one moment."""
-
     generation: int = -1
     """Generation of the group in which it was assigned; -1: it was not admitted yet."""
     partitions: frozenset[TopicPartition] = frozenset()
@@ -193,14 +189,10 @@ class Membership(Protocol):
         """Return what it holds now, with positions. Partitions go only after `give_up`, or if deleted, overdue or `lost`."""
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
-        """Commit positions in partitions that it holds, in one append with all that come within a few milliseconds.
+        """Commit positions in partitions that it holds, in one append with others of a few milliseconds, or `at_once`.
 
-        `at_once`: for a program that waits for it, so that the append waits for no others.
-
-        The future is done when they are in the log. Of two for the same partition the later one holds. Its errors:
-        NotAssignedError (then nothing of this call counts; also where `topic_id` is that of a deleted topic),
-        InvalidPositionError, GroupError, OSError (ENOSPC, EIO):
-        the group's position is what it was before.
+        The future is done when they are in the log, and has NotAssignedError (nothing counts; also for a deleted
+        `topic_id`), InvalidPositionError, GroupError or OSError (ENOSPC, EIO) if the position stays what it was.
         """
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:

@@ -42,8 +42,6 @@ _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})-(?P<offset>
 
 
 class RecordName(NamedTuple):
-    """A record by its whole name, which is written `orders-0-42`."""
-
     topic: str
     partition: int
     offset: Offset

@@ -50,7 +50,6 @@ LookupStep: TypeAlias = Step | LeaderKnown | RequestAnswered
 class Lookup:
     steps: tuple[LookupStep, ...]
     found: ExplainedRecord | None
-    """The record at the target, or the first one behind it; None where there is none."""
 
 
 def explain_offset(log: Log, offset: Offset) -> Lookup:

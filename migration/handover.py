@@ -76,8 +76,6 @@ class OwnTopic:
 
 
 class Handover:
-    """The handover of one node's data directories to one broker."""
-
     def __init__(
         self,
         data: Sequence[Path],

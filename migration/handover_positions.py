@@ -1,7 +1,6 @@
-"""Committing the positions of groups in the new cluster.
+"""Committing the positions of groups in the new cluster: once it has the topics, and again when all is served.
 
-It is done when the cluster has made the topics, for consumers that start with the broker, and again when all is
-served. A group whose position has changed since has moved on in the cluster, and is left alone.
+A group whose position has changed since has moved on in the cluster, and is left alone.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ Note = Callable[[HandoverJournal], HandoverJournal]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionCommitter:
-    """Commits the positions of groups in one cluster."""
-
     cluster: Cluster
     report: Say
     note: Note

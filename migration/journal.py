@@ -28,8 +28,6 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class JournalTopic:
-    """A topic of ours in the cluster."""
-
     topic_id: str
     partitions: int
 

@@ -61,7 +61,6 @@ class _Change(NamedTuple):
 class _Replay:
     newest: dict[GroupPartition, _Change] = field(default_factory=dict)
     pending: dict[ProducerId, list[tuple[GroupPartition, _Change]]] = field(default_factory=dict)
-    """Changes of transactions whose end was not seen yet."""
 
     def take(self, columns: Columns) -> None:
         """Apply the records of one span; raises CorruptBatchError."""
@@ -178,15 +177,12 @@ def _replay_file(files: FileSystem, path: Path, take: Callable[[Columns], None],
 
 
 class GroupStateRecord(NamedTuple):
-    """The newest record of a group."""
-
     time: Timestamp
     key: bytes
     value: bytes
 
     @property
     def is_readable(self) -> bool:
-        """True if it is of a version that is known here."""
         try:
             read_value(GROUP_TYPE, self.value)
         except CorruptBatchError:

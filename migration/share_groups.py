@@ -1,7 +1,6 @@
 """The share groups in files: a stopped broker's, with which our engine goes on, and ours, for a cluster.
 
-A takeover keeps the topics' ids, so that states stay what they are. In another cluster the topics have other ids: there
-the groups' coordinators are told where each one stands. A group that has moved on there is left alone.
+A takeover keeps topic ids and states. A cluster has other ids, and gets positions of groups that have not moved on.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 class ShareGroupsFound(NamedTuple):
-    """The share groups of a broker."""
-
     epochs: dict[str, int]
     topics: dict[str, GroupTopics]
     states: dict[SharePartitionKey, ShareState]

@@ -63,8 +63,6 @@ class BrokerDirectories:
 
 @dataclass(frozen=True, slots=True)
 class TopicFound:
-    """A topic in the broker's log directory."""
-
     name: str
     topic_id: str
     log_dirs: Mapping[int, Path]
@@ -77,14 +75,11 @@ class GroupsFound:
     new: Sequence[CommittedOffset]
     """Positions that our directory lacks, or has of an earlier time."""
     records: Mapping[str, GroupStateRecord]
-    """Records of groups that our directory lacks."""
     partitions: int
     """Number of partitions of the broker's `__consumer_offsets`, as far as can be seen."""
 
 
 class Takeover:
-    """The takeover of one broker's log directories into data directories of one node."""
-
     def __init__(
         self, source: BrokerDirectories, data: Sequence[Path], *, report: Say, files: FileSystem | None = None
     ) -> None:

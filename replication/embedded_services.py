@@ -11,8 +11,6 @@ from topicfs.storage.messages import Say
 
 
 class EmbeddedServices:
-    """The services of one engine; none of them reads anything before it is used."""
-
     def __init__(self, engine: GroupsOwner, directories: Directories, warn: Say) -> None:
         files, clock = directories.files, directories.clock
         self.groups = make_groups(engine, directories.config, clock)

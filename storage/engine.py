@@ -190,10 +190,9 @@ class Partition(Protocol):
         """
 
     def sync(self) -> None:
-        """Put everything appended so far on disk (blocking).
+        """Put everything appended so far on disk (blocking). OSError takes the partition offline, for data may be lost.
 
-        Raises OSError; the partition is offline from then on, for a page may be lost for good. Raises
-        NotEnoughReplicasError if it is on the disks of fewer replicas than min.insync.replicas; a later call may succeed.
+        NotEnoughReplicasError: too few replicas have it on disk; a later call may succeed.
         """
 
     def listen(self, listener: Callable[[], None]) -> Cancel:

@@ -1,7 +1,6 @@
 """The values that the whole engine uses: distinct integer types and small frozen records (kafka-storage.md#terms).
 
-An offset counts records in a partition, a position bytes in a file. Ranges are half-open; names with `last` are
-inclusive.
+Offsets count records, positions bytes. Ranges are half-open; names with `last` are inclusive.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ def later(time: int, span_ms: int) -> Timestamp:
 
 
 class TopicPartition(NamedTuple):
-    """A partition's whole name."""
-
     topic: str
     partition: int
 
@@ -162,8 +159,6 @@ class SegmentInfo(NamedTuple):
 
 
 class CleaningState(NamedTuple):
-    """The work of compaction in a partition."""
-
     first_dirty_offset: Offset
     """Everything below was compacted."""
     cleanable_ratio: float
@@ -171,8 +166,6 @@ class CleaningState(NamedTuple):
 
 
 class ReplicaStatus(NamedTuple):
-    """One replica of a partition."""
-
     place: str
     """Its data directory, or its broker."""
     leads: bool
@@ -188,8 +181,6 @@ class ReplicaStatus(NamedTuple):
 
 
 class PartitionStatus(NamedTuple):
-    """Everything `status` shows of a partition."""
-
     offsets: PartitionOffsets
     offline: str | None
     """The reason why it does not serve; None: it is online."""
@@ -231,8 +222,6 @@ class PartitionGlance(NamedTuple):
 
 
 class DirectoryStatus(NamedTuple):
-    """The state of one of an engine's data directories."""
-
     path: str
     offline: str | None
     """The reason why it does not serve; None: it is online."""

@@ -1,7 +1,6 @@
-"""The choice of a partition by a hash, the same for every producer.
+"""The choice of a partition by a hash, the same for every producer: of a key (kafka-coordinators.md#partitioning).
 
-Keys of records are hashed by MurmurHash2 with Kafka's seed (kafka-coordinators.md#partitioning), groups and
-transactional ids as Java strings (kafka-coordinators.md#coordinator-partitions).
+Groups and transactional ids are hashed as Java strings (kafka-coordinators.md#coordinator-partitions).
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ class RemoteEngine(Protocol):
 
     def call_before_waiting(self, hook: Callable[[], None]) -> None:
         """Call `hook` in each thread that is about to wait for an answer; what it raises ends the call."""
-        ...
 
 
 class PendingAppend(Protocol):

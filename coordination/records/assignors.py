@@ -1,7 +1,6 @@
-"""The assignors of Kafka's classic consumer groups, as pure functions: which member reads which partition.
+"""The assignors of Kafka's classic consumer groups, as pure functions (kafka-coordinators.md#assignors).
 
-Topics that do not exist are ignored. Rules: kafka-coordinators.md#assignors, after Kafka's RangeAssignor,
-RoundRobinAssignor and AbstractStickyAssignor.
+After Kafka's RangeAssignor, RoundRobinAssignor and AbstractStickyAssignor. Topics that do not exist are ignored.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Records of `__consumer_offsets`: committed positions and classic groups (kafka-coordinators.md#group-records).
+"""Records of `__consumer_offsets`: committed positions (type 1, long ago 0) and classic groups (type 2).
 
-A key is an int16 record type and its fields, a value an int16 version and its fields; a null value deletes the key.
-Types 0 (of old brokers) and 1 are committed positions, type 2 a group's state; other types are ignored.
+A key is an int16 type and its fields, a value an int16 version and its fields (kafka-coordinators.md#group-records).
 """
 
 from __future__ import annotations

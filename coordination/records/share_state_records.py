@@ -1,7 +1,6 @@
-"""Records of `__share_group_state`: what share groups were given in each partition. Source: kafka-coordinators.md#share-state-records.
+"""Records of `__share_group_state`: what share groups were given (kafka-coordinators.md#share-state-records).
 
-A snapshot tells all that is known of a group in a partition, an update what changed since. Both keys have the same
-fields; a null value under a snapshot's key deletes what is kept.
+A snapshot has all of a group in a partition, an update what changed since; a null snapshot deletes it.
 """
 
 from __future__ import annotations

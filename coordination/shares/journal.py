@@ -35,8 +35,6 @@ _LINES_BEFORE_REWRITE = 1000
 
 
 class RejectedKey(NamedTuple):
-    """A record that was given up by a group."""
-
     group: str
     topic_id: uuid.UUID
     partition: int

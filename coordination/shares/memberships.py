@@ -1,7 +1,6 @@
-"""The share groups in `__consumer_offsets`: their existence, their epochs, and the topics in which they have a state.
+"""The share groups in `__consumer_offsets`, as a broker has them (kafka-coordinators.md#share-group-records).
 
-Written so that a broker goes on with it (kafka-coordinators.md#share-group-records): the epoch of a group and its
-topics, but no members, for those of this process end with it.
+Kept are their epochs and topics; members of this process end with it.
 """
 
 from __future__ import annotations

@@ -36,8 +36,6 @@ FETCH_BYTES = 1 << 20
 
 
 class FetchedBatch(NamedTuple):
-    """A batch as it stands in the log."""
-
     base: Offset
     last: Offset
     data: memoryview

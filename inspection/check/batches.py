@@ -1,8 +1,6 @@
 """The check of a log's batches and their records, no matter which program wrote them.
 
-Checksums match and records fill their batch; batches follow each other with ascending offsets and never an older
-leader epoch; records ascend within theirs; a batch's max timestamp is its latest record's; and the leader epochs of
-the checkpoint are those that the batches carry.
+Checksums, sizes, times and leader epochs must be right, and the offsets of batches and of their records ascend.
 """
 
 from __future__ import annotations

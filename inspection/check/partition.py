@@ -46,7 +46,6 @@ class PartitionCheck:
         self._situation = situation
         self._files = files
         self.topic_id: str | None = None
-        """Known after `own_findings`."""
         self.end_offset: Offset | None = None
         """One past the last offset, damaged batches' too; known after `joined`, unless the last segment went away."""
         self.missing: list[Finding] = []

@@ -1,7 +1,6 @@
-"""The records of coordinators' topics as kafka-dump-log's decoders print them: JSON in place of their bytes.
+"""Records of coordinators' topics as kafka-dump-log's decoders print them: Jackson's JSON in the order of the schemas.
 
-Kafka writes this JSON with Jackson, from the fields in the order of its message schemas; a tagged field shows only
-where it differs from its default, bytes show as base64 and topic ids as base64url.
+A tagged field shows only if it differs from its default; bytes are base64, topic ids base64url.
 """
 
 from __future__ import annotations

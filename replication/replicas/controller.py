@@ -291,7 +291,6 @@ class ReplicaController:
         return len(changes)
 
     def lead(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
-        """Have a replica that is in sync lead, in a new epoch (blocking)."""
         with self._locked([partition]):
             state, end = partition.state, self._ends(partition.name).get(replica)
             if partition.gone:

@@ -34,10 +34,7 @@ PAUSE_S = 0.05
 
 
 class CopyingThread(ABC):
-    """A thread that copies to logs of one directory."""
-
     does: ClassVar[str]
-    """What the thread does, in its name."""
 
     def __init__(
         self,
@@ -156,7 +153,6 @@ class CopyingThread(ABC):
             self._warn(f"{partition.name}: its replica in {self._member} does not catch up: {reason}")
 
     def _copy(self, partition: ReplicatedPartition, log: Log) -> bool:
-        """Copy until little is missing; False where it was stopped."""
         if log.parts.life.role is not Role.FOLLOWER:
             log.roles.follow(log.log_end_offset)
         leader: Replica | None = None

@@ -195,7 +195,6 @@ class ReplicaMoves:
     # Threads.
 
     def want(self) -> None:
-        """Look for what is to be copied, in the threads of the directories that serve."""
         for member in self._members.serving:
             self._threads[member.number].want()
 

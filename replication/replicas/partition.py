@@ -169,7 +169,6 @@ class ReplicatedPartition(ServedPartition):
         self.listeners.notify()
 
     def _go_on_with(self, followers: tuple[Replica, ...]) -> None:
-        """Have these followers in sync, and no others."""
         self._followers = followers
         self._in_step = (
             () if self._leader is None else tuple(one.log.parts for one in (self._leader, *followers))
@@ -371,7 +370,6 @@ class ReplicatedPartition(ServedPartition):
         self.check_in_sync()  # Afterwards: a disk may have failed in it. Each one in sync has everything on disk now.
 
     def _flush(self) -> None:
-        """Put everything appended so far on the disks of those in sync (blocking)."""
         for replica in self._replicas():
             try:
                 replica.log.sync()

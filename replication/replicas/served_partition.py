@@ -34,8 +34,6 @@ T = TypeVar("T")
 
 
 class Replica(NamedTuple):
-    """A replica whose log is there."""
-
     number: ReplicaId
     log: Log
 
@@ -52,7 +50,6 @@ class ServedPartition(ABC):
         self._config = config
         self._leader: Replica | None = None
         self._followers: tuple[Replica, ...] = ()
-        """Those in sync."""
         self.lacking: Mapping[ReplicaId, Absence] = {}
         """What replicas were found to lack."""
         self._rewrites = 0

@@ -20,16 +20,12 @@ from topicfs.storage.segment.chain import overlapping
 
 
 class Asked(NamedTuple):
-    """A read: see `storage.engine.Partition.read`."""
-
     offset: Offset
     max_bytes: int
     isolation: Isolation
 
 
 class _Answer(NamedTuple):
-    """The answer of one replica, and its verdict."""
-
     log: Log
     fetched: Fetched
     verdict: Verdict
@@ -61,7 +57,6 @@ class _Answer(NamedTuple):
         return bytes(self.fetched.data[:stop])  # Compared in a tenth of the time that a memoryview takes.
 
     def whole_part(self) -> Fetched:
-        """Return the sound batches."""
         fetched, verdict = self.fetched, self.verdict
         if verdict.stop == len(fetched.data):
             return fetched

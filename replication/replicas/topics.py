@@ -26,8 +26,6 @@ from topicfs.storage.topics.topic import EmbeddedTopic, lenient_config, merge_ov
 
 
 class ReplicatedTopic(EmbeddedTopic):
-    """A topic over partitions with replicas."""
-
     def __init__(self, name: str, topic_id: str, config: TopicConfig, overrides: Mapping[str, str]) -> None:
         super().__init__(name, topic_id=topic_id, config=config, overrides=overrides)
         self.served: Mapping[int, ReplicatedPartition] = MappingProxyType({})
@@ -39,7 +37,6 @@ class ReplicatedTopic(EmbeddedTopic):
         return self.served.values()
 
     def put_partitions(self, changes: Mapping[int, ReplicatedPartition]) -> None:
-        """Add partitions. For the engine."""
         self.served = MappingProxyType(dict(sorted({**self.served, **changes}.items())))
 
 

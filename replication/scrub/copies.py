@@ -1,7 +1,6 @@
 """The copies of a segment in the logs of several replicas: their bytes, and how a damaged one is mended.
 
-What a log has published does not change below its end but by truncation, compaction and removal. So bytes that are not sound
-are damage if they are so when they are read again under the log's lock, which excludes all three.
+Bytes that are still unsound under the log's lock are damage: truncation, compaction and removal hold it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from topicfs.storage.segment.scan import declared_size
 from topicfs.storage.segment.segment import Segment
 
 CHUNK_BYTES = 1 << 20
-"""Bytes of each copy that are read at a time."""
 
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Holds off appends to all replicas, and changes of their roles, inside the block."""
@@ -38,7 +36,6 @@ class Copy(NamedTuple):
     log: Log
     segment: Segment
     end: int
-    """Bytes of its batches."""
 
     @property
     def file(self) -> Path:

@@ -9,8 +9,6 @@ from topicfs.storage.errors import Finding
 
 
 class ScrubFinding(NamedTuple):
-    """Something damaged in one copy."""
-
     finding: Finding
     healed_from: str | None
     """From where it was written again; None where it was not, and is as it was."""
@@ -23,18 +21,14 @@ class ScrubFinding(NamedTuple):
 
 @dataclass(slots=True)
 class ScrubCounts:
-    """Counts of what was scrubbed; they grow while it goes on."""
-
     read_bytes: int = 0
     """Bytes of logs that were read, those of each replica."""
     batches_healed: int = 0
     files_healed: int = 0
     """Indexes and small files that were written again."""
     damaged: int = 0
-    """Findings that could not be healed."""
 
     def add(self, found: ScrubFinding, *, batch: bool) -> None:
-        """Count a finding about a batch, or about another file."""
         if found.healed_from is None:
             self.damaged += 1
         elif batch:

@@ -22,8 +22,6 @@ _KINDS = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 
 
 class IndexCheck:
-    """Compares the indexes of one copy with its batches as they come by."""
-
     def __init__(self, copy: Copy, used: tuple[int, int]) -> None:
         """Read the indexes; `used`: the bytes of their entries when the copy ended where it says."""
         parts = copy.log.parts

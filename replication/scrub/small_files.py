@@ -1,7 +1,6 @@
-"""The small files of a log: its topic's id, transaction indexes, producer snapshots and leader epochs, compared with what they must say.
+"""A log's small files (topic id, transaction indexes, snapshots, leader epochs), compared with what they must say.
 
-What the engine holds in memory was read, or made, when the file was whole: a file that says something else is written again.
-A snapshot is not in memory; one whose checksum does not hold gets the bytes of another replica's.
+One that differs from what the engine has in memory is written again, a bad snapshot copied from another replica.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Rewriting a segment's batches in a pass: bytes in, bytes out.
+"""Rewriting a segment's batches in a pass: bytes in, bytes out (kafka-storage.md#batch-rewriting, MemoryRecords.filterTo).
 
-Base and last offset, leader epoch, codec and the producer's fields stay; records go. A batch that loses nothing and
-needs no horizon is passed on byte for byte. Legacy entries become batches of version 2. Rules:
-kafka-storage.md#batch-rewriting, Kafka's Cleaner and MemoryRecords.filterTo.
+Headers stay but for what a removed record changes; a batch that loses nothing is copied. Old formats become version
+2.
 """
 
 from __future__ import annotations

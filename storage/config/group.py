@@ -1,8 +1,4 @@
-"""A group's settings: the one table of their names, defaults and meanings.
-
-In Kafka these are settings of consumers (`assignor` is partition.assignment.strategy). Here the group has them, for a
-shell that joins it gives none.
-"""
+"""A group's settings: the one table of their names, defaults and meanings. In Kafka its consumers have them."""
 
 from __future__ import annotations
 

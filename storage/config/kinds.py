@@ -26,15 +26,12 @@ class ValueKind(Protocol):
     @property
     def valid(self) -> str:
         """The valid values, as the tail of an error: `a whole number from 0 to 10`."""
-        ...
 
     def parse(self, text: str) -> Any:
         """Raise ValueError for text that is no valid value."""
-        ...
 
     def print(self, value: Any) -> str:
         """Return Kafka's spelling of `value`; `parse` reads it back."""
-        ...
 
 
 class WholeNumber(NamedTuple):

@@ -63,7 +63,6 @@ def list_group(
 def unknown_setting(
     name: str, value: str, source: ConfigSource, *, file_name: str | None = None, default: str = ""
 ) -> ShownSetting:
-    """Return a setting of which nothing is known here."""
     return ShownSetting(name, value, source, file_name, default, unit="", valid="", meaning="")
 
 

@@ -1,7 +1,6 @@
 """The counts of one engine: plain numbers that only grow, from the opening on.
 
-Counting an append costs a few additions in compiled code (`topic_counts`), without a lock: no call stands between
-reading a number and writing it, so the interpreter does not change threads there. Rare events take a lock.
+Adding in compiled code takes no lock, for Python changes threads in no addition; rare events take one.
 """
 
 from __future__ import annotations

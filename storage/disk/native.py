@@ -1,8 +1,6 @@
-"""The real disk, through system calls on few descriptors.
+"""The real disk, through system calls on few descriptors: a pool takes them back from files that were not used lately.
 
-A log directory has more files than a process may have descriptors, so a pool takes descriptors back from files that
-were not used lately. A system call holds a reference to its descriptor, which is closed with the last one; reads and
-writes take no lock.
+A system call holds a reference to its descriptor, which is closed with the last one; reads and writes take no lock.
 """
 
 from __future__ import annotations

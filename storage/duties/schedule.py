@@ -74,8 +74,6 @@ def plan_duties(config: EngineConfig) -> dict[Duty, Plan]:
 
 
 class Schedule(NamedTuple):
-    """The times at which each duty is due next."""
-
     plans: Mapping[Duty, Plan]
     due_at: Mapping[Duty, int]
 

@@ -1,7 +1,6 @@
 """The flush of a log, and its recovery point (kafka-storage.md#flushing).
 
-Flushes of what rolls closed run in the background, in one thread per data directory. One that has not begun when that
-is closed is dropped, for closing a log flushes it.
+A thread per data directory flushes what rolls closed; what has not begun when it is closed is dropped: logs flush it.
 """
 
 from __future__ import annotations

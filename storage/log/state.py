@@ -79,7 +79,6 @@ class LogState(NamedTuple):
         return Bound(visible_end, segment, limit if batch is None else batch.position)
 
     def log_bytes(self) -> int:
-        """Return the bytes of all batches."""
         return sum(segment.size for segment in self.chain.segments[:-1]) + self.end_position
 
     def extended(self, end_offset: Offset, end_position: int, replicated: Offset | None) -> LogState:

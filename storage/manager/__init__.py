@@ -1,8 +1,7 @@
 """The engine as a whole: many topics over one or more data directories.
 
-`startup` takes the directories (locks them, reads their small files, has their logs loaded) and returns a
-`manager.LogManager`, which implements storage.engine.LogEngine. What stands on the logs extends the class
-(`replication.embedded_engine`), and so does the engine of one directory of several that replicate.
+`startup` locks the directories, has their logs loaded, and returns a `manager.LogManager`, or a class that extends
+it.
 """
 
 from topicfs.storage.manager.manager import LogManager

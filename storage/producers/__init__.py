@@ -1,5 +1,4 @@
-"""The state of a log's producers: their last sequence numbers, open transactions, and snapshot files (kafka-storage.md#producers).
+"""The state of a log's producers: sequence numbers, open transactions, and snapshot files (kafka-storage.md#producers).
 
-`state` has all producers, `entry` one of them, `append` the checks of an append, `snapshot` the file. After Kafka's
-ProducerStateManager, ProducerAppendInfo and VerificationStateEntry.
+`state` has all producers, `entry` one of them, `append` the checks of an append, `snapshot` the file.
 """

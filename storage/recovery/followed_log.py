@@ -26,8 +26,6 @@ from topicfs.storage.segment.segment import LARGEST_SLOT_BYTES, Segment
 
 
 class FileStamp(NamedTuple):
-    """The identity of a file between two looks at its directory."""
-
     name: str
     inode: int
     size: int

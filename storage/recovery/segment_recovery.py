@@ -44,10 +44,9 @@ def recover_segment(
 ) -> Recovered:
     """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
 
-    Good means: whole, of a known format, its checksum right, its offsets possible here. Records inside are not
-    checked. `producers` have the state at the segment's base offset. `before_cut` is called before anything is cut
-    off, and may raise. With `may_split`, a batch too far above the base offset raises SegmentOverflowError; else it
-    is bad.
+    Good means: whole, of a known format, its checksum right, its offsets possible here. `producers` are those at the
+    base offset. `before_cut` may raise. With `may_split` a batch too far above the base offset raises
+    SegmentOverflowError.
     """
     file_bytes = segment.size
     segment.begin_rebuild()
@@ -134,10 +133,9 @@ def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, e
 
 @contextmanager
 def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
-    """Rebuild a segment below the recovery point inside the block, so that its `.index` appears last (blocking, OSError).
+    """Rebuild a segment below the recovery point in the block; its `.index` appears when all is on disk (OSError).
 
-    A start rebuilds segments without `.index`. The old one is removed first; the new one has a temporary name until
-    all of the segment is on disk. On a read-only disk all is in memory.
+    A start rebuilds segments without `.index`. On a read-only disk all is in memory.
     """
     if files.read_only:
         yield

@@ -41,8 +41,7 @@ class _Run(NamedTuple):
 def split_segment(segment: Segment, directory: SegmentDirectory, settings: SegmentSettings) -> list[Offset]:
     """Write the parts of a segment, complete and named `.swap`, beside it; return their base offsets.
 
-    The first part keeps the base offset, and may be empty. The last gets what follows the last whole batch. OSError
-    leaves `.cleaned` files, which the next load removes.
+    The first may be empty, the last has a torn end. OSError leaves `.cleaned` files, which the next load removes.
     """
     modified_time = segment.modified_time
     parts: list[Segment] = []

@@ -1,8 +1,6 @@
 """The temporary files of interrupted deletions and compactions, sorted by their names (kafka-storage.md#interrupted-work).
 
-A compaction writes `.cleaned` files, renames them `.swap`, the replaced segments `.deleted`, and drops the `.swap`. A
-`.cleaned` file means that the old segments are complete and new files go; `.swap` files alone mean that those are
-complete.
+While a `.cleaned` file is there the old segments count; `.swap` files alone are complete and replace them.
 """
 
 from __future__ import annotations

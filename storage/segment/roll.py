@@ -1,7 +1,6 @@
-"""The settings of a segment, and the decision to roll: to close it and start another.
+"""The settings of a segment, and the decision to roll: to close it and start another (kafka-storage.md#rolling).
 
-The rules are Kafka's (kafka-storage.md#rolling, LogSegment.shouldRoll). Time means *record* time where records have
-any: batches whose timestamps lie far apart roll segments however fast they arrive.
+As in Kafka's LogSegment.shouldRoll, time means *record* time where records have any.
 """
 
 from __future__ import annotations

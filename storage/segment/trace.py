@@ -32,8 +32,6 @@ class SegmentTaken(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A slot of an index that the search looked at."""
-
     slot: int
     key: int
     """Offset or timestamp, absolute."""

@@ -1,8 +1,7 @@
 """The owner's part of a write that keeps its offsets: every batch where it says, each once.
 
-Before `begun` is in the manifest nothing is in a log but perhaps topics that are still empty. From then on it is
-continued; what of it is in the logs is known by its producer's last batch (`storage.producers.progress`). Offsets that
-another writer took meanwhile cannot be had: then the write ends there, refused, with what is in place staying.
+Once `begun` is in the manifest the write is continued, by its producer's last batch (`storage.producers.progress`).
+If another writer took an offset the write ends there, refused, and what is in place stays.
 """
 
 from __future__ import annotations

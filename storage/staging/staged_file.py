@@ -33,8 +33,6 @@ class StagedFile(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """One batch and where it goes."""
-
     partition: TopicPartition
     batch: bytearray
 

@@ -1,7 +1,6 @@
 """Changes of topics, from creation to deletion: a kill at any point leaves the old state or the new.
 
-Each change is in the registry from before it begins to after its end; opening finishes what is there. A change that
-fails is taken back, as far as the disk lets it.
+A change is in the registry while it is under way; opening finishes it. One that fails is taken back.
 """
 
 from __future__ import annotations

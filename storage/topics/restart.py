@@ -27,8 +27,6 @@ from topicfs.storage.topics.topic import LogTopic
 
 
 class Restart(NamedTuple):
-    """Opens what was offline again. One call at a time (the manager's lock)."""
-
     directories: Directories
     registry: TopicRegistry
     warn: Say

@@ -1,7 +1,6 @@
-"""The end of a lease: its member acknowledges the record, gives it back, or lets the lock expire.
+"""The end of a lease: its member acknowledges the record or gives it back, or the lock expires.
 
-The caller writes each change between `begin` and `commit` or `undo`; until then the records are in transition. An
-expired lock is not undone: another member may already have the record.
+Records are in transition until a change is written; an expired lock is not undone, for others may have the record.
 """
 
 from __future__ import annotations

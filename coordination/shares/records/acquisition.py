@@ -1,8 +1,6 @@
-"""Acquisition: the records that a member is given of the batches that were fetched for it.
+"""Acquisition: which of the fetched records a member gets, released ones first, then new ones.
 
-What is Available again comes as far as it was fetched, new records follow, cut at batches of the log or at the number
-asked for. Batches that were delivered often are narrowed, so that a record that kills its readers takes no others
-along (kafka-coordinators.md#poison-records).
+Often delivered batches are narrowed, to find a record that kills its readers (kafka-coordinators.md#poison-records).
 """
 
 from __future__ import annotations
@@ -16,8 +14,6 @@ from topicfs.coordination.shares.records.states import ACQUIRED, DeliveryState
 
 
 class LogBatch(NamedTuple):
-    """A batch of the log: first and last offset, both inclusive."""
-
     base: int
     last: int
 

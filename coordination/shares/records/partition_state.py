@@ -1,7 +1,6 @@
-"""The state of a share partition: the batches between its start offset (first not done) and its end offset (next to fetch).
+"""The state of a share partition: batches between start offset (first not done) and end offset (next to fetch).
 
-After a load there may be holes between batches. They are in the *gap window* until they are fetched again
-(kafka-coordinators.md#share-groups).
+Holes after a load are in the *gap window* until they are fetched again (kafka-coordinators.md#share-groups).
 """
 
 from __future__ import annotations

@@ -88,7 +88,6 @@ class SharePartition:
         return window.end_offset if window.is_empty else window.end_offset + 1
 
     def next_fetch_offset(self) -> int:
-        """Return the offset to be fetched for the next `acquire`."""
         return self._window.next_fetch_offset()
 
     def can_acquire(self) -> bool:
@@ -117,7 +116,6 @@ class SharePartition:
         return HeldRecords(offset, offset, one.member, one.count, one.since, one.lease_end)
 
     def waiting(self) -> int:
-        """Return the number of records that were delivered and will be again."""
         return sum(
             last - first + 1
             for batch in self._window.batches
@@ -127,7 +125,6 @@ class SharePartition:
     # What happens.
 
     def acquire(self, wanted: AcquireRequest, now: int) -> list[Acquired]:
-        """Acquire records of what was fetched; empty where there is nothing for the member."""
         return acquisition.acquire(self._window, wanted, now)
 
     def acknowledge(self, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:

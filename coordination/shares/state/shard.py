@@ -56,8 +56,6 @@ class StateRecord(NamedTuple):
 
 
 class StateWrite(NamedTuple):
-    """A state of a group in a partition that is to be kept."""
-
     state_epoch: int
     leader_epoch: int
     start_offset: int

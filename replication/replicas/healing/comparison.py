@@ -39,15 +39,12 @@ class Batch(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """The records that only the log that is given up has."""
-
     records: int
     first_offset: Offset
     end_offset: Offset
     first_ms: int
     last_ms: int
     damaged: int
-    """Batches that are damaged, which no file can save."""
     problem: str
     """The reason why the rest of the log cannot be read; empty where all of it can."""
 

@@ -55,7 +55,6 @@ class Healer:
         self._unfinished: list[PartitionScrub] = []
         """Those that left damage, for which a replica is to be copied anew."""
         self._done: dict[tuple[TopicPartition, Offset], float] = {}
-        """When a segment was looked through last."""
         self._thread: Thread | None = None
         self._stopped = False
         self.scrubber = Scrubber(
@@ -103,7 +102,6 @@ class Healer:
             self.scrubber.maintain(now, self._settings.config.scrub_interval_hours)
 
     def doctor(self, partition: ReplicatedPartition) -> Doctor:
-        """Return who heals a partition for its readers."""
         return Doctor(partial(self.want, partition), partial(self.heal, partition))
 
     def want(self, partition: ReplicatedPartition, base_offset: Offset) -> None:

@@ -142,7 +142,6 @@ class Renewals:
                 member.engine.discard_future(partition.name)
 
     def _copy(self, source: Log, log: Log) -> None:
-        """Copy until little is missing."""
         began = time.monotonic()
         for step in steps(source, log, max_bytes=STEP_BYTES):
             self._check_going_on()
@@ -167,7 +166,6 @@ class Renewals:
     def _replace(
         self, partition: ReplicatedPartition, member: ReplicatingDirectory, entry: ReplicatedTopicEntry
     ) -> None:
-        """Put the copy, which has everything, in the replica's place; appends wait."""
         name = partition.name
         self._controller.leave(partition, member.number)
         member.engine.put_replacement(name, overrides=entry.overrides, topic_id=entry.topic_id)

@@ -44,8 +44,6 @@ _SMALL_FILES = (names.QUEUES, names.COMMITTED_WRITES, names.PRODUCERS)
 
 
 class ReplicaGivenUp(NamedTuple):
-    """A partition in a directory that is given up."""
-
     directory: ReplicatingDirectory
     partition: TopicPartition
     parting: Parting | None

@@ -173,7 +173,6 @@ class FutureLogs:
         self._opened: dict[TopicPartition, Log] = {}
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """Return the future log of a partition; None where none is open."""
         return self._opened.get(partition)
 
     def open(

@@ -63,11 +63,8 @@ class ReplicatingDirectory:
         self.mountpoint = ""
         """Path at which its file system is mounted, as far as is known."""
         self.copy: ReplicaFile | None = None
-        """Its own copy, as it was found."""
         self.cluster_id: str | None = None
-        """The cluster that its meta.properties names."""
         self._mark = ""
-        """Id of the set that its meta.properties names."""
         self.failure: str | None = NOT_OPENED
         """The reason why it does not serve; None while it does."""
         self._engine: MemberManager | None = None

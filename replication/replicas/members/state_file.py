@@ -51,7 +51,6 @@ class ReplicatedTopicEntry:
     topic_id: str
     overrides: Mapping[str, str]
     replicas: int
-    """Number of replicas that each partition is to have."""
     partitions: Mapping[int, ReplicaState]
 
 
@@ -64,11 +63,9 @@ class ReplicaFile:
     topics: Mapping[str, ReplicatedTopicEntry] = field(default_factory=lambda: MappingProxyType({}))
     deleted: tuple[str, ...] = ()
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
-    """The settings given for each group of readers that has any."""
     set_id: str = ""
     """Id of the set of directories; empty until the set is written for the first time."""
     runs: Runs = ()
-    """The history of the set, oldest first."""
 
 
 def encode_replica_file(content: ReplicaFile) -> bytes:

@@ -26,8 +26,6 @@ from topicfs.storage.retention import due_start
 
 
 class Holding(NamedTuple):
-    """The offsets of a log."""
-
     start_offset: Offset
     end_offset: Offset
 
@@ -40,7 +38,6 @@ class Absence(NamedTuple):
     """Something that a replica lacks, or has beside its batches."""
 
     path: Path
-    """The file about which it is."""
     cause: str
     elsewhere: bool
     """True if another replica in sync lacks nothing and goes as far: it is copied from that one."""

@@ -38,7 +38,6 @@ class ReplicaState:
     leader_epoch: int = 0
     version: int = 0
     moving: Move | None = None
-    """The replica that is being moved; None: none is."""
 
     def __post_init__(self) -> None:
         if not self.in_sync or not set(self.in_sync) <= set(self.assigned):
@@ -117,7 +116,6 @@ def begun_move(state: ReplicaState, move: Move) -> ReplicaState:
 
 
 def cancelled_move(state: ReplicaState) -> ReplicaState:
-    """Return the state with all replicas staying where they are."""
     return _changed(state, moving=None)
 
 

@@ -11,7 +11,6 @@ MAX_RECORDS = 2**20
 """Most records of one batch; each takes 64 bytes as columns. With the shortest records 1 MiB of a batch holds 150,000 of them."""
 
 MAX_HEADERS = 2**18
-"""Most headers of one record."""
 
 MAX_PARTS = 2**16
 """Blocks (snappy, lz4) or entries (old formats) that a compressed content consists of."""

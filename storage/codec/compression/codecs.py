@@ -74,11 +74,10 @@ def inflate(
     limit: int = MAX_CONTENT_BYTES,
     magic: int = 2,
 ) -> bytes | memoryview:
-    """Return the content of a batch's compressed records.
+    """Return the content of the compressed records of the batch at `position`; `magic` is its format.
 
-    `position` is that of the batch, for the error; `magic` its format: in the oldest one LZ4's header checksum is not
-    looked at. Raises CorruptBatchError for bytes that are not what the codec makes, OversizeBatchError where they make
-    more than `limit` or consist of too many parts.
+    Raises CorruptBatchError for bytes that the codec does not make, OversizeBatchError beyond `limit` or too many
+    parts.
     """
     most, kind = parts_within(limit), "blocks"
     if codec is Codec.GZIP:

@@ -1,8 +1,4 @@
-"""Small appends: of one batch that needs no roll and no index entry, as most lines of programs.
-
-Followers in sync get the batch in the same step, and need not fetch it. All else is left to
-`storage.log.appending.appender`.
-"""
+"""Small appends: of one batch that needs no roll and no index entry. Followers in sync get it in the same step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Lookups by time: the *first record in log order* at or after a timestamp (kafka-storage.md#time-lookups).
 
-Timestamps need not ascend. The first segment with a later one is searched by its time index and its offset index,
-then record by record.
+The first segment with such a time is searched by its time index, its offset index, then record by record.
 """
 
 from __future__ import annotations
