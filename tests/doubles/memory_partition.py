@@ -229,7 +229,7 @@ class MemoryPartition:
         )
 
     def end_at_hand(self, offset: Offset) -> Offset:
-        return offset
+        return self.log_end_offset
 
     def offset_for_timestamp(
         self,
