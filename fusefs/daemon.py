@@ -33,7 +33,7 @@ from topicfs.fusefs.mounting.settings_reload import SettingsReload
 from topicfs.fusefs.mounting.stacks import describe_stacks
 from topicfs.fusefs.mounting.system_mount import mount
 from topicfs.fusefs.mounting.system_mount import unmount as unmount_ours
-from topicfs.fusefs.nodes.context import MountContext, Settings
+from topicfs.fusefs.nodes.context import MountContext, Settings, Shared
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
 from topicfs.fusefs.operations import Operations
@@ -312,6 +312,7 @@ class _Daemon:
             view_store=_view_stores(read_only=options.read_only),
             status_lines=self._status_lines,
             metrics=lambda: self._collector().text(),
+            shared=Shared(),
             started=self._started,
             decoding=DecodedForms(partial(options.schemas.catalog, self._engine)),
         )

@@ -23,7 +23,7 @@ from topicfs.fusefs.files.status import engine_lines
 from topicfs.fusefs.filesystem import TopicFileSystem
 from topicfs.fusefs.following.waiting_reads import WaitingReads
 from topicfs.fusefs.following.wakeups import Waker
-from topicfs.fusefs.nodes.context import KernelCache, MountContext, Settings
+from topicfs.fusefs.nodes.context import KernelCache, MountContext, Settings, Shared
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
 from topicfs.fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
@@ -248,6 +248,7 @@ def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> Moun
         view_store=lambda _partition: None,
         status_lines=status_lines,
         metrics=metrics,
+        shared=Shared(),
         started=system_clock(),
         decoding=decoding,
     )

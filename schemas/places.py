@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from topicfs.schemas.catalog import SchemaCatalog
@@ -12,16 +11,19 @@ if TYPE_CHECKING:
     from topicfs.storage.engine import LogEngine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaPlaces:
+class SchemaPlaces(NamedTuple):
     """The places where schemas are looked for, beside the topic `_schemas`."""
 
     directory: Path | None = None
     """A directory of files (`schemas.sources.directory`), which is looked into first."""
     registry: str | None = None
     """The URL of a registry, which is asked last."""
-    credentials: str | None = field(default=None, repr=False)
+    credentials: str | None = None
     """`USER:PASSWORD` for the registry."""
+
+    def __repr__(self) -> str:
+        """Return the places without the credentials."""
+        return f"SchemaPlaces(directory={self.directory!r}, registry={self.registry!r})"
 
     def catalog(self, engine: LogEngine | None, *others: SchemaSource) -> SchemaCatalog:
         """Open the catalog, `others` in it; nothing is read yet. Raises InvalidConfigError for what is no URL."""

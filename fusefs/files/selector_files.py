@@ -256,7 +256,7 @@ def _xattrs(found: FoundRecord, *, in_file: bool) -> Mapping[str, bytes | None]:
         "leader_epoch": b"%d" % found.batch.leader_epoch,
         "batch": _batch_place(found, found.batch, in_file=in_file),
     }
-    columns, index = found.columns, found.index
+    columns, index = found.columns, found.number
     key_bytes, header_bytes = columns.key_lengths[index], columns.header_lengths[index]
     if key_bytes >= 0:
         values["key"] = columns.key(index) if key_bytes <= LARGEST_XATTR_BYTES else None

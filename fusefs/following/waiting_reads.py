@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -37,23 +36,19 @@ BLIND_SECONDS = 10.0
 """Longest time that a read waits whose process cannot be seen (another pid namespace): then EINTR."""
 
 
-@dataclass(eq=False, slots=True)
 class WaitingRead:
     """One read that waits."""
 
-    pid: int
-    """Id of the process that opened the file; 0 if it cannot be seen."""
-    path: str
-    """The file under the mount, `/orders/0/follow`."""
-    started: float
-    """By the event loop's clock."""
-    woken: trio.Event
-    ended: Refusal | None = None
-    """The error with which it was ended."""
-    user: int | None = None
-    """Id of the process's user, or _NO_USER; None until it is needed."""
-    searching: bool = False
-    """Its process is gone, and the process that reads in its place is being searched for."""
+    def __init__(self, pid: int, path: str) -> None:
+        """Begin to wait: process `pid` opened the file (0 if it cannot be seen) that is `path` under the mount."""
+        self.pid, self.path = pid, path
+        self.started, self.woken = trio.current_time(), trio.Event()
+        self.ended: Refusal | None = None
+        """The error with which it was ended."""
+        self.user: int | None = None
+        """Id of the process's user, or _NO_USER; None until it is needed."""
+        self.searching = False
+        """Its process is gone, and the process that reads in its place is being searched for."""
 
     def end(self, refusal: Refusal) -> None:
         """Answer the read with an error."""
@@ -119,7 +114,7 @@ class WaitingReads:
         if len(self._reads) >= self.bound:
             raise FileError(Refusal.TOO_MANY_READS, f"{self.bound} reads wait already", reported=True)
         self._check_user(pid)
-        read = WaitingRead(pid, path, trio.current_time(), trio.Event())
+        read = WaitingRead(pid, path)
         cancel = listen(read.woken.set)
         self._reads.add(read)
         self._some.set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,8 +49,18 @@ class Settings(NamedTuple):
     """Time that opening one may wait: from then on its size is exact, and cp, tar and wc rely on that."""
 
 
-@dataclass(frozen=True, slots=True)
-class MountContext:
+class Shared:
+    """The state that all nodes of one mount share."""
+
+    def __init__(self) -> None:
+        self.tails = Tails()
+        self.naming_groups = Lock()
+        """Held while a group is created, so that two groups of different kinds cannot get one name."""
+        self.new_id: Callable[[], int] = itertools.count(2).__next__
+        """Numbers for nodes, never used twice; 1 is the root's."""
+
+
+class MountContext(NamedTuple):
     """The engine, and the services that nodes use."""
 
     engine: Engine
@@ -69,12 +78,8 @@ class MountContext:
     """Returns the lines of `@status` about the daemon itself, one `name value` each."""
     started: Timestamp
     """Time at which the mount began: the time shown of what has none of its own."""
-    decoding: DecodedForms = field(default_factory=DecodedForms)
+    decoding: DecodedForms
     """The forms of names, those among them that decode payloads."""
-    metrics: Callable[[], str] = lambda: ""
+    metrics: Callable[[], str]
     """Returns the text of `@metrics` (blocking, for long where there are very many partitions)."""
-    tails: Tails = field(default_factory=Tails)
-    naming_groups: Lock = field(default_factory=Lock)
-    """Held while a group is created, so that two groups of different kinds cannot get one name."""
-    new_id: Callable[[], int] = field(default_factory=lambda: itertools.count(2).__next__)
-    """Numbers for nodes, never used twice; 1 is the root's."""
+    shared: Shared

@@ -72,7 +72,7 @@ class Node(ABC):
         self.context = context
         self.parent = parent
         self.name = name
-        self.node_id = 1 if parent is None else context.new_id()
+        self.node_id = 1 if parent is None else context.shared.new_id()
         self.lookups = 0
 
     @property

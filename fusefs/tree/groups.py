@@ -66,7 +66,7 @@ class KindDirectory(Directory):
     async def make_directory(self, name: str, pid: int) -> Directory:
 
         def create() -> None:
-            with self.context.naming_groups:
+            with self.context.shared.naming_groups:
                 try:
                     self.service.create(name)
                 except GroupExistsError as error:

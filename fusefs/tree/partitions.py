@@ -47,7 +47,7 @@ def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Nod
 
     context = files.context
     form, isolation = context.decoding.form(name.removeprefix("follow")), context.settings.isolation
-    return FollowNode(parent, name, Followed(partitions, files.news, context.tails, form, isolation))
+    return FollowNode(parent, name, Followed(partitions, files.news, context.shared.tails, form, isolation))
 
 
 def _segments(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:

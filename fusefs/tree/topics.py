@@ -36,7 +36,7 @@ def _log(parent: Directory, name: str, files: TopicFiles) -> Node:
 def _follow(parent: Directory, name: str, files: TopicFiles) -> Node:
     context = files.context
     form, isolation = context.decoding.form(name.removeprefix("follow")), context.settings.isolation
-    return FollowNode(parent, name, Followed(files.followed, files, context.tails, form, isolation))
+    return FollowNode(parent, name, Followed(files.followed, files, context.shared.tails, form, isolation))
 
 
 def _replicas(parent: Directory, name: str, files: TopicFiles) -> Node:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from array import array
-from dataclasses import dataclass, replace
+from copy import copy
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,22 +117,21 @@ class Source(NamedTuple):
         return f"{self.form.suffix}+uncommitted" if shows_all else self.form.suffix
 
 
-@dataclass(slots=True)
 class _SegmentProgress:
     """The progress of the frontier in its segment."""
 
-    base_offset: Offset
-    start_offset: Offset
-    """Offset at which measuring it began: above the base where the log start is inside."""
-    end: Entry
-    """The place behind the last batch passed."""
-    size_bytes: int = 0
-    """Bytes of the log up to the end of the last batch passed."""
-    last_position: Position = _FIRST
-    """Position of the last batch passed."""
-    worth_remembering: bool = False
-    """Something was measured, and nothing of it is damaged."""
-    damaged: bool = False
+    def __init__(self, base_offset: Offset, end: Entry) -> None:
+        self.base_offset = base_offset
+        self.start_offset = end.offset
+        """Offset at which measuring it began: above the base where the log start is inside."""
+        self.end = end
+        """The place behind the last batch passed."""
+        self.size_bytes = 0
+        """Bytes of the log up to the end of the last batch passed."""
+        self.last_position = _FIRST
+        """Position of the last batch passed."""
+        self.worth_remembering = self.damaged = False
+        """`worth_remembering`: something was measured, and nothing of it is damaged."""
 
 
 class Measure:
@@ -320,7 +319,7 @@ class Measure:
         if self._segment is not None and self._segment.worth_remembering:
             self._passed.append(self._segment)
         frontier = self._index.frontier
-        self._segment = _SegmentProgress(base_offset, frontier.offset, frontier)
+        self._segment = _SegmentProgress(base_offset, frontier)
 
     def _recall(self) -> bool:
         """Take over what is remembered of the segment that begins at the frontier."""
@@ -344,7 +343,7 @@ class Measure:
         """Write down what is known of segments not written down yet, the active one included (blocking)."""
         with self._advancing:
             if self._segment is not None and self._segment.worth_remembering:
-                self._passed.append(replace(self._segment))
+                self._passed.append(copy(self._segment))
                 self._segment.worth_remembering = False
         self._remember_passed()
 

@@ -17,7 +17,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -39,16 +38,15 @@ ROOM_BYTES = 2**17
 """Left free in front of a stretch's text, for what a read that begins further in front has to find there, too."""
 
 
-@dataclass(slots=True)
 class Begun:
     """Batches that were fetched together, up to where they are copied."""
 
-    fetched: Fetched
-    batches: Batches
-    offset: Offset
-    """Offset at which reading them goes on."""
-    number: int = 0
-    """Index of the batch that holds it."""
+    __slots__ = ("batches", "fetched", "number", "offset")
+
+    def __init__(self, fetched: Fetched, batches: Batches, offset: Offset) -> None:
+        self.fetched, self.batches = fetched, batches
+        self.offset, self.number = offset, 0
+        """Offset at which reading them goes on, and index of the batch that holds it."""
 
     def copy(
         self, text: bytearray, used: int, size: int, start_offset: Offset, end_offset: Offset
@@ -98,8 +96,7 @@ class Begun:
         return self.number == len(self.batches) and self.batches.problem is None
 
 
-@dataclass(slots=True)
-class Inflated:
+class Inflated(NamedTuple):
     """The result of a stretch: the text of its first batches, in a buffer with room in front of it."""
 
     begun: Begun

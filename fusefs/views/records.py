@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from topicfs.fusefs.allowance import current
@@ -64,12 +63,12 @@ def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
             )
         return bytes(found.batch_bytes)
     try:
-        check_line(form, found.columns, found.index)
+        check_line(form, found.columns, found.number)
     except OversizeBatchError as error:
         raise error.in_file(
             segment_path(partition, found.segment_base_offset), found.batch_position
         ) from None
-    return form.render_one(found.columns, found.index, TopicPartition(partition.topic, partition.number))
+    return form.render_one(found.columns, found.number, TopicPartition(partition.topic, partition.number))
 
 
 def headers_json(headers: tuple[Header, ...]) -> str:
@@ -255,13 +254,11 @@ def _skip_records(
     return end_offset
 
 
-@dataclass(frozen=True, slots=True)
 class _Window:
     """The headers of adjacent batches. Only the first and the last of a range may lie partly outside; those are decoded."""
 
-    partition: Partition
-    isolation: Isolation
-    batches: Batches
+    def __init__(self, partition: Partition, isolation: Isolation, batches: Batches) -> None:
+        self.partition, self.isolation, self.batches = partition, isolation, batches
 
     def count(self, start_offset: Offset, end_offset: Offset) -> int:
         """Return the number of records in [start_offset, end_offset)."""

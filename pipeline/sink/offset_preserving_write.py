@@ -7,7 +7,6 @@ as a compacted log's batches do; records that a log had stamped (LogAppendTime) 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -74,7 +73,7 @@ class KeepingEncoder:
             offsets = read.columns.offsets
             self._check_order(partition, offsets[first:last])
             bounds = offsets[first], offsets[first], offsets[last - 1]
-            stamp = replace(layout.stamp, timestamp_type=read.kind(first))
+            stamp = layout.stamp._replace(timestamp_type=read.kind(first))
             batch = encode_span(read.columns, first, last, stamp, bounds, None)
             if len(batch) > layout.max_batch_bytes:
                 raise RecordTooLargeError(

@@ -8,8 +8,6 @@ uncompiled with the same results; nothing checks what it writes but its own meas
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import cython
 
 from topicfs.storage.codec.columns import Columns
@@ -51,7 +49,7 @@ def encode_columns(
         if last == first:
             raise RecordTooLargeError(f"{unit} {first + 1} does not fit a batch of {max_batch_bytes} bytes")
         if first and sequence >= 0:
-            stamp = replace(stamp, base_sequence=sequence_plus(sequence, first))
+            stamp = stamp._replace(base_sequence=sequence_plus(sequence, first))
         found.append(encode_span(columns, first, last, stamp, None, None))
         first = last
     return found

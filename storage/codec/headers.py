@@ -22,7 +22,6 @@ This module is compiled by Cython, and runs uncompiled with the same results.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -138,8 +137,7 @@ class BatchHeader(NamedTuple):
         return sequence_plus(self.base_sequence, self.last_offset - self.base_offset)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchStamp:
+class BatchStamp(NamedTuple):
     """The part of a batch's header that its writer decides; the rest is counted from its records."""
 
     leader_epoch: int = NO_LEADER_EPOCH
@@ -156,13 +154,11 @@ class BatchStamp:
     delete_horizon_ms: Timestamp | None = None
     """Takes the base timestamp's place; the records' times stay what they are."""
 
-    def __post_init__(self) -> None:
-        if self.control and self.codec:
-            raise ValueError("a control batch is never compressed")
-
     @property
     def attributes(self) -> int:
-        """The header's attribute bits."""
+        """The header's attribute bits. Raises ValueError for a compressed control batch, which Kafka does not know."""
+        if self.control and self.codec:
+            raise ValueError("a control batch is never compressed")
         return (
             self.codec
             | self.timestamp_type << 3

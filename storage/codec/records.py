@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from topicfs.storage.codec.batch import scan, seal
 from topicfs.storage.codec.batch_writer import (
@@ -46,14 +46,13 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
+class FoundRecord(NamedTuple):
     """A record, and the batch it came in."""
 
     offset: Offset
     timestamp: Timestamp
     columns: Columns
-    index: int
+    number: int
     batch: BatchHeader
     batch_position: Position
     """Position of the batch in its segment's file."""
@@ -62,7 +61,7 @@ class FoundRecord:
 
     @property
     def record(self) -> Record:
-        return self.columns.record(self.index)
+        return self.columns.record(self.number)
 
     @property
     def time_and_offset(self) -> TimestampOffset:

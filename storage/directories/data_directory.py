@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from topicfs.storage.checkpoints.partition_metadata import (
     place_topic_id,
@@ -22,8 +22,7 @@ from topicfs.storage.log.flush import Flusher
 from topicfs.storage.model import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class DataDirectory:
+class DataDirectory(NamedTuple):
     """The directory that an engine owns, and what all logs in it share."""
 
     path: Path
@@ -31,7 +30,7 @@ class DataDirectory:
     clock: Clock
     settings: LiveSettings
     flusher: Flusher
-    counts: EngineCounts = field(default_factory=EngineCounts)
+    counts: EngineCounts
 
     @property
     def config(self) -> EngineConfig:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -27,8 +26,7 @@ class VerificationGuard:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(NamedTuple):
     """One producer's, under way or answered."""
 
     epoch: int
@@ -36,14 +34,14 @@ class Verification:
     """The lowest one that asked: nothing above it may come first."""
     bumps_epoch: bool
     """True if the producer's transactions are of version 2, each under an epoch of its own."""
-    guard: VerificationGuard = field(default_factory=VerificationGuard)
+    guard: VerificationGuard
 
     def asked_again(self, *, epoch: int, sequence: int) -> Verification:
         """Return the same after another batch of the producer asked, too: by a newer epoch, or earlier in this one."""
         if epoch > self.epoch:
-            return replace(self, epoch=epoch, lowest_sequence=sequence)
+            return self._replace(epoch=epoch, lowest_sequence=sequence)
         if epoch == self.epoch:
-            return replace(self, lowest_sequence=min(sequence, self.lowest_sequence))
+            return self._replace(lowest_sequence=min(sequence, self.lowest_sequence))
         return self
 
 
@@ -67,7 +65,7 @@ class Verifications:
         """Return the guard that an append of this producer must bring; the same one for all that ask until it is taken away."""
         known = self._by_producer.get(producer_id)
         if known is None:
-            asked = Verification(epoch=epoch, lowest_sequence=sequence, bumps_epoch=bumps_epoch)
+            asked = Verification(epoch, sequence, bumps_epoch, VerificationGuard())
         else:
             asked = known.asked_again(epoch=epoch, sequence=sequence)
         self._by_producer[producer_id] = asked

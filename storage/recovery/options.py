@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
@@ -27,9 +26,8 @@ class Checkpointed(NamedTuple):
     """Offset that the log has reached, by checkpoints other than that of its start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    checkpointed: Checkpointed = field(default_factory=Checkpointed)
+class LoadOptions(NamedTuple):
+    checkpointed: Checkpointed = Checkpointed()
     dense: bool = False
     """True if no compaction ever changed the log: a hole between two segments is then a loss, and the log ends there.
 
@@ -37,9 +35,10 @@ class LoadOptions:
     """
     failed_before: bool = False
     """True if the disk failed since the machine was started: what is recovered is written again, for caches may lie."""
-    producer_rules: ProducerRules = field(default_factory=ProducerRules)
+    producer_rules: ProducerRules = ProducerRules()
     random: Random = _RANDOM
     """The source of the jitter of segment.ms."""
-    counts: EngineCounts = field(default_factory=EngineCounts)
-    flusher: Flusher = field(default_factory=NoFlusher)
+    counts: EngineCounts = EngineCounts()
+    """The counts of the engine that serves the log; without an engine nobody reads them."""
+    flusher: Flusher = NoFlusher()
     """Puts on disk what a roll closes; without one the next flush does."""

@@ -18,7 +18,7 @@ from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.filesystem import AttributeChange, TopicFileSystem
 from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.metrics.collector import MetricsCollector
-from topicfs.fusefs.nodes.context import MountContext, Settings
+from topicfs.fusefs.nodes.context import MountContext, Settings, Shared
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
 from topicfs.fusefs.nodes.nodes import Attributes, Node
@@ -207,6 +207,7 @@ async def mounted(
             *(f"warning {line}" for line in engine.warnings),
         ],
         metrics=lambda: MetricsCollector(engine).text(),
+        shared=Shared(),
         started=system_clock(),
     )
     filesystem = TopicFileSystem(context)

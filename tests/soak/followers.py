@@ -343,7 +343,7 @@ async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Co
                     appended.ended = True
         await silent.close()
         assert not len(client.context.waiting)
-        assert not client.context.tails.kept_chunks
+        assert not client.context.shared.tails.kept_chunks
         run.check()
         return run.counts
 

@@ -57,9 +57,9 @@ def test_a_batch_without_records_is_never_compressed():
 
 
 def test_control_batches_are_never_compressed():
-    """Nobody can even ask for it."""
+    """The writer refuses it."""
     with pytest.raises(ValueError, match="control"):
-        BatchStamp(control=True, transactional=True, codec=Codec.GZIP)
+        encode(RECORDS, BatchStamp(control=True, transactional=True, codec=Codec.GZIP))
 
 
 def test_plain_and_compressed_batches_alternate():

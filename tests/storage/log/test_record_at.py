@@ -41,7 +41,7 @@ def test_the_record_is_the_one_that_a_read_at_its_offset_gives(codec):
             found.segment_base_offset,
         )
         (columns,) = decode(fetched.data)
-        assert found.offset == columns.offsets[found.index]
+        assert found.offset == columns.offsets[found.number]
     assert None is log.record_at(Timestamp(1191))
 
 

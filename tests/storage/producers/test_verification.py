@@ -6,7 +6,14 @@ import pytest
 
 from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
-from topicfs.storage.producers.append import DataBatch, EndMarker, Origin, Verification, Verifications
+from topicfs.storage.producers.append import (
+    DataBatch,
+    EndMarker,
+    Origin,
+    Verification,
+    VerificationGuard,
+    Verifications,
+)
 from topicfs.storage.producers.state import ProducerState
 
 PID = ProducerId(7)
@@ -60,7 +67,7 @@ def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
 
 def test_a_newer_epoch_starts_the_lowest_sequence_anew():
     """An older epoch changes nothing."""
-    asked = Verification(epoch=3, lowest_sequence=5, bumps_epoch=False)
+    asked = Verification(3, 5, bumps_epoch=False, guard=VerificationGuard())
     assert (3, 4) == (
         asked.asked_again(epoch=3, sequence=4).epoch,
         asked.asked_again(epoch=3, sequence=4).lowest_sequence,
