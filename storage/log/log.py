@@ -4,29 +4,33 @@
 * log start <= high watermark <= log end, and recovery point <= log end.
 * The last segment of the chain is active; others are trimmed and do not change until they are removed.
 
-A log reads; its `appender`, its `replacer` and its `roles` change its `parts` under one lock. Readers hold none: they go by
-one immutable value (`storage.log.state`).
+A log reads; its `appender`, its `replacer` and its `roles` change its `parts` under one lock. They are imported with the
+first log that is not read-only. Readers hold no lock: they go by one immutable value (`storage.log.state`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Cancel
 from topicfs.storage.indexes.transaction_index import AbortedSpan
-from topicfs.storage.log.appending.appender import LogAppender
-from topicfs.storage.log.appending.roles import LogRoles
 from topicfs.storage.log.life import Event, Life
 from topicfs.storage.log.parts import LoadedLog, LogContext, LogParts, SmallFiles
 from topicfs.storage.log.reading.reader import LogReader
-from topicfs.storage.log.replacer import LogReplacer
 from topicfs.storage.model import Offset
 from topicfs.storage.producers.entry import ProducerEntry
 from topicfs.storage.segment.chain import Chain
+
+if TYPE_CHECKING:
+    from topicfs.storage.log.appending.appender import LogAppender
+    from topicfs.storage.log.appending.roles import LogRoles
+    from topicfs.storage.log.replacer import LogReplacer
 
 
 class Log(LogReader):
@@ -47,15 +51,34 @@ class Log(LogReader):
         parts = LogParts(directory, loaded, context, config=config, small_files=small_files)
         super().__init__(parts, loaded.hidden)
         self.topic, self.number = parts.partition
-        self.appender = LogAppender(parts)
-        self.replacer = LogReplacer(parts, self.appender)
-        self.roles = LogRoles(parts)
-        self.append = self.appender.append
+        self.append = self._refuse if parts.files.read_only else self.appender.append
         """The appender's own method: one around it would take two percent of a small append."""
         self.holes = loaded.holes
         """Holes that a loss of power may have left, to be compared with a copy if there is one."""
         self.checkpoint: Callable[[Iterable[Log]], None] = lambda _: None
         """Puts recovery points on disk; set by the engine."""
+
+    @cached_property
+    def appender(self) -> LogAppender:
+        from topicfs.storage.log.appending.appender import LogAppender
+
+        return LogAppender(self.parts)
+
+    @cached_property
+    def replacer(self) -> LogReplacer:
+        from topicfs.storage.log.replacer import LogReplacer
+
+        return LogReplacer(self.parts, self.appender)
+
+    @cached_property
+    def roles(self) -> LogRoles:
+        from topicfs.storage.log.appending.roles import LogRoles
+
+        return LogRoles(self.parts)
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        self.parts.life.check_writable()
+        raise AssertionError("a read-only log")
 
     @property
     def config(self) -> TopicConfig:
