@@ -142,11 +142,16 @@ def status_of(error: BaseException) -> int:
     return MISUSE if isinstance(error, click.UsageError) else FAILURE
 
 
+OFTEN, RARELY = gc.get_threshold(), (50_000, 10, 10)
+"""Python's thresholds for searching for garbage, which a mount keeps, and those of a command: what it imports is no garbage."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit; or answer a shell that completes its words."""
     if arguments is None and (asked := _answer_shell()) is not None:
         sys.exit(asked)
     keep_interrupts()
+    gc.set_threshold(*RARELY)
     status = run(sys.argv[1:] if arguments is None else arguments)
     gc.freeze()  # Python searches for garbage once more when it exits; the process frees its memory anyway.
     sys.exit(status)

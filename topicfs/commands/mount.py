@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import grp
 import pwd
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from topicfs.cluster.place import is_cluster
 from topicfs.data_directory import read_config
 from topicfs.examples import ExampleCommand
 from topicfs.lines import say
+from topicfs.main import OFTEN
 from topicfs.options import (
     checked_security,
     client_config_option,
@@ -263,6 +265,7 @@ def mount(context: click.Context, /, **given: object) -> None:
                 raise click.UsageError(
                     f"{option} is for a cluster: topicfs mount kafka://HOST:PORT MOUNTPOINT"
                 )
+    gc.set_threshold(*OFTEN)
     context.exit(run(MountOptions(**options)))  # type: ignore[arg-type] # click has checked each of them
 
 
