@@ -26,7 +26,7 @@ def cases(conditions: Conditions) -> Cases:
     _run(environment, ["-c", MAIN, "topics", "create", data, "orders"])
     _run(environment, ["-c", MAIN, "append", data, "orders/0"], stdin="hello\n")
     click = Side(PYTHON, partial(_quickest, environment, ["-c", "import click"]))
-    for words, most, floor in ((("--help",), 3.0, 3.0), (("cat", data, "orders/0/0"), 3.0, 12.0)):
+    for words, most, floor in ((("--help",), 3.0, 3.0), (("cat", data, "orders/0/0"), 3.0, 4.5)):
         yield Case(
             name=f"topicfs {words[0]}{' orders/0/0' if len(words) > 1 else ''}",
             unit=units.MILLISECONDS_OF_PROCESSOR,
