@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from topicfs.coordination.engine import Engine
-from topicfs.coordination.membership import Groups
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.files.replicas import replica_lines
 from topicfs.fusefs.files.text_file import PartitionTextFile, TextFile, TopicTextFile
@@ -17,6 +17,9 @@ from topicfs.storage.disk.names import CONSUMER_OFFSETS
 from topicfs.storage.errors import GroupsUnsupportedError, StorageError
 from topicfs.storage.messages import printable
 from topicfs.storage.model import NO_TIMESTAMP, DirectoryStatus, PartitionStatus, Timestamp, TopicPartition
+
+if TYPE_CHECKING:
+    from topicfs.coordination.membership import Groups
 
 
 class PartitionStatusFile(PartitionTextFile):
