@@ -38,7 +38,7 @@ HEAVY = (
     "topicfs.storage.directories.cluster_metadata",
     "topicfs.storage.compaction",
     "topicfs.coordination.groups",
-    "topicfs.replication.embedded_engine",
+    "topicfs.replication.embedded_services",
     "topicfs.replication.scrub",
     "topicfs.coordination.shares",
     "topicfs.storage.staging",
