@@ -46,6 +46,7 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.fusefs.threads.remote import RemoteCalls
 from topicfs.fusefs.views.view_file import ViewStore
 from topicfs.replication import open_directories
+from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import DirectoryLockedError, StorageError
@@ -54,6 +55,7 @@ from topicfs.storage.messages import reason_of
 if TYPE_CHECKING:
     from topicfs.fusefs.metrics.collector import MetricsCollector
     from topicfs.fusefs.metrics.server import MetricsServer
+    from topicfs.listener.listener import Listener, ListenerOptions
 
 __all__ = ["MountOptions", "run", "unmount"]
 
@@ -114,6 +116,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
         )
         # Here, after leaving the terminal: the lock on the directory does not survive a fork, and nobody else is to hold the port.
         metrics = None if options.metrics is None else listen(options.metrics)
+        listener = None if options.listener is None else bind(options.listener)
         engine = open_when_free(options)
     except (StorageError, OSError) as error:
         readiness.failed(reason_of(error))
@@ -125,13 +128,17 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
     words = LastWords()
     manager = manager or ServiceManager()
     daemon = _Daemon(options, engine, readiness, words, manager)
-    daemon.metrics_server = metrics
+    daemon.metrics_server, daemon.listener = metrics, listener
+    if listener is not None:
+        listener.serve(engine, options.engine or EngineConfig())
     try:
         status = trio.run(daemon.run)
     except Exception as error:
         log.exception("the daemon ends")
         readiness.failed(reason_of(error))
     with manager.kept_patient():
+        if listener is not None:
+            listener.close()
         lost = [*daemon.lost, *_close(engine, options)]
     words.end(lost)
     if options.foreground:
@@ -145,6 +152,13 @@ def listen(address: MetricsAddress) -> MetricsServer:
     from topicfs.fusefs.metrics.server import MetricsServer
 
     return MetricsServer(address)
+
+
+def bind(options: ListenerOptions) -> Listener:
+    """Bind the address for Kafka clients; who asks for none does not wait for its modules. Raises ListenerError."""
+    from topicfs.listener.listener import Listener
+
+    return Listener(options)
 
 
 def open_when_free(
@@ -222,6 +236,8 @@ class _Daemon:
         self._counts = RequestCounts()
         self.metrics_server: MetricsServer | None = None
         """Answers Prometheus, where it is to be answered."""
+        self.listener: Listener | None = None
+        """Serves Kafka clients, if there is one."""
         self._made_collector: MetricsCollector | None = None
         self._reloading = SettingsReload(
             options.rereads,
@@ -347,6 +363,7 @@ class _Daemon:
             f"partitioner {options.partitioner}",
             f"isolation {options.isolation.value}",
             *(f"metrics http://{server.address}/metrics" for server in [self.metrics_server] if server),
+            *(f"listener {one.endpoint}" for one in [self.listener] if one),
             f"uptime_s {(system_clock() - self._started) // 1000}",
             f"open_files {self._filesystem.open_files if self._filesystem else 0}",
             f"waiting_reads {len(waiting)} of {waiting.bound}",

@@ -35,6 +35,7 @@ FOLDERS = (
     "inspection",
     "migration",
     "protocol",
+    "listener",
     "cluster",
     "schemas",
     "fusefs",

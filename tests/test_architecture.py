@@ -14,7 +14,7 @@ import pytest
 from scripts.folders import PAGE, page
 
 ROOT = Path(__file__).parents[1]
-ENGINE = ("storage", "coordination", "replication", "inspection", "migration", "protocol")
+ENGINE = ("storage", "coordination", "replication", "inspection", "migration", "protocol", "listener")
 PACKAGES = (*ENGINE, "cluster", "schemas", "fusefs", "topicfs", "pipeline")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TESTS = sorted(path for path in (ROOT / "tests").rglob("test_*.py"))

@@ -23,6 +23,7 @@ FOLDERS = (
     "examples",
     "fusefs",
     "inspection",
+    "listener",
     "migration",
     "pipeline",
     "protocol",

@@ -21,6 +21,7 @@ from topicfs.storage.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from topicfs.cluster.protocol.security import Security
+    from topicfs.listener.listener import ListenerOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Named = TypeVar("Named")
@@ -186,6 +187,50 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
         help=f"A file with the line USER:PASSWORD for it; or ${CREDENTIALS} has it.",
     )
     return directory(registry(credentials(with_schemas)))
+
+
+def listener_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--listen`, `--advertise` and `--listen-any` to a command: `listener`, None without `--listen`."""
+
+    @functools.wraps(command)
+    def with_listener(
+        *arguments: Any, listen: str | None, advertise: str | None, listen_any: bool, **options: Any
+    ) -> None:
+        if listen is None and (advertise is not None or listen_any):
+            raise click.UsageError("--advertise and --listen-any belong to --listen HOST:PORT")
+        found = None if listen is None else _listener(listen, advertise, any_address=listen_any)
+        command(*arguments, listener=found, **options)
+
+    listen = click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Serve Kafka clients there, as in 127.0.0.1:9092; with port 0 at a port that is free.",
+    )
+    advertise = click.option(
+        "--advertise",
+        metavar="HOST:PORT",
+        help="The address that clients are told (a broker's advertised.listeners).  [default: that of --listen]",
+    )
+    anybody = click.option(
+        "--listen-any",
+        is_flag=True,
+        help="Listen at an address that other machines reach. There is no TLS and no password: whoever reaches it may "
+        "read, write and delete every topic.",
+    )
+    return listen(advertise(anybody(with_listener)))
+
+
+def _listener(listen: str, advertise: str | None, *, any_address: bool) -> ListenerOptions:
+    """Return the options of a listener; a usage error for what is no address."""
+    from topicfs.listener.address import parse_endpoint
+    from topicfs.listener.errors import ListenerError
+    from topicfs.listener.listener import ListenerOptions
+
+    try:
+        told = None if advertise is None else parse_endpoint(advertise)
+        return ListenerOptions(endpoint=parse_endpoint(listen), advertised=told, any_address=any_address)
+    except ListenerError as error:
+        raise click.BadParameter(str(error), param_hint="'--listen'") from None
 
 
 def _checked(url: str) -> str:

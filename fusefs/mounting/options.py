@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.appending.handle import Acks
@@ -15,6 +16,9 @@ from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Isolation
+
+if TYPE_CHECKING:
+    from topicfs.listener.listener import ListenerOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,8 @@ class MountOptions:
     """Log every decision of interest, not only failures."""
     metrics: MetricsAddress | None = None
     """The address at which Prometheus is answered; without one there is `@metrics` alone."""
+    listener: ListenerOptions | None = None
+    """Where Kafka clients are served; None: nowhere."""
     opens: Callable[[], Engine] | None = None
     """Opens another engine than that of the directories, after the daemon has left the terminal."""
     place: str = ""

@@ -12,11 +12,12 @@ from typing import NamedTuple, TypeVar
 from topicfs.replication.replicas.rules.presence import Absence
 from topicfs.replication.replicas.rules.state import ReplicaId
 from topicfs.replication.replicas.sound_reads import Asked, Doctor, read_soundly
+from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
 from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.directories.offline_partition import OfflinePartition
 from topicfs.storage.engine import Cancel, Listeners, Partition
-from topicfs.storage.errors import CorruptionError, SegmentDeletedError
+from topicfs.storage.errors import CorruptionError, PartitionOfflineError, SegmentDeletedError
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.soundness import is_compacted
 from topicfs.storage.model import (
@@ -168,6 +169,14 @@ class ServedPartition(ABC):
     @property
     def directory(self) -> Path | None:
         return self._serving.directory
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The leader epochs of the log that leads. Raises PartitionOfflineError."""
+        leader = self._leader
+        if leader is None:
+            raise PartitionOfflineError(f"{self.name}: no replica leads")
+        return leader.log.epochs
 
     @property
     def rewrites(self) -> int:

@@ -48,6 +48,8 @@ class EngineConfig(NamedTuple):
         long_of_at_least(0), "bytes/s", "follower.replication.throttled.rate")] = 2**63 - 1
     move_rate: Annotated[int, row("How fast replicas may be copied that move to another data directory.",
         long_of_at_least(0), "bytes/s", "replica.alter.log.dirs.io.max.bytes.per.second")] = 2**63 - 1
+    auto_create_topics: Annotated[bool, row("Whether a Kafka client that names a missing topic creates it.",
+        Boolean(), "", "auto.create.topics.enable")] = True
     recovery_threads: Annotated[int, row("How many logs are loaded at a time.",
         int_of_at_least(1), "threads", "num.recovery.threads.per.data.dir")] = 2
     initial_task_delay_ms: Annotated[int, row("How long after opening the duties begin.",

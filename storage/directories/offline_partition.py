@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Cancel
 from topicfs.storage.errors import PartitionOfflineError
@@ -82,6 +83,11 @@ class OfflinePartition:
             first_timestamp=NO_TIMESTAMP,
             last_timestamp=NO_TIMESTAMP,
         )
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Raise PartitionOfflineError."""
+        self._refuse()
 
     def end_at_hand(self, offset: Offset) -> Offset:
         return offset

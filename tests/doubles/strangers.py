@@ -11,6 +11,7 @@ NAMES = (
     "inspection",
     "migration",
     "protocol",
+    "listener",
     "cluster",
     "schemas",
     "fusefs",

@@ -21,6 +21,7 @@ from topicfs.main import OFTEN
 from topicfs.options import (
     checked_security,
     client_config_option,
+    listener_options,
     parse_place,
     schema_options,
     warn_of_ignored,
@@ -104,6 +105,7 @@ NEEDS_PYFUSE3 = (
         topicfs mount --replicas 2 /disk1/data,/disk2/data ./mnt
         topicfs mount kafka://one:9092,two:9092 ./mnt  # the topics of a running cluster
         topicfs mount --cache ~/.cache/orders kafka://host:9092 ./mnt  # what was read once is read from the disk
+        topicfs mount --listen 127.0.0.1:9092 ./data ./mnt  # for Kafka clients, too: kcat -b 127.0.0.1:9092 -L
         topicfs mount --metrics 9464 ./data ./mnt  # Prometheus scrapes http://localhost:9464/metrics
         topicfs mount --client-config client.properties kafka://host:9093 ./mnt  # over TLS, or with SASL
     """,
@@ -137,6 +139,7 @@ NEEDS_PYFUSE3 = (
     help="Keep each partition of a new topic in N of the directories, so that one may fail.",
 )
 @without_option
+@listener_options
 @schema_options
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
 @click.option(
@@ -256,6 +259,8 @@ def mount(context: click.Context, /, **given: object) -> None:
             raise click.UsageError(
                 "--config is for a data directory: a cluster has the settings of its brokers"
             )
+        if "listener" in options:
+            raise click.UsageError("--listen is for a data directory: a cluster has its own brokers")
         opens = _opener(place.cluster, read_only=bool(options["read_only"]), **of_cluster)  # type: ignore[arg-type] # as below
         options = {"acks": Acks.ALL, **options, "opens": opens, "place": str(place.cluster)}
     else:

@@ -36,6 +36,7 @@ def test_defaults_are_kafkas() -> None:
         "default.replication.factor": 1,
         "follower.replication.throttled.rate": 9223372036854775807,
         "replica.alter.log.dirs.io.max.bytes.per.second": 9223372036854775807,
+        "auto.create.topics.enable": True,
         "num.recovery.threads.per.data.dir": 2,
         "log.initial.task.delay.ms": 30_000,
         "log.flush.scheduler.interval.ms": 1_000,

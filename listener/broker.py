@@ -1,0 +1,140 @@
+"""The broker that clients see: an engine over data directories, and what all requests share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+from uuid import UUID
+
+from topicfs.coordination.engine import Engine
+from topicfs.listener.address import Endpoint
+from topicfs.listener.errors import RefusedError
+from topicfs.listener.limits import ListenerLimits, Memory, Turns
+from topicfs.protocol.error_codes import ErrorCode
+from topicfs.protocol.notation import Api
+from topicfs.storage.checkpoints.identifiers import decode_id, new_id
+from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
+from topicfs.storage.checkpoints.meta_properties import read_meta_properties
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.native import NativeFileSystem
+from topicfs.storage.engine import Partition, Topic
+from topicfs.storage.wire import Values
+
+
+class LocalPartition(Partition, Protocol):
+    """A partition of an engine over data directories."""
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """Its leader epochs. Raises PartitionOfflineError."""
+        ...
+
+
+class Waiter(Protocol):
+    """What a request can wait for."""
+
+    def arm(self) -> None:
+        """Forget what happened until now."""
+        ...
+
+    def wake(self) -> None:
+        """End the wait. Called from any thread."""
+        ...
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until `wake` is called, or the time is over; return whether the connection goes on."""
+        ...
+
+
+class Client(NamedTuple):
+    """The client of a connection."""
+
+    host: str
+    """Its address, without the port."""
+    waiting: Waiter
+    sessions: dict[int, Any]
+    """Its fetch sessions, by id (`requests.fetch_sessions`)."""
+
+
+class Request(NamedTuple):
+    """One request of a client."""
+
+    api: Api
+    version: int
+    values: Values
+    client_id: str
+    client: Client
+    held: ExitStack
+    """Closed once the answer is sent."""
+
+
+class Broker:
+    """The engine as a Kafka broker, the only one of its cluster."""
+
+    def __init__(
+        self, engine: Engine, advertised: Endpoint, config: EngineConfig, limits: ListenerLimits
+    ) -> None:
+        self.engine = engine
+        self.config = config
+        self.advertised = advertised
+        self.limits = limits
+        self.memory = Memory(limits)
+        self._turns = Turns(limits.max_handled)
+        self.node_id, self.cluster_id = _identity(engine, config)
+        self._by_id: Mapping[UUID, Topic] | None = None
+        self._cancel = engine.listen(self._topics_changed)
+
+    def close(self) -> None:
+        self._cancel()
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Work on a request in a block; few are worked on at a time."""
+        return self._turns.taken()
+
+    def rest(self) -> AbstractContextManager[None]:
+        """Wait for the disk, or for others, in a block of `turn`."""
+        return self._turns.given_up()
+
+    def topic_of(self, values: Values) -> Topic:
+        """Return the topic that a structure of a request names, by its name or its id (RefusedError, UnknownTopicError)."""
+        unique = values.get("topicId")
+        if unique is None or (not unique.int and values.get("name")):
+            return self.engine.topic(values["name"] if "name" in values else values["topic"])
+        found = self.topics_by_id().get(unique)
+        if found is None:
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return found
+
+    def partition(self, topic: Topic, number: int) -> LocalPartition:
+        """Return a partition, which may have to be opened first (UnknownTopicError)."""
+        return cast(LocalPartition, self.engine.partition(topic.name, number))
+
+    def topics_by_id(self) -> Mapping[UUID, Topic]:
+        """Return the topics by their ids."""
+        found = self._by_id
+        if found is None:
+            topics = self.engine.topics().values()
+            found = self._by_id = {decode_id(topic.topic_id): topic for topic in topics}
+        return found
+
+    def _topics_changed(self) -> None:
+        self._by_id = None
+
+
+def check_leader_epoch(partition: Partition, asked: int) -> None:
+    """Raise RefusedError if a client knows an older or a newer leader than this one; -1: it knows none."""
+    epoch = partition.offsets().leader_epoch
+    if asked >= 0 and asked != epoch:
+        raise RefusedError(ErrorCode.FENCED_LEADER_EPOCH if asked < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+
+def _identity(engine: Engine, config: EngineConfig) -> tuple[int, str]:
+    """Return the node's number and its cluster's id, as the data directories name them."""
+    disk = NativeFileSystem(read_only=True)
+    for directory in engine.directories():
+        meta = None if directory.offline else read_meta_properties(disk, Path(directory.path))
+        if meta is not None and meta.cluster_id is not None:
+            return config.node_id, meta.cluster_id
+    return config.node_id, new_id()

@@ -1,0 +1,115 @@
+"""One connection: requests are answered one at a time, in their order, by a thread of the connection."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from contextlib import ExitStack, suppress
+
+from topicfs.listener.broker import Broker, Client, Request
+from topicfs.listener.errors import BadRequestError
+from topicfs.listener.frames import SIZE, Head, head_of_answer, pass_tags, read_head, receive, send
+from topicfs.listener.requests.table import REQUESTS, unsupported_version
+from topicfs.protocol.messages import API_VERSIONS
+from topicfs.storage.errors import CorruptBatchError
+from topicfs.storage.model import Buffer
+from topicfs.storage.wire import Values
+
+log = logging.getLogger("topicfs")
+
+
+class ClientConnection:
+    """A client's connection, from its first request to its end."""
+
+    def __init__(self, broker: Broker, connected: socket.socket, host: str) -> None:
+        self._broker = broker
+        self._socket = connected
+        self._event = threading.Event()
+        self._ended = False
+        self._client = Client(host, self, {})
+
+    def serve(self) -> None:
+        """Answer requests until the client ends, or breaks the protocol (blocking)."""
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while self._serve_one():
+                pass
+        except (BadRequestError, CorruptBatchError) as error:
+            log.warning("%s: connection closed: %s", self._client.host, error)
+        except OSError as error:
+            log.debug("%s: connection closed: %s", self._client.host, error)
+        except Exception:
+            log.exception("%s: connection closed", self._client.host)
+        finally:
+            self.end()
+            self._socket.close()
+
+    def end(self) -> None:
+        """End the connection and what it waits for. Called from any thread."""
+        self._ended = True
+        self._event.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    # What a request can wait for.
+
+    def arm(self) -> None:
+        self._event.clear()
+        if self._ended:
+            self._event.set()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        self._event.wait(seconds)
+        return not self._ended
+
+    def _serve_one(self) -> bool:
+        limits = self._broker.limits
+        self._socket.settimeout(limits.idle_seconds)
+        size_bytes = receive(self._socket, SIZE.size)
+        if size_bytes is None or self._ended:
+            return False
+        (size,) = SIZE.unpack(size_bytes)
+        if not 0 < size <= limits.max_request_bytes:
+            raise BadRequestError(
+                f"a request of {size} bytes, the limit is {limits.max_request_bytes}; does the client speak "
+                "Kafka's protocol, without TLS?"
+            )
+        self._socket.settimeout(limits.stall_seconds)
+        with ExitStack() as held:
+            with self._broker.memory.lent(size):
+                frame = receive(self._socket, size)
+                if frame is None:
+                    return False
+                pieces = self._answer(frame, held)
+            if pieces:
+                send(self._socket, pieces)
+        return True
+
+    def _answer(self, frame: memoryview, held: ExitStack) -> list[Buffer]:
+        """Return an answer in pieces; none where the client wants none."""
+        head = read_head(frame)
+        served = REQUESTS.get(head.key)
+        if served is None:
+            raise BadRequestError(f"request {head.key} is not known here")
+        api, handle = served
+        if head.version not in api.request.versions:
+            if api.key != API_VERSIONS.key:
+                raise BadRequestError(f"{api.name} in version {head.version} is not known here")
+            return self._pieces(head, 0, unsupported_version())
+        at = pass_tags(frame, head.size) if api.is_flexible(head.version) else head.size
+        most = self._broker.limits.max_structures
+        with self._broker.turn():
+            # As a broker reads it: some versions of librdkafka send a few bytes more.
+            values = api.request.read(frame[at:], head.version, max_structures=most, lenient=True)
+            request = Request(api, head.version, values, head.client_id, self._client, held)
+            answer = handle(self._broker, request)
+            return [] if answer is None else self._pieces(head, head.version, answer)
+
+    def _pieces(self, head: Head, version: int, answer: Values) -> list[Buffer]:
+        api = REQUESTS[head.key].api
+        fields = api.response.write_in_pieces(answer, version)
+        return [head_of_answer(api, version, head.correlation), *fields]

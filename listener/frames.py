@@ -1,0 +1,109 @@
+"""Frames of a connection: requests that are received, and answers that are sent.
+
+request   int32 size | int16 key, int16 version, int32 correlation id, string client id, tags | the request's fields
+answer    int32 size | int32 correlation id, tags | the answer's fields
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from topicfs.listener.errors import BadRequestError
+from topicfs.protocol.messages import API_VERSIONS
+from topicfs.protocol.notation import Api
+from topicfs.storage.model import Buffer
+
+SIZE = struct.Struct(">i")
+_HEAD = struct.Struct(">hhih")
+_JOINED_BYTES = 64 << 10
+"""Pieces of an answer up to this size are sent in one call."""
+
+
+class Head(NamedTuple):
+    """The header of a request."""
+
+    key: int
+    version: int
+    correlation: int
+    client_id: str
+    size: int
+    """Bytes of the header without tags."""
+
+
+def read_head(frame: memoryview) -> Head:
+    """Read the header of a request, but for its tags (BadRequestError)."""
+    if len(frame) < _HEAD.size:
+        raise BadRequestError(f"a request of {len(frame)} bytes")
+    key, version, correlation, length = _HEAD.unpack_from(frame)
+    end = _HEAD.size + max(length, 0)
+    if length < -1 or end > len(frame):
+        raise BadRequestError(f"a client id of {length} bytes in a request of {len(frame)}")
+    return Head(key, version, correlation, bytes(frame[_HEAD.size : end]).decode(errors="replace"), end)
+
+
+def pass_tags(frame: memoryview, at: int) -> int:
+    """Return the position behind the tagged fields of a header, which mean nothing here (BadRequestError)."""
+    try:
+        count, at = _varint(frame, at)
+        for _ in range(count):
+            _, at = _varint(frame, at)
+            size, at = _varint(frame, at)
+            at += size
+            if at > len(frame):
+                break
+    except IndexError:
+        at = len(frame) + 1
+    if at > len(frame):
+        raise BadRequestError("a request that ends in its header")
+    return at
+
+
+def _varint(frame: memoryview, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise BadRequestError("a varint is longer than five bytes")
+
+
+def head_of_answer(api: Api, version: int, correlation: int) -> bytes:
+    """Return the header of an answer. That to ApiVersions has no tags in any version: the client may not know them."""
+    tags = b"\0" if api.is_flexible(version) and api.key != API_VERSIONS.key else b""
+    return SIZE.pack(correlation) + tags
+
+
+def receive(connection: socket.socket, size: int) -> memoryview | None:
+    """Receive so many bytes. None: the client closed the connection (OSError)."""
+    frame = memoryview(bytearray(size))
+    at = 0
+    while at < size:
+        received = connection.recv_into(frame[at:])
+        if not received:
+            return None
+        at += received
+    return frame
+
+
+def send(connection: socket.socket, pieces: Sequence[Buffer]) -> None:
+    """Send an answer, its size before it (OSError)."""
+    pending = [SIZE.pack(sum(len(piece) for piece in pieces))]
+    pending_bytes = 0
+    for piece in pieces:
+        if len(piece) > _JOINED_BYTES:
+            connection.sendall(b"".join(pending))
+            pending, pending_bytes = [], 0
+            connection.sendall(piece)
+            continue
+        pending.append(bytes(piece))
+        pending_bytes += len(piece)
+        if pending_bytes > _JOINED_BYTES:
+            connection.sendall(b"".join(pending))
+            pending, pending_bytes = [], 0
+    if pending:
+        connection.sendall(b"".join(pending))

@@ -1,0 +1,105 @@
+"""The listener: accepts connections in a thread, and gives each a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from topicfs.coordination.engine import Engine
+from topicfs.listener.address import Endpoint, bound_socket, is_loopback
+from topicfs.listener.broker import Broker
+from topicfs.listener.connection import ClientConnection
+from topicfs.listener.errors import ListenerError
+from topicfs.listener.limits import ListenerLimits
+from topicfs.storage.config.broker import EngineConfig
+
+log = logging.getLogger("topicfs")
+
+END_SECONDS = 10.0
+"""Time for which the end waits for requests that are being worked on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerOptions:
+    """Where a listener accepts connections."""
+
+    endpoint: Endpoint
+    advertised: Endpoint | None = None
+    """The address that clients are told (a broker's advertised.listeners). None: `endpoint`."""
+    any_address: bool = False
+    """Accept connections from other machines: whoever reaches the address may read, write and delete every topic."""
+    limits: ListenerLimits = field(default_factory=ListenerLimits)
+
+
+class Listener:
+    """Serves an engine to Kafka clients. Made bound, so that nobody else has the port; `serve` begins."""
+
+    def __init__(self, options: ListenerOptions) -> None:
+        """Bind the address (ListenerError)."""
+        if not options.any_address and not is_loopback(options.endpoint):
+            raise ListenerError(
+                f"{options.endpoint}: other machines reach this address, and whoever does may read, write and delete "
+                "every topic; listen at 127.0.0.1, or add --listen-any"
+            )
+        self._options = options
+        self._socket = bound_socket(options.endpoint)
+        self.endpoint = Endpoint(options.endpoint.host, self._socket.getsockname()[1])
+        """The address that it is bound to, with the port that was free."""
+        self._connections: dict[ClientConnection, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._ended = False
+        self._broker: Broker | None = None
+        self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
+
+    def serve(self, engine: Engine, config: EngineConfig) -> None:
+        """Accept connections from now on; returns at once."""
+        advertised = self._options.advertised or self.endpoint
+        self._broker = Broker(engine, advertised, config, self._options.limits)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End all connections, after the requests that are being worked on (blocking). The engine is the caller's to close."""
+        with self._lock:
+            self._ended = True
+            connections = dict(self._connections)
+        with suppress(OSError):
+            self._socket.shutdown(2)  # wakes `accept`
+        self._socket.close()
+        for connection in connections:
+            connection.end()
+        for thread in (self._thread, *connections.values()):
+            if thread.ident is not None:
+                thread.join(END_SECONDS)
+        if self._broker is not None:
+            self._broker.close()
+
+    def _accept(self) -> None:
+        assert self._broker is not None
+        while True:
+            try:
+                connected, place = self._socket.accept()
+            except OSError as error:
+                if self._ended:
+                    return
+                log.warning("%s: %s", self.endpoint, error)  # no descriptor is free, or the client is gone
+                threading.Event().wait(0.1)
+                continue
+            connection = ClientConnection(self._broker, connected, str(place[0]))
+            thread = threading.Thread(target=self._run, args=(connection,), name="connection", daemon=True)
+            with self._lock:
+                full = self._ended or len(self._connections) >= self._options.limits.max_connections
+                if not full:
+                    self._connections[connection] = thread
+            if full:
+                connected.close()
+                continue
+            thread.start()
+
+    def _run(self, connection: ClientConnection) -> None:
+        try:
+            connection.serve()
+        finally:
+            with self._lock:
+                self._connections.pop(connection, None)

@@ -1,0 +1,195 @@
+"""Requests about the cluster and its topics: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import UUID
+
+from topicfs.listener.broker import Broker, Request
+from topicfs.listener.errors import REFUSALS, RefusedError, code_of
+from topicfs.protocol.error_codes import ErrorCode
+from topicfs.storage.checkpoints.identifiers import decode_id
+from topicfs.storage.disk.names import check_topic_name
+from topicfs.storage.engine import Topic
+from topicfs.storage.model import NO_LEADER_EPOCH
+from topicfs.storage.wire import Values
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+NOT_ASKED = -(2**31)
+"""Authorized operations that nobody asked for."""
+TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+"""The operations that exist for a topic and for a cluster, as bits by Kafka's numbers; every client may do all of them."""
+BROKERS, CONTROLLERS = 1, 2
+"""Endpoint types of DescribeCluster."""
+MOST_DESCRIBED = 2000
+"""Most partitions in an answer to DescribeTopicPartitions (max.request.partition.size.limit)."""
+
+
+def check_software(values: Values) -> None:
+    """Raise RefusedError where the client's software has a name or version that ApiVersions does not allow."""
+    for name in ("clientSoftwareName", "clientSoftwareVersion"):
+        if name in values and not _SOFTWARE.fullmatch(values[name]):
+            raise RefusedError(ErrorCode.INVALID_REQUEST)
+
+
+def metadata(broker: Broker, request: Request) -> Values:
+    """Answer Metadata; topics that are named and missing are created, if the client and the settings say so."""
+    values, version = request.values, request.version
+    asked = values["topics"]
+    if asked is None or (version == 0 and not asked):
+        topics = [_described(broker, topic, request) for topic in broker.engine.topics().values()]
+    else:
+        create = values.get("allowAutoTopicCreation", True) and broker.config.auto_create_topics
+        topics = [_asked(broker, one, request, create=create) for one in asked]
+    all_operations = values.get("includeClusterAuthorizedOperations", False)
+    return {
+        "throttleTimeMs": 0,
+        "brokers": [_node(broker)],
+        "clusterId": broker.cluster_id,
+        "controllerId": broker.node_id,
+        "topics": topics,
+        "clusterAuthorizedOperations": CLUSTER_OPERATIONS if all_operations else NOT_ASKED,
+        "errorCode": 0,
+    }
+
+
+def _node(broker: Broker) -> Values:
+    host, port = broker.advertised
+    return {"nodeId": broker.node_id, "host": host, "port": port, "rack": None}
+
+
+def _asked(broker: Broker, one: Values, request: Request, *, create: bool) -> Values:
+    """Return a topic that a client asks for, or the error."""
+    name, unique = one["name"], one.get("topicId", UUID(int=0))
+    try:
+        if name is None or unique.int:
+            name = None
+            topic = broker.topic_of({"topicId": unique})
+        else:
+            check_topic_name(name)
+            topic = broker.engine.topics().get(name) or _created(broker, name, create=create)
+    except REFUSALS as error:
+        return {
+            "errorCode": code_of(error),
+            "name": name if name is not None or request.version >= 12 else "",
+            "topicId": unique,
+            "isInternal": False,
+            "partitions": [],
+            "topicAuthorizedOperations": _operations(request),
+        }
+    return _described(broker, topic, request)
+
+
+def _created(broker: Broker, name: str, *, create: bool) -> Topic:
+    """Create a topic on demand. Raises UnknownTopicError where that is not wanted."""
+    if not create or broker.engine.read_only:
+        return broker.engine.topic(name)
+    return broker.engine.create_topic(name)
+
+
+def _described(broker: Broker, topic: Topic, request: Request) -> Values:
+    return {
+        "errorCode": 0,
+        "name": topic.name,
+        "topicId": decode_id(topic.topic_id),
+        "isInternal": topic.internal,
+        "partitions": partitions_of(broker, topic),
+        "topicAuthorizedOperations": _operations(request),
+    }
+
+
+def _operations(request: Request) -> int:
+    """Return what a client may do with a topic, even with one that is not there: if it asks, all there is."""
+    return TOPIC_OPERATIONS if request.values.get("includeTopicAuthorizedOperations") else NOT_ASKED
+
+
+def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
+    """Return the partitions of a topic. Those that nobody has used yet are not opened for it: their epochs are unknown."""
+    opened = {partition.number: partition for partition in topic.opened()}
+    nodes = [broker.node_id]
+    found = []
+    for number in topic.partitions():
+        partition = opened.get(number)
+        offline = partition is not None and partition.glance().offline
+        found.append(
+            {
+                "errorCode": ErrorCode.LEADER_NOT_AVAILABLE if offline else ErrorCode.NONE,
+                "partitionIndex": number,
+                "leaderId": -1 if offline else broker.node_id,
+                "leaderEpoch": NO_LEADER_EPOCH if partition is None else partition.offsets().leader_epoch,
+                "replicaNodes": nodes,
+                "isrNodes": [] if offline else nodes,
+                "offlineReplicas": nodes if offline else [],
+            }
+        )
+    return found
+
+
+def describe_cluster(broker: Broker, request: Request) -> Values:
+    """Answer DescribeCluster: one broker, which is its own controller for clients."""
+    values = request.values
+    kind = values.get("endpointType", BROKERS)
+    code = {
+        BROKERS: ErrorCode.NONE,
+        CONTROLLERS: ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+    }.get(kind, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)
+    node = _node(broker)
+    operations = values["includeClusterAuthorizedOperations"]
+    return {
+        "throttleTimeMs": 0,
+        "errorCode": code,
+        "errorMessage": None if code is ErrorCode.NONE else "this is a broker, not a controller",
+        "endpointType": BROKERS,
+        "clusterId": broker.cluster_id,
+        "controllerId": broker.node_id,
+        "brokers": [] if code else [{**node, "brokerId": node["nodeId"], "isFenced": False}],
+        "clusterAuthorizedOperations": CLUSTER_OPERATIONS if operations and not code else NOT_ASKED,
+    }
+
+
+def describe_topic_partitions(broker: Broker, request: Request) -> Values:
+    """Answer DescribeTopicPartitions: topics by name, as many partitions as are wanted, from a cursor on."""
+    values = request.values
+    names = {one["name"] for one in values["topics"]} or set(broker.engine.topics())
+    cursor = values["cursor"] or {"topicName": "", "partitionIndex": 0}
+    left = min(max(values["responsePartitionLimit"], 1), MOST_DESCRIBED)
+    topics: list[Values] = []
+    following = None
+    for name in sorted(name for name in names if name >= cursor["topicName"]):
+        first = cursor["partitionIndex"] if name == cursor["topicName"] else 0
+        if not left:
+            following = {"topicName": name, "partitionIndex": first}
+            break
+        topic = broker.engine.topics().get(name)
+        if topic is None:
+            topics.append(
+                {
+                    "errorCode": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    "name": name,
+                    "isInternal": False,
+                    "partitions": [],
+                    "topicAuthorizedOperations": TOPIC_OPERATIONS,
+                }
+            )
+            continue
+        partitions = [one for one in partitions_of(broker, topic) if one["partitionIndex"] >= first]
+        described = partitions[:left]
+        topics.append(
+            {
+                "errorCode": 0,
+                "name": name,
+                "topicId": decode_id(topic.topic_id),
+                "isInternal": topic.internal,
+                "partitions": [
+                    {**one, "eligibleLeaderReplicas": [], "lastKnownElr": []} for one in described
+                ],
+                "topicAuthorizedOperations": TOPIC_OPERATIONS,
+            }
+        )
+        left -= len(described)
+        if len(described) < len(partitions):
+            following = {"topicName": name, "partitionIndex": partitions[len(described)]["partitionIndex"]}
+            break
+    return {"throttleTimeMs": 0, "topics": topics, "nextCursor": following}

@@ -1,0 +1,151 @@
+"""Settings: DescribeConfigs and IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from topicfs.listener.broker import Broker, Request
+from topicfs.listener.errors import RefusedError, answered
+from topicfs.protocol.error_codes import ErrorCode
+from topicfs.storage.config.broker import broker_settings
+from topicfs.storage.config.kinds import split_list
+from topicfs.storage.config.listing import ConfigSource, ShownSetting, engine_settings
+from topicfs.storage.config.topic import SETTINGS, TopicConfig
+from topicfs.storage.engine import Topic
+from topicfs.storage.errors import InvalidConfigError
+from topicfs.storage.wire import Values
+
+TOPIC, BROKER = 2, 4
+"""Kinds of resources that have settings."""
+SET, DELETE, APPEND, SUBTRACT = range(4)
+"""Operations on a setting."""
+_SOURCES = {ConfigSource.TOPIC: 1, ConfigSource.FILE: 4, ConfigSource.BROKER: 4, ConfigSource.DEFAULT: 5}
+_BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
+"""Kafka's numbers for sources and types of values."""
+_LISTS = ("cleanup.policy",)
+
+
+def describe_configs(broker: Broker, request: Request) -> Values:
+    """Answer DescribeConfigs."""
+    results = [
+        answered({**_resource(one), "configs": []}, partial(_describe, broker, one, request.values))
+        for one in request.values["resources"]
+    ]
+    return {"throttleTimeMs": 0, "results": results}
+
+
+def _resource(one: Values) -> Values:
+    return {"resourceType": one["resourceType"], "resourceName": one["resourceName"]}
+
+
+def _describe(broker: Broker, one: Values, values: Values) -> Values:
+    keys = one["configurationKeys"]
+    wanted = (each for each in _settings(broker, one) if keys is None or each.name in keys)
+    return {"configs": [_described(each, values) for each in wanted]}
+
+
+def _settings(broker: Broker, one: Values) -> Iterable[ShownSetting]:
+    if one["resourceType"] == TOPIC:
+        return broker.engine.topic(one["resourceName"]).settings()
+    _check_broker(broker, one)
+    return engine_settings(broker.config, given={})
+
+
+def _check_broker(broker: Broker, one: Values) -> None:
+    """Raise RefusedError unless a resource is this broker."""
+    if one["resourceType"] != BROKER:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, f"resources of kind {one['resourceType']} are not known here"
+        )
+    if one["resourceName"] not in ("", str(broker.node_id)):
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, f"broker {one['resourceName']}: this is {broker.node_id}, the only one"
+        )
+
+
+def _described(setting: ShownSetting, values: Values) -> Values:
+    source = _SOURCES[setting.source]
+    default = {"name": setting.name, "value": setting.default, "source": _SOURCES[ConfigSource.DEFAULT]}
+    own = {"name": setting.name, "value": setting.value, "source": source}
+    return {
+        "name": setting.name,
+        "value": setting.value,
+        "readOnly": setting.source is ConfigSource.FILE,
+        "configSource": source,
+        "isSensitive": False,
+        "synonyms": ([default] if own == default else [own, default]) if values["includeSynonyms"] else [],
+        "configType": _type_of(setting.name),
+        "documentation": setting.meaning if values.get("includeDocumentation") else None,
+    }
+
+
+def _type_of(name: str) -> int:
+    if name in _LISTS:
+        return _LIST
+    one = SETTINGS.get(name) or broker_settings().get(name)
+    if one is None or not isinstance(one.default, int):
+        return _STRING
+    if isinstance(one.default, bool):
+        return _BOOLEAN
+    return _LONG if name.endswith((".ms", ".messages")) else _INT
+
+
+def created_settings(topic: Topic) -> list[Values]:
+    """Return the settings of a new topic, for the answer to CreateTopics."""
+    return [_described(setting, {"includeSynonyms": False}) for setting in topic.settings()]
+
+
+def incremental_alter_configs(broker: Broker, request: Request) -> Values:
+    """Answer IncrementalAlterConfigs: topics have settings that change; those of the broker are in its file."""
+    resources, only_check = request.values["resources"], request.values["validateOnly"]
+    named = [_resource(one) for one in resources]
+    responses = [
+        answered(_resource(one), partial(_alter, broker, one, named, only_check=only_check))
+        for one in resources
+    ]
+    return {"throttleTimeMs": 0, "responses": responses}
+
+
+def _alter(broker: Broker, one: Values, named: Sequence[Values], *, only_check: bool) -> None:
+    if named.count(_resource(one)) > 1:
+        raise RefusedError(ErrorCode.INVALID_REQUEST, "the request names the resource more than once")
+    if one["resourceType"] != TOPIC:
+        _check_broker(broker, one)
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST, "settings of the broker are changed in its server.properties"
+        )
+    topic = broker.engine.topic(one["resourceName"])
+    changes = _changes(topic, one["configs"])
+    wanted = {key: value for key, value in {**topic.overrides, **changes}.items() if value is not None}
+    TopicConfig.from_overrides(wanted, broker.config.topic_defaults)
+    if not only_check:
+        with broker.rest():
+            broker.engine.alter_config(topic.name, changes)
+
+
+def _changes(topic: Topic, configs: Iterable[Values]) -> Mapping[str, str | None]:
+    """Return the overrides that operations lead to, None for those that go (RefusedError, InvalidConfigError)."""
+    changes: dict[str, str | None] = {}
+    for one in configs:
+        name, operation, value = one["name"], one["configOperation"], one["value"]
+        if name in changes:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{name}: the request changes it more than once")
+        if operation == DELETE:
+            changes[name] = None
+            continue
+        if value is None:
+            raise RefusedError(ErrorCode.INVALID_REQUEST, f"{name}: a value is missing")
+        if operation == SET:
+            changes[name] = value
+            continue
+        if operation not in (APPEND, SUBTRACT) or name not in _LISTS:
+            raise InvalidConfigError(f"{name}: a value that is no list is set as a whole")
+        present = {each.name: each.value for each in topic.settings()}[name]
+        items, further = [each for each in split_list(present) if each], split_list(value)
+        if operation == APPEND:
+            items += [each for each in further if each not in items]
+        else:
+            items = [each for each in items if each not in further]
+        changes[name] = ",".join(items)
+    return changes

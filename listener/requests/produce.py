@@ -1,0 +1,193 @@
+"""Produce and InitProducerId: records of clients, checked and appended as those of files are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from topicfs.listener.broker import Broker, LocalPartition, Request
+from topicfs.listener.errors import REFUSALS, RefusedError, code_of, message_of
+from topicfs.protocol.error_codes import ErrorCode
+from topicfs.storage.codec.batch import scan
+from topicfs.storage.codec.binary.fields import CODEC_MASK
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.engine import Topic
+from topicfs.storage.errors import (
+    InvalidRecordError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    RecordTooLargeError,
+    TornBatchError,
+)
+from topicfs.storage.model import Appended
+from topicfs.storage.producers.entry import next_run
+from topicfs.storage.wire import Values
+
+ALL, LEADER, NONE = -1, 1, 0
+"""Values of acks."""
+_ZSTD_SINCE = 7
+
+
+class _Appends(NamedTuple):
+    """An append of one partition: the result, or the error; and the partition while it has to be put on disk."""
+
+    answer: Values
+    partition: LocalPartition | None = None
+
+
+def produce(broker: Broker, request: Request) -> Values | None:
+    """Append the batches of each partition. With acks=all they are on disk, in each replica in sync, when it is answered."""
+    values = request.values
+    acks = values["acks"]
+    topics = []
+    unsynced: list[_Appends] = []
+    for one in values["topicData"]:
+        answers = []
+        for data in one["partitionData"]:
+            appended = _append(broker, request, one, data)
+            answers.append(appended.answer)
+            if appended.partition is not None:
+                unsynced.append(appended)
+        topics.append({**_names(one), "partitionResponses": answers})
+    if acks == ALL and unsynced:
+        with broker.rest():
+            for appended in unsynced:
+                _sync(appended)
+    return None if acks == NONE else {"responses": topics, "throttleTimeMs": 0}
+
+
+def _names(one: Values) -> Values:
+    return {name: one[name] for name in ("name", "topicId") if name in one}
+
+
+def _append(broker: Broker, request: Request, one: Values, data: Values) -> _Appends:
+    index, acks = data["index"], request.values["acks"]
+    partition: LocalPartition | None = None
+    try:
+        topic = broker.topic_of(one)
+        batches = bytearray(data["records"] or b"")
+        _check_request(topic, acks)
+        _check_batch(batches, request.version)
+        partition = broker.partition(topic, index)
+        if acks == ALL:
+            partition.check_in_sync()
+        appended = partition.append(batches)
+    except InvalidRecordError as error:
+        refused = _refused(index, _corrupt(batches, error))
+    except RecordTooLargeError as error:
+        too_many = len(batches) > topic.config.effective_segment_bytes
+        refused = _refused(
+            index, RefusedError(ErrorCode.RECORD_LIST_TOO_LARGE, str(error)) if too_many else error
+        )
+    except REFUSALS as error:
+        refused = _refused(index, error)
+    else:
+        return _Appends(_answer(index, appended, batches), partition)
+    if partition is not None and refused["errorCode"] not in _WITHOUT_START:
+        refused["logStartOffset"] = partition.log_start_offset
+    return _Appends(refused)
+
+
+_WITHOUT_START = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+}
+"""The errors with which a broker does not say where the log starts."""
+
+
+def _check_request(topic: Topic, acks: int) -> None:
+    if acks not in (ALL, LEADER, NONE):
+        raise RefusedError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if topic.internal:
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name}: clients do not write there")
+
+
+def _check_batch(batches: bytearray, version: int) -> None:
+    """Check what a request has to fulfill, before the checks of the log (RefusedError)."""
+    scanned = scan(batches, max_batches=2)
+    if not len(scanned) and (not scanned.problem or isinstance(scanned.problem, TornBatchError)):
+        raise RefusedError(
+            ErrorCode.INVALID_RECORD, "a partition gets exactly one whole record batch in a request"
+        )
+    if not len(scanned):
+        raise RefusedError(ErrorCode.CORRUPT_MESSAGE, str(scanned.problem))
+    first = scanned[0]
+    if len(scanned) > 1:
+        raise RefusedError(ErrorCode.INVALID_RECORD, "a partition gets exactly one record batch in a request")
+    if version < _ZSTD_SINCE and first.attributes & CODEC_MASK == Codec.ZSTD:
+        raise RefusedError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Produce has zstd from version {_ZSTD_SINCE} on"
+        )
+    if first.is_transactional:
+        raise RefusedError(ErrorCode.INVALID_TXN_STATE, "transactions are not served here")
+
+
+def _corrupt(batches: bytearray, error: InvalidRecordError) -> Exception:
+    """Return the error for batches that a log refused: those that are no batches were damaged on their way."""
+    scanned = scan(batches, check_crc=True)
+    if scanned.problem is None and len(scanned):
+        return error
+    return RefusedError(ErrorCode.CORRUPT_MESSAGE, str(error))
+
+
+def _answer(index: int, appended: Appended, batches: bytearray) -> Values:
+    time = appended.append_time
+    if appended.duplicate:
+        time = scan(batches, max_batches=1)[0].max_timestamp
+    return {
+        "index": index,
+        "errorCode": 0,
+        "baseOffset": appended.base_offset,
+        "logAppendTimeMs": time,
+        "logStartOffset": appended.log_start_offset,
+        "recordErrors": [],
+        "errorMessage": None,
+    }
+
+
+def _refused(index: int, error: Exception) -> Values:
+    message = message_of(error)
+    records = error.records if isinstance(error, InvalidRecordError) else ()
+    return {
+        "index": index,
+        "errorCode": code_of(error),
+        "baseOffset": -1,
+        "logAppendTimeMs": -1,
+        "logStartOffset": -1,
+        "recordErrors": [{"batchIndex": one, "batchIndexErrorMessage": message} for one in records],
+        "errorMessage": message,
+    }
+
+
+def _sync(appended: _Appends) -> None:
+    """Put a partition on disk; what fails becomes its answer."""
+    assert appended.partition is not None
+    try:
+        appended.partition.sync()
+    except NotEnoughReplicasError as error:
+        appended.answer.update(
+            _refused(appended.answer["index"], NotEnoughReplicasAfterAppendError(str(error)))
+        )
+    except REFUSALS as error:
+        appended.answer.update(_refused(appended.answer["index"], error))
+
+
+def init_producer_id(broker: Broker, request: Request) -> Values:
+    """Give an idempotent producer an id that nobody else has: a new one each time, as a broker does.
+
+    The ids are random numbers of a range that a broker's own never reach, so that there is nothing to be kept on disk.
+    """
+    del broker
+    values = request.values
+    known = values.get("producerId", -1), values.get("producerEpoch", -1)
+    if values["transactionalId"] is not None:
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif (known[0] == -1) != (known[1] == -1):
+        code = ErrorCode.INVALID_REQUEST
+    else:
+        code = ErrorCode.NONE
+    producer_id, epoch = (-1, -1) if code else next_run(None)
+    return {"throttleTimeMs": 0, "errorCode": code, "producerId": producer_id, "producerEpoch": epoch}

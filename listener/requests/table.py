@@ -1,0 +1,81 @@
+"""The table of the requests that are answered; ApiVersions answers from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from topicfs.listener.broker import Broker, Request
+from topicfs.listener.errors import RefusedError
+from topicfs.listener.requests import cluster, configs, fetch, log_dirs, offsets, produce, topics
+from topicfs.protocol import messages
+from topicfs.protocol.error_codes import ErrorCode
+from topicfs.protocol.notation import Api
+from topicfs.storage.wire import Values
+
+Handler: TypeAlias = Callable[[Broker, Request], Values | None]
+"""Answers a request; None: the client wants no answer."""
+
+
+class Served(NamedTuple):
+    """A kind of request, and the function that answers it."""
+
+    api: Api
+    handle: Handler
+
+
+def api_versions(broker: Broker, request: Request) -> Values:
+    """Answer ApiVersions."""
+    del broker
+    try:
+        cluster.check_software(request.values)
+    except RefusedError as error:
+        return {"errorCode": error.code, "apiKeys": [], "throttleTimeMs": 0}
+    return _versions(ErrorCode.NONE)
+
+
+def unsupported_version() -> Values:
+    """Return the answer to ApiVersions in a version that is not known here: a client reads it in version 0, and asks again."""
+    return _versions(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _versions(code: ErrorCode) -> Values:
+    return {
+        "errorCode": code,
+        "apiKeys": [
+            {
+                "apiKey": key,
+                "minVersion": _OLDEST.get(key, api.request.versions[0]),
+                "maxVersion": api.request.versions[-1],
+            }
+            for key, (api, _) in sorted(REQUESTS.items())
+        ],
+        "throttleTimeMs": 0,
+    }
+
+
+_OLDEST = {messages.PRODUCE.key: 0}
+"""A broker names this version, too, which it does not know: librdkafka takes it for a sign of compression."""
+
+REQUESTS = {
+    api.key: Served(api, handle)
+    for api, handle in (
+        (messages.API_VERSIONS, api_versions),
+        (messages.METADATA, cluster.metadata),
+        (messages.DESCRIBE_CLUSTER, cluster.describe_cluster),
+        (messages.DESCRIBE_TOPIC_PARTITIONS, cluster.describe_topic_partitions),
+        (messages.PRODUCE, produce.produce),
+        (messages.INIT_PRODUCER_ID, produce.init_producer_id),
+        (messages.FETCH, fetch.fetch),
+        (messages.LIST_OFFSETS, offsets.list_offsets),
+        (messages.OFFSET_FOR_LEADER_EPOCH, offsets.offset_for_leader_epoch),
+        (messages.DELETE_RECORDS, offsets.delete_records),
+        (messages.CREATE_TOPICS, topics.create_topics),
+        (messages.CREATE_PARTITIONS, topics.create_partitions),
+        (messages.DELETE_TOPICS, topics.delete_topics),
+        (messages.DESCRIBE_CONFIGS, configs.describe_configs),
+        (messages.INCREMENTAL_ALTER_CONFIGS, configs.incremental_alter_configs),
+        (messages.DESCRIBE_LOG_DIRS, log_dirs.describe_log_dirs),
+    )
+}
+"""The requests that are answered, by their keys."""

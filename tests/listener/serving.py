@@ -1,0 +1,147 @@
+"""Serving in this process, and a client that sends any request in any version and shows the answer as it is."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from topicfs.listener.address import Endpoint
+from topicfs.listener.limits import ListenerLimits
+from topicfs.listener.listener import Listener, ListenerOptions
+from topicfs.protocol.messages import API_VERSIONS, FETCH, METADATA, PRODUCE
+from topicfs.protocol.notation import Api
+from topicfs.replication import open_directories
+from topicfs.storage.config.broker import EngineConfig
+
+ANSWER_SECONDS = 60.0
+
+
+class Served:
+    """An engine over directories, and its listener."""
+
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        limits: ListenerLimits,
+        config: EngineConfig,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.engine = open_directories(
+            directories, read_only=read_only, config=config, replicated=config.replication_factor > 1
+        )
+        self.listener = Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0), limits=limits))
+        self.listener.serve(self.engine, config)
+        self._clients: list[RawClient] = []
+
+    @property
+    def address(self) -> str:
+        return str(self.listener.endpoint)
+
+    def client(self) -> RawClient:
+        self._clients.append(RawClient(self.address))
+        return self._clients[-1]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.listener.close()
+        self.engine.close()
+
+
+def serve(directories: Sequence[Path], *, limits: ListenerLimits | None = None, **settings: Any) -> Served:
+    return Served(directories, limits or ListenerLimits(), EngineConfig(**settings))
+
+
+class RawClient:
+    """One connection, without a notion of what is allowed."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS)
+        self._correlation = 0
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def ask(self, api: Api, values: Mapping[str, Any], version: int | None = None) -> dict[str, Any]:
+        """Send a request, and return the answer's fields."""
+        version = api.request.versions[-1] if version is None else version
+        self.send(api, values, version)
+        return api.response.read(self.receive(api, version), version)
+
+    def send(self, api: Api, values: Mapping[str, Any], version: int) -> None:
+        self._correlation += 1
+        head = struct.pack(">hhih", api.key, version, self._correlation, 4) + b"test"
+        self.frame(head + (b"\0" if api.is_flexible(version) else b"") + api.request.write(values, version))
+
+    def frame(self, content: bytes) -> None:
+        self.socket.sendall(struct.pack(">i", len(content)) + content)
+
+    def receive(self, api: Api, version: int) -> bytes:
+        """Return the fields of an answer, behind its header."""
+        answer = self.receive_frame()
+        assert self._correlation == struct.unpack_from(">i", answer)[0]
+        if api.key == API_VERSIONS.key or not api.is_flexible(version):
+            return answer[4:]
+        assert 0 == answer[4]
+        return answer[5:]
+
+    def receive_frame(self) -> bytes:
+        (size,) = struct.unpack(">i", self._exactly(4))
+        return self._exactly(size)
+
+    def is_closed(self) -> bool:
+        """Wait until the other side closes the connection."""
+        try:
+            return not self.socket.recv(1)
+        except ConnectionResetError:
+            return True
+
+    def _exactly(self, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            piece = self.socket.recv(size - len(found))
+            if not piece:
+                raise EOFError
+            found += piece
+        return found
+
+    # What tests ask for again and again.
+
+    def topic(self, name: str) -> dict[str, Any]:
+        """Return a topic's metadata; it is created if it is missing."""
+        asked = {"topics": [{"name": name}], "allowAutoTopicCreation": True}
+        (found,) = self.ask(METADATA, asked, 12)["topics"]
+        return found
+
+    def produce(self, topic: str, records: Any, *, acks: int = -1, version: int = 9, index: int = 0) -> Any:
+        data = {"partitionData": [{"index": index, "records": records}]}
+        data |= {"topicId": UUID(bytes=bytes(16))} if version >= 13 else {}
+        asked = {
+            "acks": acks,
+            "timeoutMs": 5000,
+            "topicData": [{"name": topic, **data}],
+            "transactionalId": None,
+        }
+        (answered,) = self.ask(PRODUCE, asked, version)["responses"]
+        return answered["partitionResponses"][0]
+
+    def fetch(self, topic: str, offset: int = 0, *, version: int = 12, **how: Any) -> dict[str, Any]:
+        """Fetch from one partition; return its part of the answer."""
+        (found,) = self.ask(FETCH, fetching(topic, offset, **how), version)["responses"]
+        return found["partitions"][0]
+
+
+def fetching(topic: str, offset: int = 0, **how: Any) -> dict[str, Any]:
+    """Return a Fetch of one partition, without a session."""
+    partition = {"partition": 0, "currentLeaderEpoch": -1, "fetchOffset": offset, "lastFetchedEpoch": -1}
+    partition |= {"logStartOffset": -1, "partitionMaxBytes": 1 << 20}
+    partition |= {name: how.pop(name) for name in list(how) if name in partition}
+    asked = {"replicaId": -1, "maxWaitMs": 0, "minBytes": 1, "maxBytes": 1 << 20, "isolationLevel": 0}
+    asked |= {"sessionId": 0, "sessionEpoch": -1, "forgottenTopicsData": [], "rackId": ""}
+    return {**asked, "topics": [{"topic": topic, "partitions": [partition]}], **how}

@@ -1,0 +1,55 @@
+"""Addresses: what is one, and which are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from topicfs.listener.address import Endpoint, is_loopback, parse_endpoint
+from topicfs.listener.errors import ListenerError
+from topicfs.listener.listener import Listener, ListenerOptions
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("127.0.0.1:9092", "127.0.0.1", 9092),
+        ("localhost:0", "localhost", 0),
+        ("[::1]:65535", "::1", 65535),
+        ("PLAINTEXT://broker:9092", "broker", 9092),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, host: str, port: int) -> None:
+    """Also as a broker's advertised.listeners has it."""
+    assert Endpoint(host, port) == parse_endpoint(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9092", ":9092", "host", "host:", "host:65536", "host:-1", "a:1,b:2", "::1:9"]
+)
+def test_what_is_no_address(text: str) -> None:
+    """The error says what one looks like."""
+    with pytest.raises(ListenerError, match="not an address"):
+        parse_endpoint(text)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_an_address_that_others_reach_is_refused(host: str) -> None:
+    """Unless it is asked for."""
+    assert not is_loopback(Endpoint(host, 9092))
+    with pytest.raises(ListenerError, match="--listen-any"):
+        Listener(ListenerOptions(endpoint=Endpoint(host, 0)))
+
+
+def test_an_address_that_others_reach_is_taken_if_it_is_asked_for() -> None:
+    """`--listen-any`."""
+    listener = Listener(ListenerOptions(endpoint=Endpoint("0.0.0.0", 0), any_address=True))
+    assert 0 < listener.endpoint.port
+    listener.close()
+
+
+def test_an_address_in_use() -> None:
+    """The error names it."""
+    first = Listener(ListenerOptions(endpoint=Endpoint("127.0.0.1", 0)))
+    with pytest.raises(ListenerError, match=f"{first.endpoint}: cannot listen there"):
+        Listener(ListenerOptions(endpoint=first.endpoint))
+    first.close()

@@ -1,0 +1,194 @@
+"""Real clients at a served directory: kcat, librdkafka for Python, and the engine's own readers beside them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+
+from tests.doubles.producing import batch
+from tests.listener.serving import Served, fetching
+from topicfs.listener.limits import ListenerLimits
+from topicfs.protocol.messages import FETCH, METADATA, PRODUCE
+from topicfs.storage.codec.columns import decode
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.model import Isolation
+
+PATIENCE_SECONDS = 60
+
+
+def kcat(*arguments: str, lines: Sequence[str] = ()) -> str:
+    done = subprocess.run(
+        ["kcat", *arguments],
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
+        text=True,
+    )
+    return done.stdout
+
+
+def values_of(batches: Any) -> list[bytes | None]:
+    return [record.value for columns in decode(batches) for record in columns]
+
+
+def values(served: Served, topic: str, partition: int = 0) -> list[bytes | None]:
+    """What the engine itself reads."""
+    found: list[bytes | None] = []
+    log = served.engine.partition(topic, partition)
+    offset = log.log_start_offset
+    while offset < log.visible_end(Isolation.READ_COMMITTED):
+        fetched = log.read(offset, max_bytes=1 << 20)
+        found += values_of(fetched.data)
+        offset = fetched.next_offset
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_kcat_in_and_out(served: Served, codec: str) -> None:
+    """With every codec; the topic is created on demand, and the engine reads the same."""
+    lines = [f"line {number}" for number in range(1000)]
+    kcat("-P", "-b", served.address, "-t", "lines", "-z", codec, lines=lines)
+    assert [line.encode() for line in lines] == values(served, "lines")
+    assert lines == kcat("-C", "-b", served.address, "-t", "lines", "-e", "-q").splitlines()
+
+
+def test_kcat_sees_what_is_appended_to_files(served: Served) -> None:
+    """A client that waits at the end gets records that came another way."""
+    served.engine.create_topic("t")
+    reader = subprocess.Popen(
+        ["kcat", "-C", "-b", served.address, "-t", "t", "-o", "beginning", "-c", "2", "-q", "-u"],
+        stdout=subprocess.PIPE,
+    )
+    assert reader.stdout is not None
+    served.engine.partition("t", 0).append(batch(b"first"))
+    assert b"first\n" == reader.stdout.readline()
+    served.engine.partition("t", 0).append(batch(b"second"))
+    assert b"second\n" == reader.stdout.readline()
+    assert 0 == reader.wait(PATIENCE_SECONDS)
+    reader.stdout.close()
+
+
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_an_idempotent_producer(served: Served, acks: str) -> None:
+    """librdkafka's, and one without acknowledgments; each record is there once."""
+    idempotent = acks == "all"
+    producer = Producer({"bootstrap.servers": served.address, "acks": acks, "enable.idempotence": idempotent})
+    sent = [str(number).encode() for number in range(5000)]
+    served.engine.create_topic("t")
+    for value in sent:
+        producer.produce("t", value, partition=0)
+        producer.poll(0)
+    assert 0 == producer.flush(PATIENCE_SECONDS)
+    consumer = Consumer({"bootstrap.servers": served.address, "group.id": "g", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    got: list[Any] = []
+    while len(got) < len(sent):
+        got += [message.value() for message in consumer.consume(1000, timeout=PATIENCE_SECONDS)]
+    consumer.close()
+    assert sent == got == values(served, "t")
+
+
+def test_an_admin_client(served: Served) -> None:
+    """Topics are created, extended, described, altered and deleted, and records deleted."""
+    admin = AdminClient({"bootstrap.servers": served.address})
+    created = admin.create_topics([NewTopic("t", num_partitions=2, config={"retention.ms": "5000"})])
+    assert created["t"].result(PATIENCE_SECONDS) is None
+    assert {0, 1} == set(served.engine.topic("t").partitions())
+    assert "5000" == served.engine.topic("t").overrides["retention.ms"]
+    assert admin.create_partitions([NewPartitions("t", 3)])["t"].result(PATIENCE_SECONDS) is None
+    assert 3 == len(admin.list_topics(timeout=PATIENCE_SECONDS).topics["t"].partitions)
+    resource = ConfigResource("topic", "t")
+    described = admin.describe_configs([resource])[resource].result(PATIENCE_SECONDS)
+    assert ("5000", 1) == (described["retention.ms"].value, described["retention.ms"].source)
+    served.engine.partition("t", 0).append(batch(b"a", b"b"))
+    deleted = admin.delete_records([TopicPartition("t", 0, 1)])
+    assert 1 == next(iter(deleted.values())).result(PATIENCE_SECONDS).low_watermark
+    assert admin.delete_topics(["t"])["t"].result(PATIENCE_SECONDS) is None
+    assert {} == dict(served.engine.topics())
+
+
+def test_topics_are_created_only_if_the_settings_say_so(start: Any) -> None:
+    """auto.create.topics.enable=false."""
+    client = start(auto_create_topics=False).client()
+    assert 3 == client.topic("t")["errorCode"]
+
+
+def test_topics_are_created_with_the_partitions_of_the_settings(start: Any) -> None:
+    """num.partitions=4."""
+    assert 4 == len(start(num_partitions=4).client().topic("t")["partitions"])
+
+
+def test_what_a_read_only_directory_answers(start: Any, tmp_path: Path) -> None:
+    """Clients read it, and change nothing."""
+    served = start()
+    served.client().topic("t")
+    served.client().produce("t", bytes(batch(b"a")))
+    served.close()
+    with closing(Served([tmp_path / "data"], ListenerLimits(), EngineConfig(), read_only=True)) as reading:
+        client = reading.client()
+        assert [b"a"] == values_of(client.fetch("t")["records"])
+        assert 29 == client.produce("t", bytes(batch(b"b")))["errorCode"]
+        assert 3 == client.topic("other")["errorCode"]
+
+
+def test_replicas(tmp_path: Path, start: Any) -> None:
+    """A batch with acks=all is in each replica, and on their disks, when it is answered; it is fetched from them."""
+    served = start(tmp_path / "one", tmp_path / "two", replication_factor=2)
+    client = served.client()
+    client.topic("t")
+    for value in (b"a", b"b"):
+        assert 0 == client.produce("t", batch(value))["errorCode"]
+    fetched = client.fetch("t")
+    assert [b"a", b"b"] == values_of(fetched["records"])
+    names = [path / "t-0" / f"{0:020d}.log" for path in (tmp_path / "one", tmp_path / "two")]
+    assert names[0].read_bytes() == names[1].read_bytes() == bytes(fetched["records"])
+
+
+def test_a_fetch_waits_for_enough(served: Served) -> None:
+    """minBytes are waited for, from several appends; the time is over otherwise."""
+    client, writer = served.client(), served.client()
+    client.topic("t")
+    first = batch(b"x" * 100)
+    client.send(FETCH, fetching("t", maxWaitMs=60_000, minBytes=2 * len(first)), 12)
+    for _ in range(2):
+        writer.produce("t", bytes(first))
+    answer = FETCH.response.read(client.receive(FETCH, 12), 12)
+    assert 2 * len(first) == len(answer["responses"][0]["partitions"][0]["records"])
+    assert b"" == client.fetch("t", 2, maxWaitMs=10)["records"]
+
+
+def test_requests_that_were_sent_ahead(served: Served) -> None:
+    """Each is answered, in their order; one that wants no answer has none."""
+    client = served.client()
+    client.topic("t")
+    data = [{"name": "t", "partitionData": [{"index": 0, "records": bytes(batch(b"a"))}]}]
+    for acks in (1, 0, 1):
+        client.send(PRODUCE, {"acks": acks, "timeoutMs": 1000, "topicData": data, "transactionalId": None}, 9)
+    answers = [client.receive_frame() for _ in range(2)]
+    offsets = [
+        PRODUCE.response.read(answer[5:], 9)["responses"][0]["partitionResponses"][0]["baseOffset"]
+        for answer in answers
+    ]
+    assert [0, 2] == offsets
+
+
+def test_a_deleted_topic_of_the_same_name(served: Served) -> None:
+    """By its id it is not taken for the new one."""
+    client = served.client()
+    old = client.topic("t")["topicId"]
+    served.engine.delete_topic("t")
+    served.engine.create_topic("t")
+    asked = fetching("t")
+    asked["topics"][0]["topicId"] = old
+    (answer,) = client.ask(FETCH, asked, 16)["responses"]
+    assert 100 == answer["partitions"][0]["errorCode"]
+    answer = client.ask(METADATA, {"topics": [{"topicId": old, "name": None}]}, 12)["topics"][0]
+    assert (100, None) == (answer["errorCode"], answer["name"])

@@ -1,0 +1,88 @@
+"""`topicfs serve` and `topicfs mount --listen`, as users run them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.listener.serving import RawClient
+from tests.listener.test_clients import kcat
+
+PATIENCE_SECONDS = 60
+PROGRAM = str(Path(sys.executable).with_name("topicfs"))
+
+
+def test_serve(tmp_path: Path) -> None:
+    """From an empty place to a clean end; what was produced is there the next time."""
+    for expected in ([], ["hello"]):
+        process = subprocess.Popen(
+            [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0"],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[-1]
+        client = RawClient(address)
+        client.topic("t")
+        client.close()
+        assert expected == kcat("-C", "-b", address, "-t", "t", "-e", "-q").splitlines()
+        kcat("-P", "-b", address, "-t", "t", lines=["hello"])
+        process.send_signal(signal.SIGTERM)
+        assert 0 == process.wait(PATIENCE_SECONDS)
+        process.stdout.close()
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "data"], "--listen 127.0.0.1:9092"),
+        (["serve", "data", "--listen", "9092"], "not an address"),
+        (["serve", "data", "--listen", "0.0.0.0:0"], "--listen-any"),
+        (["mount", "data", "mnt", "--advertise", "a:1"], "--listen HOST:PORT"),
+        (["mount", "kafka://a:1", "mnt", "--listen", "127.0.0.1:0"], "a cluster has its own brokers"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+    """One line says why."""
+    done = subprocess.run(
+        [PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert 0 != done.returncode
+    assert said in done.stderr
+
+
+@pytest.mark.fuse
+def test_a_mount_and_clients(tmp_path: Path) -> None:
+    """A client reads what a shell appends, and a shell what a client produces; the end is clean."""
+    (tmp_path / "mnt").mkdir()
+    subprocess.run(
+        [PROGRAM, "mount", "data", "mnt", "--listen", "127.0.0.1:0"],
+        check=True,
+        cwd=tmp_path,
+        timeout=PATIENCE_SECONDS,
+    )
+    try:
+        status = (tmp_path / "mnt" / "@status").read_text()
+        address = next(line.split()[1] for line in status.splitlines() if line.startswith("listener "))
+        os.mkdir(tmp_path / "mnt" / "t")
+        with (tmp_path / "mnt" / "t" / "0" / "log").open("a") as log:
+            log.write("from a shell\n")
+        assert ["from a shell"] == kcat("-C", "-b", address, "-t", "t", "-e", "-q").splitlines()
+        kcat("-P", "-b", address, "-t", "t", lines=["from kcat"])
+        assert "from a shell\nfrom kcat\n" == (tmp_path / "mnt" / "t" / "0" / "log").read_text()
+        kcat("-P", "-b", address, "-t", "new", lines=["on demand"])
+        assert "on demand\n" == (tmp_path / "mnt" / "new" / "0" / "log").read_text()
+    finally:
+        subprocess.run([PROGRAM, "umount", "mnt"], check=True, cwd=tmp_path, timeout=PATIENCE_SECONDS)
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()

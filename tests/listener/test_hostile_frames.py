@@ -1,0 +1,180 @@
+"""Hostile clients: nothing that they send ends the process, takes much memory, or keeps others from being served."""
+
+from __future__ import annotations
+
+import resource
+import struct
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.doubles.producing import batch
+from tests.doubles.waiting import wait_until
+from tests.listener.serving import RawClient, Served, fetching
+from topicfs.listener.limits import ListenerLimits
+from topicfs.listener.requests.table import REQUESTS
+from topicfs.protocol.messages import API_VERSIONS, FETCH, METADATA, PRODUCE
+from topicfs.protocol.notation import Api
+
+SOFTWARE = {"clientSoftwareName": "test", "clientSoftwareVersion": "1"}
+
+
+def serves(served: Served) -> bool:
+    """Whether another client is answered."""
+    client = served.client()
+    try:
+        return 0 == client.ask(API_VERSIONS, SOFTWARE)["errorCode"]
+    except (EOFError, ConnectionError):
+        return False
+    finally:
+        client.close()
+
+
+def head(api: Api, version: int) -> bytes:
+    return struct.pack(">hhih", api.key, version, 7, -1) + (b"\0" if api.is_flexible(version) else b"")
+
+
+@pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, (100 << 20) + 1, 0x16030102, 0x47455420])
+def test_sizes_that_no_frame_has(served: Served, size: int) -> None:
+    """None, negative, beyond the limit, and the first bytes of TLS and HTTP: the connection ends."""
+    client = served.client()
+    client.socket.sendall(struct.pack(">i", size) + b"rest")
+    assert client.is_closed()
+    assert serves(served)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\0", b"\0\3\0\0", head(METADATA, 99), struct.pack(">hhih", 999, 0, 1, -1), struct.pack(">hhih", 3, 0, 1, -5),
+        struct.pack(">hhih", 3, 0, 1, 32767), struct.pack(">hhih", 3, 12, 1, -1) + b"\xff\xff\xff\xff\x0f",
+        struct.pack(">hhih", 3, 12, 1, -1) + b"\x01\x00\xff\xff\xff\xff\x0f", struct.pack(">hhih", 3, 12, 1, -1),
+        head(METADATA, 1) + b"\x7f\xff\xff\xff", head(METADATA, 12) + b"\xff\xff\xff\xff\x07",
+        head(FETCH, 12) + b"\0" * 10, head(PRODUCE, 9) + b"\0\xff\xff\0\0\0\0\xff\xff\xff\xff\x0f",
+    ],
+)  # fmt: skip
+def test_frames_that_are_no_requests(served: Served, content: bytes) -> None:
+    """Cut, unknown, and with lengths and counts that lie: the connection ends, and that alone."""
+    client = served.client()
+    client.frame(content)
+    assert client.is_closed()
+    assert serves(served)
+
+
+def test_more_structures_than_a_request_may_have(served: Served) -> None:
+    """Three bytes each in the frame would be some hundred each in memory."""
+    count = 1 << 20
+    client = served.client()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    client.frame(head(METADATA, 9) + b"\x81\x80\x40" + b"\x01\x00" * count + b"\0\0\0")
+    assert client.is_closed()
+    assert 200_000 > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert serves(served)
+
+
+def test_any_bytes_are_answered_or_refused(served: Served) -> None:
+    """Sound requests of every kind, changed at random; each connection is answered or closed, and the others go on."""
+    client = served.client()
+    client.topic("t")
+    client.produce("t", batch(b"a"))
+    random = Random(57)
+    sound = [
+        head(api, version) + api.request.write(sample(api.request.fields, version), version)
+        for api, _ in REQUESTS.values()
+        for version in {api.request.versions[0], api.request.versions[-1]}
+    ]
+    for number in range(1500):
+        data = bytearray(random.choice(sound))
+        for _ in range(random.randint(1, 4)):
+            at = random.randrange(min(10, len(data) - 1), len(data))
+            lie = random.choice((b"", b"\xff" * 5, b"\x80\0\0\0", b"\x7f\xff\xff\xff", random.randbytes(3)))
+            data[at : at + random.randint(0, 2)] = lie
+        if number % 50 == 0:
+            client.close()
+            client = served.client()
+        try:
+            client.frame(bytes(data))
+            client.receive_frame()
+        except (EOFError, ConnectionError):
+            client.close()
+            client = served.client()
+    assert serves(served)
+    assert not any(line for line in served.engine.warnings if "unexpected" in line)
+
+
+def sample(fields: Any, version: int) -> dict[str, Any]:
+    """A request with one item in each array; nothing waits."""
+    return {one.name: item(one, one.kind, version) for one in fields if one.in_version(version)}
+
+
+def item(field: Any, kind: Any, version: int) -> Any:
+    if isinstance(kind, tuple):
+        return sample(kind, version)
+    if kind == "array":
+        return [item(field, field.of, version)]
+    if kind == "structure":
+        return sample(field.of, version)
+    values = {
+        "bool": False,
+        "string": "t",
+        "bytes": b"",
+        "records": bytes(batch(b"a")),
+        "uuid": field.default_value(),
+    }
+    return values.get(
+        kind, 0 if field.name in ("maxWaitMs", "minBytes", "partition", "index", "partitionIndex") else 1
+    )
+
+
+def test_a_request_that_does_not_come_whole(start: Any) -> None:
+    """A client that stalls in its middle is given up, and what it held is free again."""
+    served = start(limits=ListenerLimits(stall_seconds=0.2, max_memory_bytes=1 << 20))
+    clients = [served.client() for _ in range(3)]
+    for client in clients:
+        client.socket.sendall(struct.pack(">i", 900_000) + b"x" * 100)
+    for client in clients:
+        assert client.is_closed()
+    assert serves(served)
+
+
+def test_a_connection_without_requests(start: Any) -> None:
+    """It is closed after a while."""
+    assert start(limits=ListenerLimits(idle_seconds=0.2)).client().is_closed()
+
+
+def test_more_connections_than_there_may_be(start: Any) -> None:
+    """They are closed at once, and the others stay."""
+    served = start(limits=ListenerLimits(max_connections=2))
+    first, second = served.client(), served.client()
+    for client in (first, second):
+        assert 0 == client.ask(API_VERSIONS, SOFTWARE)["errorCode"]
+    assert served.client().is_closed()
+    first.close()
+    wait_until(partial(serves, served), "the place of the first is free")
+    assert 0 == second.ask(API_VERSIONS, SOFTWARE)["errorCode"]
+
+
+def test_a_client_that_waits_keeps_nobody_waiting(start: Any) -> None:
+    """Fetches that wait for records hold neither turns nor memory, and the end does not wait for them."""
+    served = start(limits=ListenerLimits(max_handled=1))
+    clients: list[RawClient] = [served.client() for _ in range(8)]
+    clients[0].topic("t")
+    for client in clients:
+        client.send(FETCH, fetching("t", maxWaitMs=60_000), 12)
+    assert serves(served)
+    served.listener.close()
+    assert all(client.is_closed() for client in clients)
+
+
+def test_versions_that_a_newer_client_asks_in(served: Served) -> None:
+    """It is answered in the oldest version, with an error and what is known here: it asks again then."""
+    client = served.client()
+    client.frame(head(API_VERSIONS, 99) + b"whatever")
+    answer = client.receive_frame()
+    assert struct.pack(">i", 7) == answer[:4]
+    found = API_VERSIONS.response.read(answer[4:], 0)
+    assert 35 == found["errorCode"]
+    assert {one.api.key for one in REQUESTS.values()} == {one["apiKey"] for one in found["apiKeys"]}
+    assert 0 == client.ask(API_VERSIONS, SOFTWARE)["errorCode"]

@@ -1,0 +1,87 @@
+"""Kafka's own command line tools at a served directory."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testing.broker.tools import console_consume, run_tool
+from tests.doubles.producing import batch
+from tests.listener.serving import Served
+
+pytestmark = pytest.mark.java
+
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+
+
+def test_kafka_topics(java: Any, served: Served) -> None:
+    """Created, listed, described, extended and deleted."""
+    at = ("--bootstrap-server", served.address)
+    made = run_tool(
+        java, TOPICS, *at, "--create", "--topic", "t", "--partitions", "2", "--config", "retention.ms=5000"
+    )
+    assert "Created topic t.\n" == made.stdout
+    assert "t\n" == run_tool(java, TOPICS, *at, "--list").stdout
+    run_tool(java, TOPICS, *at, "--alter", "--topic", "t", "--partitions", "3")
+    described = run_tool(java, TOPICS, *at, "--describe").stdout
+    assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: " in described
+    assert "retention.ms=5000" in described
+    assert 3 == described.count("Leader: 1\tReplicas: 1\tIsr: 1")
+    run_tool(java, TOPICS, *at, "--delete", "--topic", "t")
+    assert {} == dict(served.engine.topics())
+
+
+def test_console_and_perf_producers(java: Any, served: Served) -> None:
+    """With every codec and an idempotent producer; the console consumer reads all of it."""
+    served.engine.create_topic("t")
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        arguments = ("--topic", "t", "--num-records", "500", "--record-size", "100", "--throughput", "-1")
+        properties = (f"bootstrap.servers={served.address}", f"compression.type={codec}", "acks=all")
+        done = run_tool(
+            java, "org.apache.kafka.tools.ProducerPerformance", *arguments, "--producer-props", *properties
+        )
+        assert "500 records sent" in done.stdout
+    produced = subprocess.run(
+        java.command(
+            "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", served.address, "--topic", "t"
+        ),
+        input="from the console\n",
+        text=True,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert "" == produced.stderr
+    lines = console_consume(java, served.address, "t", count=2501)
+    assert 2501 == len(lines)
+    assert "from the console" == lines[-1]
+
+
+def test_settings_offsets_and_sizes(java: Any, served: Served, tmp_path: Path) -> None:
+    """kafka-configs, kafka-get-offsets, kafka-delete-records, kafka-log-dirs, kafka-broker-api-versions, kafka-cluster."""
+    at = ("--bootstrap-server", served.address)
+    served.engine.create_topic("t").partitions()[0].append(batch(b"a", b"b", b"c"))
+    kind = ("--entity-type", "topics", "--entity-name", "t")
+    configs = "kafka.admin.ConfigCommand"
+    run_tool(java, configs, *at, *kind, "--alter", "--add-config", "segment.bytes=2000000")
+    assert "segment.bytes=2000000" in run_tool(java, configs, *at, *kind, "--describe").stdout
+    assert "2000000" == served.engine.topic("t").overrides["segment.bytes"]
+    offsets = run_tool(java, "org.apache.kafka.tools.GetOffsetShell", *at, "--topic", "t")
+    assert "t:0:3\n" == offsets.stdout
+    file = tmp_path / "delete.json"
+    file.write_text('{"partitions": [{"topic": "t", "partition": 0, "offset": 2}], "version": 1}')
+    run_tool(java, "org.apache.kafka.tools.DeleteRecordsCommand", *at, "--offset-json-file", str(file))
+    assert 2 == served.engine.partition("t", 0).log_start_offset
+    sizes = run_tool(java, "org.apache.kafka.tools.LogDirsCommand", *at, "--describe").stdout
+    assert str(tmp_path / "data") in sizes
+    assert '"partition":"t-0","size":' in sizes
+    versions = run_tool(java, "org.apache.kafka.tools.BrokerApiVersionsCommand", *at).stdout
+    assert "Produce(0): 0 to 13 [usable: 13]" in versions
+    cluster = run_tool(java, "org.apache.kafka.tools.ClusterTool", "cluster-id", *at).stdout
+    assert (
+        f"Cluster ID: {(tmp_path / 'data' / 'meta.properties').read_text().split('cluster.id=')[1].split()[0]}\n"
+        == cluster
+    )

@@ -1,0 +1,489 @@
+"""The same requests, sent to a real broker and to a served directory, are answered alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.doubles.producing import batch
+from tests.doubles.waiting import wait_until
+from tests.listener.serving import RawClient, fetching
+from topicfs.protocol import messages
+from topicfs.protocol.messages import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+)
+from topicfs.storage.codec.batch import set_producer
+from topicfs.storage.codec.headers import Codec
+from topicfs.storage.codec.records import compress_batches
+
+pytestmark = pytest.mark.java
+
+OWN = {
+    "port", "host", "clusterId", "topicId", "errorMessage", "batchIndexErrorMessage", "throttleTimeMs", "configs",
+    "controllerId", "sessionId",
+}  # fmt: skip
+"""Fields in which two brokers differ; texts are each one's own."""
+ALONE = {
+    "assignments": [],
+    "configs": [{"name": "retention.ms", "value": "-1"}],
+    "numPartitions": -1,
+    "replicationFactor": -1,
+}
+ZERO = UUID(int=0)
+
+
+def shown(answer: Any) -> Any:
+    """An answer without what is each broker's own."""
+    if isinstance(answer, dict):
+        return {name: shown(value) for name, value in answer.items() if name not in OWN}
+    if isinstance(answer, list):
+        return sorted(
+            (shown(one) for one in answer), key=repr
+        )  # Kafka puts topics that are unknown elsewhere.
+    return bytes(answer) if isinstance(answer, memoryview) else answer
+
+
+@pytest.fixture
+def both(broker: Any, served: Any) -> Iterator[tuple[RawClient, RawClient]]:
+    clients = RawClient(broker.bootstrap_server), served.client()
+    yield clients
+    for client in clients:
+        client.close()
+
+
+def same(both: tuple[RawClient, RawClient], ask: Callable[[RawClient], Any]) -> Any:
+    """Return what both answer; an error if they differ."""
+    theirs, ours = (shown(ask(client)) for client in both)
+    assert [] == list(differences(theirs, ours))
+    return ours
+
+
+def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
+    """What differs, a line each."""
+    if isinstance(theirs, dict) and isinstance(ours, dict) and theirs.keys() == ours.keys():
+        for name in theirs:
+            yield from differences(theirs[name], ours[name], f"{path}.{name}")
+    elif isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for number, (one, other) in enumerate(zip(theirs, ours, strict=True)):
+            yield from differences(one, other, f"{path}[{number}]")
+    elif theirs != ours:
+        yield f"{path}: {theirs!r} of the broker, {ours!r} of ours"
+
+
+def create(both: Any, *names: str, **how: Any) -> Any:
+    """Create topics at both; what they say of it is compared."""
+    topics = [{"name": name, **ALONE, **how} for name in names]
+    asked = {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
+    return same(both, lambda client: client.ask(CREATE_TOPICS, asked))
+
+
+@pytest.mark.parametrize("version", METADATA.request.versions)
+def test_metadata_in_every_version(both: Any, version: int) -> None:
+    """Of a topic that is there, one that is not, and names that none has."""
+    name = f"metadata-{version}"
+    create(both, name, numPartitions=3, replicationFactor=1)
+    names = [{"name": one} for one in (name, "missing", "not/a/name", "")]
+    asked: dict[str, Any] = {"topics": names, "allowAutoTopicCreation": False}
+    if version < 4:
+        asked["topics"] = names[:1]  # The others would be created.
+    same(
+        both,
+        lambda client: client.ask(
+            METADATA, {**asked, "includeTopicAuthorizedOperations": version > 8}, version
+        ),
+    )
+
+
+def test_metadata_by_ids(both: Any) -> None:
+    """Of a topic's own id, and of one that no topic has."""
+    create(both, "by-id")
+
+    def ask(client: RawClient) -> Any:
+        unique = client.topic("by-id")["topicId"]
+        return client.ask(METADATA, {"topics": [{"topicId": unique}, {"topicId": UUID(int=77)}]}, 13)
+
+    same(both, ask)
+
+
+def test_creating_topics(both: Any) -> None:
+    """What is created, and every way in which it is refused."""
+    create(both, "made", numPartitions=2, replicationFactor=1)
+    create(both, "made", "also-made", "twice", "twice", "not/a/name", "..", "")
+    create(both, "zero", numPartitions=0)
+    create(both, "minus", numPartitions=-2)
+    create(both, "copies", replicationFactor=3)
+    create(both, "none", replicationFactor=0)
+    create(
+        both,
+        "assigned",
+        assignments=[{"partitionIndex": 0, "brokerIds": [1]}, {"partitionIndex": 1, "brokerIds": [1]}],
+    )
+    create(both, "both", assignments=[{"partitionIndex": 0, "brokerIds": [1]}], numPartitions=1)
+    create(both, "gap", assignments=[{"partitionIndex": 1, "brokerIds": [1]}])
+    create(both, "elsewhere", assignments=[{"partitionIndex": 0, "brokerIds": [7]}])
+    for name, value in (("retention.ms", "many"), ("no.such.setting", "1"), ("retention.ms", None)):
+        create(both, "set", configs=[{"name": name, "value": value}])
+    create(both, "a.b")
+    create(both, "a_b")
+
+
+def test_adding_partitions(both: Any) -> None:
+    """More, as many, fewer, and none."""
+    create(both, "growing", numPartitions=2, replicationFactor=1)
+    for count, assignments in (
+        (4, None), (4, None), (3, None), (0, None), (-1, None), (5, [{"brokerIds": [1]}]),
+        (6, [{"brokerIds": [9]}]), (6, [{"brokerIds": [1]}, {"brokerIds": [1]}]), (6, []),
+    ):  # fmt: skip
+        topics = [{"name": "growing", "count": count, "assignments": assignments}]
+        same(
+            both,
+            lambda client, topics=topics: client.ask(
+                CREATE_PARTITIONS, {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
+            ),
+        )
+    topics = [{"name": "missing", "count": 2, "assignments": None}]
+    same(
+        both,
+        lambda client: client.ask(
+            CREATE_PARTITIONS, {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
+        ),
+    )
+
+
+def test_deleting_topics(both: Any) -> None:
+    """By name and by id, and what is not there."""
+    create(both, "gone-1", "gone-2")
+
+    def by_id(client: RawClient) -> Any:
+        unique = client.topic("gone-2")["topicId"]
+        topics = [{"name": None, "topicId": unique}, {"name": None, "topicId": UUID(int=99)}]
+        return client.ask(DELETE_TOPICS, {"topics": topics, "timeoutMs": 30_000}, 6)
+
+    same(
+        both,
+        lambda client: client.ask(
+            DELETE_TOPICS, {"topicNames": ["gone-1", "missing"], "timeoutMs": 30_000}, 5
+        ),
+    )
+    same(both, by_id)
+
+
+def numbered(producer_id: int, epoch: int, sequence: int, *values: bytes) -> bytearray:
+    found = batch(*values)
+    set_producer(found, 0, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    return found
+
+
+@pytest.mark.parametrize("version", PRODUCE.request.versions)
+def test_producing_in_every_version(both: Any, version: int) -> None:
+    """A batch with each acks that is answered, to a partition and to none; and every codec."""
+    name = f"produced-{version}"
+    create(both, name)
+    if version < 13:
+        for acks in (-1, 1, 2):
+            same(
+                both, lambda client, acks=acks: client.produce(name, batch(b"a"), acks=acks, version=version)
+            )
+        same(both, lambda client: client.produce(name, batch(b"a"), index=5, version=version))
+        same(both, lambda client: client.produce("missing", batch(b"a"), version=version))
+        for codec in Codec:
+            packed = compress_batches(batch(b"a" * 100), codec, level=None, max_batch_bytes=1 << 20) or batch(
+                b"b"
+            )
+            same(both, lambda client, packed=packed: client.produce(name, packed, version=version))
+        return
+
+    def by_id(client: RawClient) -> Any:
+        unique = client.topic(name)["topicId"]
+        data = [{"index": 0, "records": batch(b"a")}]
+        topics = [{"topicId": one, "partitionData": data} for one in (unique, UUID(int=98))]
+        return client.ask(
+            PRODUCE, {"acks": 1, "timeoutMs": 5000, "topicData": topics, "transactionalId": None}, 13
+        )
+
+    same(both, by_id)
+
+
+def test_batches_that_are_refused(both: Any) -> None:
+    """Damaged, cut, empty, two in one, too large, without keys, and of the old formats."""
+    create(both, "refusing", configs=[{"name": "max.message.bytes", "value": "1000"}])
+    create(both, "keyed", configs=[{"name": "cleanup.policy", "value": "compact"}])
+    create(both, "late", configs=[{"name": "message.timestamp.after.max.ms", "value": "1000"}])
+    damaged = batch(b"hello")
+    damaged[-1] ^= 1
+    for records in (
+        damaged,
+        batch(b"hello")[:-1],
+        b"",
+        batch(b"a") + batch(b"b"),
+        batch(b"a" * 2000),
+        b"\0" * 70,
+    ):
+        same(both, lambda client, records=records: client.produce("refusing", records))
+    same(both, lambda client: client.produce("keyed", batch(b"a", b"b")))
+    same(both, lambda client: client.produce("late", batch(b"a", time=2**42)))
+    same(both, lambda client: client.produce("__consumer_offsets", batch(b"a")))
+
+
+def test_idempotent_producers(both: Any) -> None:
+    """In order, repeated, out of order, fenced, with a new epoch, and beyond what is remembered."""
+    create(both, "numbered")
+    for epoch, sequence in (
+        (0, 0), (0, 1), (0, 1), (0, 3), (0, 2), (1, 5), (1, 0), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5),
+        (1, 6), (1, 0), (1, 6), (-1, 7), (1, -1),
+    ):  # fmt: skip
+        same(both, lambda client, e=epoch, s=sequence: client.produce("numbered", numbered(5000, e, s, b"a")))
+    same(both, lambda client: client.produce("numbered", numbered(6000, 0, 17, b"a")))
+    for values in ({}, {"producerId": 5, "producerEpoch": -1}, {"producerId": -1, "producerEpoch": 3}):
+        full = {
+            "transactionalId": None,
+            "transactionTimeoutMs": 1000,
+            "producerId": -1,
+            "producerEpoch": -1,
+        } | values
+        wait_until(
+            lambda full=full: both[0].ask(INIT_PRODUCER_ID, full)["errorCode"] != 14, "the broker has ids"
+        )
+        theirs, ours = (client.ask(INIT_PRODUCER_ID, full) for client in both)
+        assert (theirs["errorCode"], theirs["producerEpoch"]) == (ours["errorCode"], ours["producerEpoch"])
+        assert (theirs["producerId"] < 0) == (ours["producerId"] < 0)
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_fetching_in_every_version(both: Any, version: int) -> None:
+    """From offsets that are there, at the end, beyond it, below 0; and of what is not there."""
+    name = f"fetched-{version}"
+    create(both, name)
+    for value in (b"a", b"b" * 50, b"c"):
+        same(both, lambda client, value=value: client.produce(name, batch(value)))
+    for offset in (0, 1, 2, 3, 4, -1, 2**63 - 1):
+        for isolation in (0, 1):
+            same(
+                both,
+                lambda client, o=offset, i=isolation: client.fetch(
+                    name, o, version=version, isolationLevel=i
+                ),
+            )
+    same(both, lambda client: client.fetch("missing", version=version))
+    if version >= 9:
+        for epoch in (0, 1, 5):
+            same(
+                both,
+                lambda client, epoch=epoch: client.fetch(name, version=version, currentLeaderEpoch=epoch),
+            )
+
+
+def test_bounds_of_a_fetch(both: Any) -> None:
+    """The first batch comes whole, however small the bounds are."""
+    create(both, "bounded")
+    for _ in range(3):
+        same(both, lambda client: client.produce("bounded", batch(b"v" * 1000)))
+    for most in (0, 1, 1069):
+        same(both, lambda client, most=most: client.fetch("bounded", partitionMaxBytes=most))
+        same(both, lambda client, most=most: client.fetch("bounded", maxBytes=most))
+
+
+def test_a_fetch_session(both: Any) -> None:
+    """Begun, continued with nothing new and with news, changed, and with a wrong epoch and a wrong id."""
+    create(both, "session")
+    ids: dict[int, int] = {}
+
+    def ask(
+        client: RawClient,
+        epoch: int,
+        *,
+        offset: int | None = None,
+        forget: bool = False,
+        session: int | None = None,
+    ) -> dict[str, Any]:
+        unique = client.topic("session")["topicId"]
+        asked = fetching("session", offset or 0)
+        for topic in asked["topics"]:
+            topic["topicId"] = unique
+        if offset is None:
+            asked["topics"] = []
+        asked["forgottenTopicsData"] = [{"topicId": unique, "partitions": [0]}] if forget else []
+        number = ids.get(id(client), 0) if session is None else session
+        found = client.ask(FETCH, {**asked, "sessionId": number, "sessionEpoch": epoch}, 16)
+        if epoch == 0:
+            ids[id(client)] = found["sessionId"]
+        return {"answer": found, "known": found["sessionId"] == ids.get(id(client))}
+
+    same(both, lambda client: ask(client, 0, offset=0))
+    same(both, lambda client: ask(client, 1))
+    same(both, lambda client: client.produce("session", batch(b"a")))
+    same(both, lambda client: ask(client, 2))
+    same(both, lambda client: ask(client, 3, offset=1))
+    same(both, lambda client: ask(client, 4, offset=99))
+    same(both, lambda client: ask(client, 5))
+    same(both, lambda client: ask(client, 6, forget=True))
+    same(both, lambda client: ask(client, 9))
+    same(both, lambda client: ask(client, 7, session=12345)["answer"])
+    same(both, lambda client: ask(client, -1, offset=0)["answer"])
+
+
+def test_unknown_ids_in_a_fetch(both: Any) -> None:
+    """A topic that was deleted and created again has another id."""
+
+    def ask(client: RawClient) -> Any:
+        asked = fetching("x")
+        asked["topics"][0]["topicId"] = UUID(int=97)
+        return client.ask(FETCH, asked, 16)
+
+    same(both, ask)
+
+
+@pytest.mark.parametrize("version", LIST_OFFSETS.request.versions)
+def test_listing_offsets_in_every_version(both: Any, version: int) -> None:
+    """The earliest, the latest, by time, and by what is none."""
+    name = f"listed-{version}"
+    create(both, name)
+
+    def ask(client: RawClient, time: int, topic: str = name, **how: int) -> Any:
+        partition = {"partitionIndex": 0, "currentLeaderEpoch": -1, "timestamp": time, **how}
+        topics = [{"name": topic, "partitions": [partition]}]
+        return client.ask(
+            LIST_OFFSETS, {"replicaId": -1, "isolationLevel": 1, "topics": topics, "timeoutMs": 1000}, version
+        )
+
+    times = [
+        -1,
+        -2,
+        0,
+        1500,
+        5000,
+        *([-3] if version >= 7 else []),
+        *([-4] if version >= 8 else []),
+        *([-5] if version >= 9 else []),
+    ]
+    for time in times:
+        same(both, lambda client, time=time: ask(client, time))
+    for value in (1000, 3000, 2000):
+        same(both, lambda client, value=value: client.produce(name, batch(b"a", time=value)))
+    for time in times:
+        same(both, lambda client, time=time: ask(client, time))
+    same(both, lambda client: ask(client, -1, "missing"))
+    if version >= 4:
+        same(both, lambda client: ask(client, -1, currentLeaderEpoch=5))
+
+
+@pytest.mark.parametrize("version", OFFSET_FOR_LEADER_EPOCH.request.versions)
+def test_ends_of_epochs(both: Any, version: int) -> None:
+    """Of the epoch that wrote, of later ones, and of a topic that is not there."""
+    name = f"epochs-{version}"
+    create(both, name)
+
+    def ask(client: RawClient, epoch: int, current: int = -1, topic: str = name) -> Any:
+        partition = {"partition": 0, "currentLeaderEpoch": current, "leaderEpoch": epoch}
+        return client.ask(
+            OFFSET_FOR_LEADER_EPOCH,
+            {"replicaId": -2, "topics": [{"topic": topic, "partitions": [partition]}]},
+            version,
+        )
+
+    same(both, lambda client: client.produce(name, batch(b"a", b"b")))
+    for epoch, current in ((0, -1), (1, -1), (-1, -1), (0, 0), (0, 4)):
+        same(both, lambda client, e=epoch, c=current: ask(client, e, c))
+    same(both, lambda client: ask(client, 0, topic="missing"))
+
+
+def test_deleting_records(both: Any) -> None:
+    """Some, all, more than there are, and of a topic that is compacted."""
+    create(both, "deleting")
+    create(both, "compacted", configs=[{"name": "cleanup.policy", "value": "compact"}])
+    for _ in range(4):
+        same(both, lambda client: client.produce("deleting", batch(b"a")))
+
+    def ask(client: RawClient, topic: str, offset: int) -> Any:
+        partitions = [{"partitionIndex": 0, "offset": offset}]
+        return client.ask(
+            DELETE_RECORDS, {"topics": [{"name": topic, "partitions": partitions}], "timeoutMs": 5000}
+        )
+
+    for offset in (2, 1, -1, 9, -2):
+        same(both, lambda client, offset=offset: ask(client, "deleting", offset))
+    same(both, lambda client: client.fetch("deleting", 0))
+    same(both, lambda client: ask(client, "compacted", 0))
+    same(both, lambda client: ask(client, "missing", 0))
+
+
+def test_altering_settings(both: Any) -> None:
+    """Set, deleted, lists, and what is refused."""
+    create(both, "altered")
+
+    def ask(
+        client: RawClient, *changes: tuple[str, int, str | None], topic: str = "altered", kind: int = 2
+    ) -> Any:
+        configs = [
+            {"name": name, "configOperation": operation, "value": value} for name, operation, value in changes
+        ]
+        resource = {"resourceType": kind, "resourceName": topic, "configs": configs}
+        return client.ask(INCREMENTAL_ALTER_CONFIGS, {"resources": [resource], "validateOnly": False})
+
+    for changes in (
+        [("retention.ms", 0, "5000")], [("retention.ms", 1, None)], [("cleanup.policy", 2, "compact")],
+        [("cleanup.policy", 3, "delete")], [("retention.ms", 2, "5")], [("retention.ms", 0, "many")],
+        [("no.such", 0, "1")], [("retention.ms", 0, None)], [("retention.ms", 0, "1"), ("retention.ms", 1, None)],
+    ):  # fmt: skip
+        same(both, lambda client, changes=changes: ask(client, *changes))
+    same(both, lambda client: ask(client, ("retention.ms", 0, "1"), topic="missing"))
+
+
+def test_describing(both: Any) -> None:
+    """The cluster, and partitions in several answers."""
+    for version in DESCRIBE_CLUSTER.request.versions:
+        for kind in (1, 2, 3)[: 3 if version else 1]:
+            asked = {
+                "includeClusterAuthorizedOperations": True,
+                "endpointType": kind,
+                "includeFencedBrokers": False,
+            }
+            same(
+                both,
+                lambda client, asked=asked, version=version: client.ask(DESCRIBE_CLUSTER, asked, version),
+            )
+    create(both, "many-1", "many-2", numPartitions=3, replicationFactor=1)
+    cursor = None
+    for _ in range(4):
+        asked = {
+            "topics": [{"name": f"many-{n}"} for n in (2, 1, 3)],
+            "responsePartitionLimit": 2,
+            "cursor": cursor,
+        }
+        cursor = same(both, lambda client, asked=asked: client.ask(DESCRIBE_TOPIC_PARTITIONS, asked))[
+            "nextCursor"
+        ]
+    assert cursor is None
+
+
+def test_versions(both: Any) -> None:
+    """Each request that is answered here is offered in the versions of the broker; the answer has its old header."""
+    theirs, ours = (
+        {
+            one["apiKey"]: (one["minVersion"], one["maxVersion"])
+            for one in client.ask(
+                messages.API_VERSIONS, {"clientSoftwareName": "t", "clientSoftwareVersion": "1"}
+            )["apiKeys"]
+        }
+        for client in both
+    )
+    assert {key: theirs[key] for key in ours} == ours
+    for name in ("", "-a", "a b"):
+        asked = {"clientSoftwareName": name, "clientSoftwareVersion": "1"}
+        theirs_code, ours_code = (client.ask(messages.API_VERSIONS, asked, 3)["errorCode"] for client in both)
+        assert theirs_code == ours_code

@@ -1,0 +1,92 @@
+"""`topicfs serve`: a data directory for Kafka clients, without a mount."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from topicfs.data_directory import read_config
+from topicfs.examples import ExampleCommand
+from topicfs.lines import say
+from topicfs.options import listener_options, parse_directories, warn_of_ignored
+from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.disk.native import system_clock
+from topicfs.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from topicfs.coordination.engine import Engine
+    from topicfs.listener.listener import ListenerOptions
+
+MAINTENANCE_SECONDS = 0.5
+"""Time between two questions to the engine whether a duty is due."""
+
+log = logging.getLogger("topicfs")
+
+
+@click.command(
+    cls=ExampleCommand,
+    examples="""
+        topicfs serve ./data --listen 127.0.0.1:9092  # kcat -b 127.0.0.1:9092 -L shows its topics
+        topicfs serve ./data --listen 127.0.0.1:0  # at a port that is free; the first line names it
+        topicfs serve ./data --listen 127.0.0.1:9092 --config server.properties  # settings by Kafka's names
+        # in a container whose network is trusted: there is no TLS and no password
+        topicfs serve ./data --listen 0.0.0.0:9092 --listen-any --advertise broker:9092
+    """,
+)
+@click.argument("directories", metavar="DIR[,DIR]", type=parse_directories)
+@listener_options
+@click.option(
+    "--config", metavar="FILE", type=click.Path(path_type=Path), help="A broker's server.properties."
+)
+@click.option("--read-only", is_flag=True, help="Change and create nothing: clients can only read.")
+def serve(
+    directories: tuple[Path, ...],
+    *,
+    listener: ListenerOptions | None,
+    config: Path | None,
+    read_only: bool,
+) -> None:
+    """Serve the topics of DIR to Kafka clients at HOST:PORT, until ^C or SIGTERM.
+
+    Clients see one broker. They create topics, produce, and consume; the files are those that `topicfs mount` shows and
+    that a real broker takes over. DIR is made if it is missing. `topicfs mount --listen` does the same beside a mount.
+    """
+    from topicfs.listener.listener import Listener
+    from topicfs.replication import open_directories
+
+    if listener is None:
+        raise click.UsageError("name the address: --listen 127.0.0.1:9092")
+    settings = EngineConfig()
+    if config is not None:
+        found = read_config(config)
+        settings = found.config
+        warn_of_ignored(config, found.ignored)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    with closing(Listener(listener)) as serving:
+        engine = open_directories(
+            directories,
+            read_only=read_only,
+            config=settings,
+            replicated=settings.replication_factor > 1,
+        )
+        with closing(engine), closing(serving):
+            serving.serve(engine, settings)
+            say(f"topicfs: {','.join(map(str, directories))} is served at {serving.endpoint}")
+            _maintain(engine, ended)
+
+
+def _maintain(engine: Engine, ended: threading.Event) -> None:
+    """Have the engine do what is due, again and again, until the end."""
+    while not ended.wait(MAINTENANCE_SECONDS):
+        try:
+            engine.maintenance(system_clock())
+        except (StorageError, OSError) as error:
+            log.warning("maintenance: %s", error)
