@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.files.mount_files import MetricsFile, ScrubFile
+from topicfs.fusefs.files.metrics_and_scrub import MetricsFile, ScrubFile
 from topicfs.fusefs.files.status import DaemonStatusFile
 from topicfs.fusefs.files.topic_files import AllTopics
 from topicfs.fusefs.nodes.context import MountContext

@@ -1,4 +1,4 @@
-"""The state machine of one partition of a queue (kafka-coordinators.md#share-groups): see `share_partition`.
+"""The state machine of one partition of a queue (kafka-coordinators.md#share-groups): `acquisition` hands records out, `acknowledgement` ends leases.
 
-`acquisition` hands records out, `acknowledgement` ends leases.
+`share_partition` has the state itself.
 """

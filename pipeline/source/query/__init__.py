@@ -1,1 +1,1 @@
-"""A query's options, columns and filters, and the ranges of offsets that they mean. No file is read here."""
+"""A query's options, columns and filters, and how its offsets are split into tasks (`ranges`). No file is read here."""

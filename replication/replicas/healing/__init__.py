@@ -1,1 +1,1 @@
-"""Healing: `healer.py` rewrites damage from another replica, `renewal.py` copies a whole replica anew."""
+"""Healing: `healer.py` starts a scrub of a damaged segment at once, `renewal.py` copies a whole replica again."""

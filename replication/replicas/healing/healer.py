@@ -1,4 +1,4 @@
-"""The healer: rewrites damage in one replica from another one in sync.
+"""The healer: has damage in one replica repaired from another one in sync (`replication.scrub` writes the bytes).
 
 A read that finds damage is answered by another replica, and has the segment healed in a thread at once.
 """
