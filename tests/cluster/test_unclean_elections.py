@@ -22,7 +22,7 @@ from tests.doubles.waiting import PATIENCE_S, wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import CachePlace, ClusterEngine
-from topicfs.cluster.groups import member
+from topicfs.cluster.groups import requests
 from topicfs.cluster.place import cluster_address
 from topicfs.fusefs.errors import FileError
 from topicfs.protocol.messages import METADATA
@@ -129,7 +129,7 @@ async def test_open_files_whose_records_are_lost_are_stale(
 ) -> None:
     """Each answers ESTALE and skips nothing, new opens begin anew, and a group goes back to the first lost record."""
     # A member that loses its session begins again at its committed offset, and the elections take some seconds.
-    monkeypatch.setattr(member, "SESSION_MS", 60_000)
+    monkeypatch.setattr(requests, "SESSION_MS", 60_000)
     partition = await in_thread(found, engine, TOPIC)
     async with mounted(engine, None) as client:
         program = Program(client)

@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -273,7 +274,7 @@ def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
         ctypes.set_errno(errno.EIO)
         return -1
 
-    monkeypatch.setattr("topicfs.storage.disk.native._SYNCFS", fail)
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: SimpleNamespace(syncfs=fail))
     with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}'") as failed:
         disk.sync_all(tmp_path)
     assert errno.EIO == failed.value.errno
@@ -282,7 +283,7 @@ def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
 def test_where_no_single_disk_can_be_flushed_all_are(disk, tmp_path, monkeypatch):
     """As on macOS, which has no syncfs(2)."""
     flushed = []
-    monkeypatch.setattr("topicfs.storage.disk.native._SYNCFS", None)
+    monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: SimpleNamespace())
     monkeypatch.setattr("os.sync", lambda: flushed.append("all"))
     disk.sync_all(tmp_path)
     assert ["all"] == flushed
