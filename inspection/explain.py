@@ -11,7 +11,7 @@ from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.engine import Partition
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Isolation, Offset, Position, Record, Timestamp
-from topicfs.storage.segment.trace import RecordFound, Step
+from topicfs.storage.segment.trace import LookupTrace, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,20 @@ class Lookup:
 
 def explain_offset(log: Log, offset: Offset) -> Lookup:
     """Look an offset up. Raises OffsetOutOfRangeError, CorruptionError."""
-    steps: list[Step] = []
-    if log.locate(offset, steps.append) is None:
-        return Lookup(tuple(steps), None)
+    trace = LookupTrace()
+    if log.locate(offset, trace) is None:
+        return Lookup(tuple(trace.steps), None)
     found = record_at(log, offset)
     if found is not None:
-        steps.append(RecordFound(found.record.offset, found.record.timestamp))
-    return Lookup(tuple(steps), found)
+        trace.take_record(found.record.offset, found.record.timestamp)
+    return Lookup(tuple(trace.steps), found)
 
 
 def explain_timestamp(log: Log, timestamp: Timestamp, isolation: Isolation) -> Lookup:
     """Look for the first record at or after a timestamp. Raises CorruptionError."""
-    steps: list[Step] = []
-    answer = log.offset_for_timestamp(timestamp, isolation=isolation, trace=steps.append)
-    return Lookup(tuple(steps), None if answer is None else record_at(log, answer.offset))
+    trace = LookupTrace()
+    answer = log.offset_for_timestamp(timestamp, isolation=isolation, trace=trace)
+    return Lookup(tuple(trace.steps), None if answer is None else record_at(log, answer.offset))
 
 
 def record_at(log: Partition, offset: Offset) -> ExplainedRecord | None:

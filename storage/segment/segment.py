@@ -15,7 +15,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from topicfs.storage.codec.binary.fields import HEADER_SIZE
 from topicfs.storage.codec.headers import Batches, BatchHeader
@@ -31,7 +31,9 @@ from topicfs.storage.model import MAX_OFFSET, NO_TIMESTAMP, Buffer, Offset, Posi
 from topicfs.storage.segment.roll import SegmentDirectory, SegmentSettings
 from topicfs.storage.segment.scan import LOOKUP_WINDOW_BYTES, SCAN_WINDOW_BYTES, FoundBatch, windows
 from topicfs.storage.segment.sparse import Placed, SparseState, due_entries, fitting
-from topicfs.storage.segment.trace import BatchFound, BatchPassed, ScanBegan, Trace, find_floor
+
+if TYPE_CHECKING:
+    from topicfs.storage.segment.trace import LookupTrace
 
 LARGEST_SLOT_BYTES = 12
 
@@ -166,27 +168,27 @@ class Segment:
 
     # Finding.
 
-    def find_batch(self, offset: int, end: int, trace: Trace | None = None) -> BatchHeader | None:
+    def find_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> BatchHeader | None:
         """Return the first batch before position `end` that ends at or above `offset`. CorruptionError for a damaged one."""
         found = self.read_batch(offset, end, trace)
         return found and found[1]._replace(position=Position(found[0].position + found[1].position))
 
-    def read_batch(self, offset: int, end: int, trace: Trace | None = None) -> FoundBatch | None:
+    def read_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> FoundBatch | None:
         """Do what `find_batch` does, and give the window that holds it, from which its position counts."""
-        start = find_floor(self.offset_index, Offset(offset), trace)
+        index, target = self.offset_index, Offset(offset)
+        start = trace.find_position(index, target) if trace else index.lookup(target).position
         if trace:
-            trace(ScanBegan(self.log.path.name, start))
+            trace.begin_scan(self.log.path.name, start)
         first = None if trace else offset
         for window in windows(self.log, start, end, window_bytes=LOOKUP_WINDOW_BYTES, offset=first):
             found = bisect_left(window.batches.column("last_offset"), offset)
             if trace:
                 for batch in list(window.batches)[:found]:
-                    trace(BatchPassed(window.position + batch.position, batch.base_offset, batch.last_offset))
+                    trace.pass_batch(window.position, batch)
             if found < len(window.batches):
                 batch = window.batches[found]
                 if trace:
-                    position = window.position + batch.position
-                    trace(BatchFound(position, batch.size_bytes, batch.base_offset, batch.last_offset))
+                    trace.take_batch(window.position, batch)
                 return window, batch
             window.raise_problem(self.log)
         return None

@@ -1,12 +1,13 @@
-"""The steps of a lookup as values: what `explain` prints with the real numbers."""
+"""The steps of a lookup as values: what `explain` prints with the real numbers. Plain reads do not import it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.indexes.offset_index import OffsetIndex
-from topicfs.storage.model import Offset, Position
+from topicfs.storage.indexes.time_index import TimeEntry, TimeIndex
+from topicfs.storage.model import Offset, Position, Timestamp
 
 
 class SegmentsSearched(NamedTuple):
@@ -92,16 +93,48 @@ Step: TypeAlias = (
     | RecordFound
 )
 
-Trace: TypeAlias = Callable[[Step], None]
-"""Takes each step as it happens."""
 
+class LookupTrace:
+    """Records the steps of one lookup, in their order. The search calls it as they happen."""
 
-def find_floor(index: OffsetIndex, offset: Offset, trace: Trace | None) -> Position:
-    """Return the position where the search for `offset` begins in the log."""
-    if trace is None:
-        return index.lookup(offset).position
-    slots: list[int] = []
-    found = index.lookup(offset, slots)
-    probes = tuple(Probe(slot, *index.entry(slot)) for slot in slots)
-    trace(IndexSearched(index.slots.path.name, index.entries, offset, probes, *found))
-    return found.position
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+
+    def search_segments(self, target: int, base_offsets: tuple[int, ...], chosen: int) -> None:
+        self.steps.append(SegmentsSearched(target, base_offsets, chosen))
+
+    def pass_segment(self, base_offset: int, largest_timestamp: int) -> None:
+        self.steps.append(SegmentPassed(base_offset, largest_timestamp))
+
+    def take_segment(self, base_offset: int, largest_timestamp: int) -> None:
+        self.steps.append(SegmentTaken(base_offset, largest_timestamp))
+
+    def find_time(self, index: TimeIndex, timestamp: Timestamp) -> TimeEntry:
+        """Return the entry from which the search for `timestamp` goes on."""
+        slots: list[int] = []
+        found = index.lookup(timestamp, slots)
+        probes = tuple(Probe(slot, *index.entry(slot)) for slot in slots)
+        self.steps.append(IndexSearched(index.slots.path.name, index.entries, timestamp, probes, *found))
+        return found
+
+    def find_position(self, index: OffsetIndex, offset: Offset) -> Position:
+        """Return the position where the search for `offset` begins in the log."""
+        slots: list[int] = []
+        found = index.lookup(offset, slots)
+        probes = tuple(Probe(slot, *index.entry(slot)) for slot in slots)
+        self.steps.append(IndexSearched(index.slots.path.name, index.entries, offset, probes, *found))
+        return found.position
+
+    def begin_scan(self, file: str, position: int) -> None:
+        self.steps.append(ScanBegan(file, position))
+
+    def pass_batch(self, window_position: int, batch: BatchHeader) -> None:
+        position = window_position + batch.position
+        self.steps.append(BatchPassed(position, batch.base_offset, batch.last_offset))
+
+    def take_batch(self, window_position: int, batch: BatchHeader) -> None:
+        position = window_position + batch.position
+        self.steps.append(BatchFound(position, batch.size_bytes, batch.base_offset, batch.last_offset))
+
+    def take_record(self, offset: int, timestamp: int) -> None:
+        self.steps.append(RecordFound(offset, timestamp))

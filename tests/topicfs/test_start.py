@@ -29,6 +29,7 @@ HEAVY = (
     "topicfs.cluster.protocol",
     "topicfs.storage.log.appending",
     "topicfs.storage.log.replacer",
+    "topicfs.storage.segment.trace",
     "click.shell_completion",
     "concurrent.futures.thread",
     "topicfs.fusefs.tree.groups",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.codec.records import FoundRecord
@@ -33,7 +33,9 @@ from topicfs.storage.model import (
 from topicfs.storage.segment.chain import Chain, overlapping
 from topicfs.storage.segment.scan import ENDS_EARLY
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.trace import SegmentsSearched, Trace
+
+if TYPE_CHECKING:
+    from topicfs.storage.segment.trace import LookupTrace
 
 _Value = TypeVar("_Value")
 
@@ -197,7 +199,7 @@ class LogReader:
         timestamp: Timestamp,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
-        trace: Trace | None = None,
+        trace: LookupTrace | None = None,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
         found = self.record_at(timestamp, isolation=isolation, trace=trace, max_bytes=max_bytes)
@@ -208,7 +210,7 @@ class LogReader:
         timestamp: Timestamp,
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
-        trace: Trace | None = None,
+        trace: LookupTrace | None = None,
         max_bytes: int | None = None,
     ) -> FoundRecord | TimestampOffset | None:
 
@@ -250,17 +252,17 @@ class LogReader:
         found = self._with_segments(look) or self._with_segments(look_between_appends)
         return None if found is None else found.time_and_offset
 
-    def locate(self, offset: Offset, trace: Trace | None = None) -> Location | None:
+    def locate(self, offset: Offset, trace: LookupTrace | None = None) -> Location | None:
         """Return the batch at `offset` or after a gap (OffsetOutOfRangeError, CorruptionError, SegmentDeletedError)."""
         return self._with_segments(lambda state: self._locate(state, offset, trace))
 
-    def _locate(self, state: LogState, offset: Offset, trace: Trace | None) -> Location | None:
+    def _locate(self, state: LogState, offset: Offset, trace: LookupTrace | None) -> Location | None:
         if not state.start_offset <= offset < state.end_offset:
             raise self._out_of_range(state, offset)
         chain, end = state.chain, state.end
         for segment in chain.segments[chain.floor(offset) :]:
             if trace:
-                trace(SegmentsSearched(offset, chain.base_offsets, segment.base_offset))
+                trace.search_segments(offset, chain.base_offsets, segment.base_offset)
             batch = segment.find_batch(offset, end.bytes_of(segment), trace)
             if batch is not None:
                 return Location(segment.base_offset, batch)

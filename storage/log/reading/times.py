@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
@@ -18,18 +19,9 @@ from topicfs.storage.model import Offset, Position, Timestamp
 from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.scan import LOOKUP_WINDOW_BYTES, Window, windows
 from topicfs.storage.segment.segment import Segment
-from topicfs.storage.segment.trace import (
-    BatchFound,
-    BatchPassed,
-    IndexSearched,
-    Probe,
-    RecordFound,
-    ScanBegan,
-    SegmentPassed,
-    SegmentTaken,
-    Trace,
-    find_floor,
-)
+
+if TYPE_CHECKING:
+    from topicfs.storage.segment.trace import LookupTrace
 
 IN_VAIN_BYTES = 2 * MAX_CONTENT_BYTES
 """Searched at most where batches claim times that their records do not have. (One batch may, below the log start.)"""
@@ -54,7 +46,7 @@ class TimeSearch:
         first = bisect_left(maxima, timestamp)
         if trace:
             for segment in chain.segments[:first]:
-                trace(SegmentPassed(segment.base_offset, segment.largest_timestamp))
+                trace.pass_segment(segment.base_offset, segment.largest_timestamp)
         for segment in chain.segments[first:]:
             if segment.base_offset > bound.segment.base_offset:
                 break
@@ -62,7 +54,7 @@ class TimeSearch:
             if largest_timestamp < timestamp:
                 continue
             if trace:
-                trace(SegmentTaken(segment.base_offset, largest_timestamp))
+                trace.take_segment(segment.base_offset, largest_timestamp)
             limit = bound.position if segment is bound.segment else segment.size
             found = search.in_segment(segment, limit)
             if found is not None:
@@ -88,9 +80,13 @@ class Search:
     """One search for the first record at or after a time and an offset, in one segment after the other."""
 
     def __init__(
-        self, timestamp: int, start_offset: Offset, trace: Trace | None = None, max_bytes: int | None = None
+        self,
+        timestamp: int,
+        start_offset: Offset,
+        trace: LookupTrace | None = None,
+        max_bytes: int | None = None,
     ) -> None:
-        """Prepare the search; `trace` is called with each step, and at most `max_bytes` of batches and records are read."""
+        """Prepare the search; `trace` records each step, and at most `max_bytes` of batches and records are read."""
         self.timestamp = timestamp
         self.trace = trace
         self._start_offset = start_offset
@@ -107,17 +103,16 @@ class Search:
             batches, count = window.batches, len(window.batches)
             passed = trace is None and count and batches.largest("max_timestamp", count) < self.timestamp
             for batch in () if passed else batches:
-                position = window.position + batch.position
                 if batch.max_timestamp < self.timestamp or batch.last_offset < self._start_offset:
                     if trace is not None:
-                        trace(BatchPassed(position, batch.base_offset, batch.last_offset))
+                        trace.pass_batch(window.position, batch)
                     continue
                 if trace is not None:
-                    trace(BatchFound(position, batch.size_bytes, batch.base_offset, batch.last_offset))
+                    trace.take_batch(window.position, batch)
                 found = self._in_batch(segment, window, batch)
                 if found is not None:
                     if trace is not None:
-                        trace(RecordFound(found.offset, found.timestamp))
+                        trace.take_record(found.offset, found.timestamp)
                     return found
             window.raise_problem(segment.log)
         return None
@@ -127,13 +122,9 @@ class Search:
         if trace is None:
             entry = times.lookup(Timestamp(self.timestamp))
             return offsets.lookup(max(entry.offset, self._start_offset)).position
-        slots: list[int] = []
-        entry = times.lookup(Timestamp(self.timestamp), slots)
-        probes = tuple(Probe(slot, *times.entry(slot)) for slot in slots)
-        trace(IndexSearched(times.slots.path.name, times.entries, self.timestamp, probes, *entry))
-        target = max(entry.offset, self._start_offset)
-        position = find_floor(offsets, target, trace)
-        trace(ScanBegan(segment.log.path.name, position))
+        entry = trace.find_time(times, Timestamp(self.timestamp))
+        position = trace.find_position(offsets, max(entry.offset, self._start_offset))
+        trace.begin_scan(segment.log.path.name, position)
         return position
 
     def _in_batch(self, segment: Segment, window: Window, batch: BatchHeader) -> FoundRecord | None:

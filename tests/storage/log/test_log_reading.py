@@ -20,6 +20,7 @@ from topicfs.storage.segment.trace import (
     BatchFound,
     BatchPassed,
     IndexSearched,
+    LookupTrace,
     RecordFound,
     ScanBegan,
     SegmentPassed,
@@ -259,8 +260,8 @@ def test_each_step_of_a_lookup_is_told():
     on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
     for offset in range(8):
         on_disk.log.append(sized_batch(100, timestamp=offset * 10))
-    steps = []
-    location = on_disk.log.locate(7, steps.append)
+    trace = LookupTrace()
+    location = on_disk.log.locate(7, trace)
     assert (4, 300) == (location.segment_base_offset, location.batch.position)
     assert [
         SegmentsSearched(7, (0, 4), 4),
@@ -268,7 +269,7 @@ def test_each_step_of_a_lookup_is_told():
         ScanBegan("00000000000000000004.log", 200),
         BatchPassed(200, 6, 6),
         BatchFound(300, 100, 7, 7),
-    ] == steps
+    ] == trace.steps
 
 
 def test_each_step_of_a_lookup_by_time_is_told():
@@ -276,8 +277,8 @@ def test_each_step_of_a_lookup_by_time_is_told():
     on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
     for offset in range(8):
         on_disk.log.append(sized_batch(100, timestamp=offset * 10))
-    steps = []
-    found = on_disk.log.offset_for_timestamp(65, trace=steps.append)
+    trace = LookupTrace()
+    found = on_disk.log.offset_for_timestamp(65, trace=trace)
     assert TimestampOffset(70, 7, 0) == found
     assert [
         SegmentPassed(0, 30),
@@ -288,7 +289,7 @@ def test_each_step_of_a_lookup_by_time_is_told():
         BatchPassed(200, 6, 6),
         BatchFound(300, 100, 7, 7),
         RecordFound(7, 70),
-    ] == steps
+    ] == trace.steps
 
 
 def test_a_lookup_outside_the_log_is_refused():

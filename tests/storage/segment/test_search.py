@@ -13,7 +13,7 @@ from topicfs.storage.errors import OversizeError
 from topicfs.storage.log.reading import times
 from topicfs.storage.model import TimestampOffset
 from topicfs.storage.segment.scan import windows
-from topicfs.storage.segment.trace import BatchPassed
+from topicfs.storage.segment.trace import BatchPassed, LookupTrace
 
 
 @pytest.mark.parametrize("window_bytes", [64, 100, 1000])
@@ -132,6 +132,6 @@ def test_windows_in_which_all_is_earlier_are_passed(monkeypatch):
     for _ in range(50):
         on_disk.log.append(batch(b"early", timestamp=1))
     assert TimestampOffset(9, 50, 0) == on_disk.log.offset_for_timestamp(2)
-    steps = []
-    assert TimestampOffset(9, 50, 0) == on_disk.log.offset_for_timestamp(2, trace=steps.append)
-    assert 50 == sum(isinstance(step, BatchPassed) for step in steps)
+    trace = LookupTrace()
+    assert TimestampOffset(9, 50, 0) == on_disk.log.offset_for_timestamp(2, trace=trace)
+    assert 50 == sum(isinstance(step, BatchPassed) for step in trace.steps)
