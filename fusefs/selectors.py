@@ -10,8 +10,6 @@ name. Parsing asks the clock alone, for a time that is counted from now; resolvi
 names nothing is a SelectorError.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple, TypeAlias
 

@@ -3,8 +3,6 @@
 Offsets count records, positions bytes. Ranges are half-open; names with `last` are inclusive.
 """
 
-from __future__ import annotations
-
 from enum import Enum, IntEnum
 from typing import NamedTuple, NewType, TypeAlias
 
@@ -119,6 +117,13 @@ class Appended(NamedTuple):
     lowest and the highest of them."""
 
 
+class AbortedTransaction(NamedTuple):
+    """Records of `producer_id` from `first_offset` up to its abort marker do not count."""
+
+    producer_id: ProducerId
+    first_offset: Offset
+
+
 class Fetched(NamedTuple):
     """Whole, adjacent batches of one segment, or none; the first may begin before the requested offset."""
 
@@ -130,13 +135,6 @@ class Fetched(NamedTuple):
     """The offset to read next: one past the last offset in `data`, or the offset asked for when empty."""
     aborted: tuple[AbortedTransaction, ...] = ()
     """For READ_COMMITTED: the aborted transactions that overlap `data`."""
-
-
-class AbortedTransaction(NamedTuple):
-    """Records of `producer_id` from `first_offset` up to its abort marker do not count."""
-
-    producer_id: ProducerId
-    first_offset: Offset
 
 
 class TimestampOffset(NamedTuple):

@@ -3,8 +3,6 @@
 Blanks around values are dropped, numbers are Java's decimal form, and only truth values ignore case.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any, NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """The parts of the table of settings: the row of a setting, and its values as text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_type_hints
 

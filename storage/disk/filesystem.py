@@ -4,8 +4,6 @@ Tests put a disk in its place that crashes, fills up and fails. Every method rai
 unless stated otherwise; a disk opened read-only raises ReadOnlyError from whatever would change it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias

@@ -17,8 +17,6 @@
 The rules are Kafka's (kafka-storage.md#directory, kafka-storage.md#names).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from enum import Enum

@@ -1,7 +1,5 @@
 """The parts of a log that its reader, its appender and its replacer share."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import threading

@@ -3,10 +3,8 @@
 `ProducerAppend` checks the batches of one append in order; only when all have passed does the state take its `entry`.
 """
 
-from __future__ import annotations
-
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from topicfs.storage.errors import InvalidTransactionStateError, OutOfOrderSequenceError, ProducerFencedError
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
@@ -36,7 +34,7 @@ class Verification(NamedTuple):
     """True if the producer's transactions are of version 2, each under an epoch of its own."""
     guard: VerificationGuard
 
-    def asked_again(self, *, epoch: int, sequence: int) -> Verification:
+    def asked_again(self, *, epoch: int, sequence: int) -> Self:
         """Return the same after another batch of the producer asked, too: by a newer epoch, or earlier in this one."""
         if epoch > self.epoch:
             return self._replace(epoch=epoch, lowest_sequence=sequence)

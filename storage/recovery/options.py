@@ -1,7 +1,5 @@
 """The options of loading a log, the checkpointed offsets among them."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 As in Kafka's LogSegment.shouldRoll, time means *record* time where records have any.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 from pathlib import Path
 from random import Random

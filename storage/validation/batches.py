@@ -3,10 +3,8 @@
 A follower checks order alone (kafka-storage.md#follower-append).
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, ROW_SIZE, TIMESTAMP_TYPE_MASK
@@ -41,7 +39,7 @@ class AppendRules(NamedTuple):
     """True if batches that this process just made need nothing but their offsets, and the topic's codec."""
 
     @classmethod
-    def of(cls, config: TopicConfig) -> AppendRules:
+    def of(cls, config: TopicConfig) -> Self:
         codec, level = compression_of(config)
         stamps = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         reads = config.compacts or (config.message_timestamp_before_max_ms < NO_LIMIT and not stamps)
