@@ -80,6 +80,7 @@ class _Reading:
         values, waiting = self._request.values, self._request.client.waiting
         seconds = min(max(values["maxWaitMs"], 0) / 1000, self._broker.limits.max_wait_seconds)
         deadline = time.monotonic() + seconds
+        enough = min(values["minBytes"], values["maxBytes"], READ_BYTES)  # An answer never gets more.
         listens = False
         while True:
             waiting.arm()
@@ -87,7 +88,7 @@ class _Reading:
             read = sum(one.size for one in found.values())
             left = deadline - time.monotonic()
             failed = any(one.failed for one in found.values())
-            if read >= values["minBytes"] or failed or left <= 0 or not found:
+            if read >= enough or failed or left <= 0 or not found:
                 return found
             if not listens:  # What comes between the reading and this is read at once.
                 listens = True

@@ -178,3 +178,14 @@ def test_versions_that_a_newer_client_asks_in(served: Served) -> None:
     assert 35 == found["errorCode"]
     assert {one.api.key for one in REQUESTS.values()} == {one["apiKey"] for one in found["apiKeys"]}
     assert 0 == client.ask(API_VERSIONS, SOFTWARE)["errorCode"]
+
+
+def test_more_bytes_wanted_than_an_answer_may_have(start: Any) -> None:
+    """A full answer is sent at once: it never gets the least size that the client asks for."""
+    served = start(limits=ListenerLimits(max_wait_seconds=3600.0))
+    client = served.client()
+    client.topic("t")
+    client.produce("t", batch(b"a"))
+    found = client.fetch("t", maxWaitMs=3_600_000, minBytes=2**31 - 1, maxBytes=1)
+    assert 0 == found["errorCode"]
+    assert found["records"]
