@@ -31,14 +31,19 @@ def parse_endpoint(text: str) -> Endpoint:
     return Endpoint(found["host"].removeprefix("[").removesuffix("]"), int(found["port"]))
 
 
-def is_loopback(endpoint: Endpoint) -> bool:
-    """Return whether only programs of this machine reach the address (ListenerError: no such host)."""
-    return all(ip_address(str(place[0]).partition("%")[0]).is_loopback for *_, place in _places(endpoint))
+def bound_socket(endpoint: Endpoint, *, any_address: bool) -> socket.socket:
+    """Return a socket that listens there; `any_address` allows one that other machines reach (ListenerError).
 
-
-def bound_socket(endpoint: Endpoint) -> socket.socket:
-    """Return a socket that listens there (ListenerError)."""
-    family, _, _, _, place = _places(endpoint)[0]
+    A name is looked up once: a second answer could be another address than the one that was checked.
+    """
+    places = _places(endpoint)
+    addresses = (ip_address(str(place[0]).partition("%")[0]) for *_, place in places)
+    if not any_address and not all(address.is_loopback for address in addresses):
+        raise ListenerError(
+            f"{endpoint}: other machines reach this address, and could read, write and delete every topic; "
+            "listen at 127.0.0.1, or add --listen-any"
+        )
+    family, _, _, _, place = places[0]
     try:
         return socket.create_server(place[:2], family=family, backlog=128)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -84,6 +85,8 @@ class Broker:
         self._turns = Turns(limits.max_handled)
         self.node_id, self.cluster_id = _identity(engine, config)
         self._by_id: Mapping[UUID, Topic] | None = None
+        self._changes = 0
+        self._lock = threading.Lock()
         self._cancel = engine.listen(self._topics_changed)
 
     def close(self) -> None:
@@ -108,19 +111,31 @@ class Broker:
         return found
 
     def partition(self, topic: Topic, number: int) -> LocalPartition:
-        """Return a partition, which may have to be opened first (UnknownTopicError)."""
-        return cast(LocalPartition, self.engine.partition(topic.name, number))
+        """Return a partition, which may have to be opened first.
+
+        Raises UnknownTopicError; RefusedError if the topic was deleted, also where its name has a new topic by now.
+        """
+        found = cast(LocalPartition, self.engine.partition(topic.name, number))
+        if self.engine.topic(topic.name).topic_id != topic.topic_id:
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return found
 
     def topics_by_id(self) -> Mapping[UUID, Topic]:
         """Return the topics by their ids."""
         found = self._by_id
         if found is None:
+            changes = self._changes
             topics = self.engine.topics().values()
-            found = self._by_id = {decode_id(topic.topic_id): topic for topic in topics}
+            found = {decode_id(topic.topic_id): topic for topic in topics}
+            with self._lock:
+                if changes == self._changes:  # Otherwise some of these topics may be gone.
+                    self._by_id = found
         return found
 
     def _topics_changed(self) -> None:
-        self._by_id = None
+        with self._lock:
+            self._changes += 1
+            self._by_id = None
 
 
 def check_leader_epoch(partition: Partition, asked: int) -> None:

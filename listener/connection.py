@@ -68,8 +68,7 @@ class ClientConnection:
 
     def _serve_one(self) -> bool:
         limits = self._broker.limits
-        self._socket.settimeout(limits.idle_seconds)
-        size_bytes = receive(self._socket, SIZE.size)
+        size_bytes = receive(self._socket, SIZE.size, limits.idle_seconds)
         if size_bytes is None or self._ended:
             return False
         (size,) = SIZE.unpack(size_bytes)
@@ -78,14 +77,14 @@ class ClientConnection:
                 f"a request of {size} bytes, the limit is {limits.max_request_bytes}; does the client speak "
                 "Kafka's protocol, without TLS?"
             )
-        self._socket.settimeout(limits.stall_seconds)
         with ExitStack() as held:
             with self._broker.memory.lent(size):
-                frame = receive(self._socket, size)
+                frame = receive(self._socket, size, limits.stall_seconds + size / limits.slowest_bytes)
                 if frame is None:
                     return False
                 pieces = self._answer(frame, held)
             if pieces:
+                self._socket.settimeout(limits.stall_seconds)
                 send(self._socket, pieces)
         return True
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -78,11 +79,13 @@ def head_of_answer(api: Api, version: int, correlation: int) -> bytes:
     return SIZE.pack(correlation) + tags
 
 
-def receive(connection: socket.socket, size: int) -> memoryview | None:
-    """Receive so many bytes. None: the client closed the connection (OSError)."""
+def receive(connection: socket.socket, size: int, seconds: float) -> memoryview | None:
+    """Receive `size` bytes within a time. None: the client closed the connection. Raises OSError, TimeoutError."""
+    deadline = time.monotonic() + seconds
     frame = memoryview(bytearray(size))
     at = 0
     while at < size:
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
         received = connection.recv_into(frame[at:])
         if not received:
             return None

@@ -29,7 +29,9 @@ class ListenerLimits:
     idle_seconds: float = 600.0
     """Time after which a connection without requests is closed (connections.max.idle.ms)."""
     stall_seconds: float = 30.0
-    """Time for which a client may send nothing in the middle of a request, or take nothing of an answer."""
+    """Time for which a client may take nothing of an answer, and that the rest of a small request may take."""
+    slowest_bytes: int = 1 << 20
+    """Bytes a second at which a client sends a large request at least: until then it holds memory."""
     max_wait_seconds: float = 60.0
     """Longest wait of a Fetch for records."""
     max_fetch_bytes: int = 16 << 20

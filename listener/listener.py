@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from topicfs.coordination.engine import Engine
-from topicfs.listener.address import Endpoint, bound_socket, is_loopback
+from topicfs.listener.address import Endpoint, bound_socket
 from topicfs.listener.broker import Broker
 from topicfs.listener.connection import ClientConnection
-from topicfs.listener.errors import ListenerError
 from topicfs.listener.limits import ListenerLimits
 from topicfs.storage.config.broker import EngineConfig
 
@@ -38,13 +38,8 @@ class Listener:
 
     def __init__(self, options: ListenerOptions) -> None:
         """Bind the address (ListenerError)."""
-        if not options.any_address and not is_loopback(options.endpoint):
-            raise ListenerError(
-                f"{options.endpoint}: other machines reach this address, and whoever does may read, write and delete "
-                "every topic; listen at 127.0.0.1, or add --listen-any"
-            )
         self._options = options
-        self._socket = bound_socket(options.endpoint)
+        self._socket = bound_socket(options.endpoint, any_address=options.any_address)
         self.endpoint = Endpoint(options.endpoint.host, self._socket.getsockname()[1])
         """The address that it is bound to, with the port that was free."""
         self._connections: dict[ClientConnection, threading.Thread] = {}
@@ -69,9 +64,10 @@ class Listener:
         self._socket.close()
         for connection in connections:
             connection.end()
+        deadline = time.monotonic() + END_SECONDS
         for thread in (self._thread, *connections.values()):
             if thread.ident is not None:
-                thread.join(END_SECONDS)
+                thread.join(max(0.0, deadline - time.monotonic()))
         if self._broker is not None:
             self._broker.close()
 
@@ -95,7 +91,13 @@ class Listener:
             if full:
                 connected.close()
                 continue
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:  # The system lets this process begin no more threads.
+                log.warning("%s: connection closed: %s", place[0], error)
+                with self._lock:
+                    self._connections.pop(connection, None)
+                connected.close()
 
     def _run(self, connection: ClientConnection) -> None:
         try:

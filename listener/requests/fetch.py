@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -92,8 +92,9 @@ class _Reading:
                 return found
             if not listens:  # What comes between the reading and this is read at once.
                 listens = True
-                for key in found:
-                    listening.callback(self._partition(key).listen(waiting.wake))
+                with suppress(*REFUSALS):  # The next reading finds out, and says so.
+                    for key in found:
+                        listening.callback(self._partition(key).listen(waiting.wake))
                 continue
             with self._broker.rest():
                 if not waiting.wait(left):

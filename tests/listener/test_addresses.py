@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
-from topicfs.listener.address import Endpoint, is_loopback, parse_endpoint
+from topicfs.listener.address import Endpoint, parse_endpoint
 from topicfs.listener.errors import ListenerError
 from topicfs.listener.listener import Listener, ListenerOptions
 
@@ -35,7 +37,6 @@ def test_what_is_no_address(text: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_an_address_that_others_reach_is_refused(host: str) -> None:
     """Unless it is asked for."""
-    assert not is_loopback(Endpoint(host, 9092))
     with pytest.raises(ListenerError, match="--listen-any"):
         Listener(ListenerOptions(endpoint=Endpoint(host, 0)))
 
@@ -53,3 +54,12 @@ def test_an_address_in_use() -> None:
     with pytest.raises(ListenerError, match=f"{first.endpoint}: cannot listen there"):
         Listener(ListenerOptions(endpoint=first.endpoint))
     first.close()
+
+
+def test_a_name_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second answer could be an address that was not checked."""
+    found = socket.getaddrinfo("127.0.0.1", 0, type=socket.SOCK_STREAM)
+    answers = [found]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers.pop())
+    Listener(ListenerOptions(endpoint=Endpoint("name", 0))).close()
+    assert [] == answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import struct
+import time
 from functools import partial
 from random import Random
 from typing import Any
@@ -189,3 +190,19 @@ def test_more_bytes_wanted_than_an_answer_may_have(start: Any) -> None:
     found = client.fetch("t", maxWaitMs=3_600_000, minBytes=2**31 - 1, maxBytes=1)
     assert 0 == found["errorCode"]
     assert found["records"]
+
+
+def test_a_request_that_comes_byte_by_byte(start: Any) -> None:
+    """It does not keep its memory for as long as a byte comes now and then."""
+    served = start(limits=ListenerLimits(stall_seconds=0.3))
+    client = served.client()
+    client.socket.sendall(struct.pack(">i", 1 << 16))
+
+    def drip() -> None:
+        while True:
+            client.socket.sendall(b"\0")
+            time.sleep(0.01)
+
+    with pytest.raises(OSError):
+        drip()
+    assert serves(served)
