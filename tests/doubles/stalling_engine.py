@@ -128,6 +128,9 @@ class StallingPartition(PartitionWithoutDirectory):
         self._line.asks("status")
         return super().status()
 
+    def end_at_hand(self, offset: Offset) -> Offset:
+        return offset
+
     def read(
         self, offset: Offset, *, max_bytes: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> Fetched:
