@@ -73,6 +73,7 @@ def test_a_real_brokers_properties_are_read_unchanged(directory):
         config.cleaner_backoff_ms,
     )
     meant = {
+        "auto.create.topics.enable",
         "node.id",
         "log.dirs",
         "log.retention.check.interval.ms",

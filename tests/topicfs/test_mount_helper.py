@@ -34,7 +34,7 @@ def test_options_of_mount_become_those_of_the_command(arguments: list[str], expe
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ("nosuch", "nosuch: no option of a mount; there are acks, allow-delete"),
+        ("nosuch", "nosuch: no option of a mount; there are acks, advertise, allow-delete"),
         ("acks", "acks: takes a value, as in acks=…"),
         ("acks=", "acks=: takes a value"),
         ("allow_other=yes", "allow_other=yes: takes no value"),
