@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.targets import LineTarget, word_target
-from topicfs.fusefs.files.text_file import TextFile
+from topicfs.fusefs.files.text_file import FreshTextFile, TextFile
 from topicfs.fusefs.nodes.nodes import Attributes
 from topicfs.storage.messages import printable
 
 
-class MetricsFile(TextFile):
+class MetricsFile(FreshTextFile):
     """`@metrics` in the text format of Prometheus, collected when the file is opened.
 
     stat(2) shows the size of the last time, and collects nothing.
@@ -20,13 +20,6 @@ class MetricsFile(TextFile):
     def render(self) -> str:
         leave_event_loop()
         return self.context.metrics()
-
-    def _rendered(self) -> bytes:
-        # Also while somebody has it open: one reader that hangs must not show all others what was.
-        return self.render().encode()
-
-    def _renew(self, text: bytes) -> None:
-        self._text = text
 
     def attributes(self) -> Attributes:
         return self._attributes(len(self._text), self.mtime_ns())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from topicfs.coordination.engine import Engine
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.files.replicas import replica_lines
-from topicfs.fusefs.files.text_file import PartitionTextFile, TextFile, TopicTextFile
+from topicfs.fusefs.files.text_file import FreshTextFile, PartitionTextFile, TopicTextFile
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.groups.positions import known_sum, lags, spelled_lag
 from topicfs.fusefs.nodes.nodes import nanoseconds
@@ -136,7 +136,7 @@ def _earliest(timestamps: Iterable[Timestamp]) -> Timestamp:
     return min((timestamp for timestamp in timestamps if timestamp >= 0), default=NO_TIMESTAMP)
 
 
-class DaemonStatusFile(TextFile):
+class DaemonStatusFile(FreshTextFile):
     """`@status`: the daemon, and why the newest operations failed."""
 
     __slots__ = ()

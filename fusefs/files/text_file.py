@@ -145,6 +145,18 @@ class TextFile(FileNode):
             super().truncate(size, end)
 
 
+class FreshTextFile(TextFile):
+    """A text of each open file's own: a program that keeps the file open must not show its old text to all others."""
+
+    __slots__ = ()
+
+    def _rendered(self) -> bytes:
+        return self.render().encode()
+
+    def _renew(self, text: bytes) -> None:
+        self._text = text
+
+
 class TopicTextFile(TextFile):
     """A small text about one topic."""
 

@@ -333,3 +333,12 @@ async def test_the_size_of_an_open_text_does_not_change(
             await trio.sleep(0.001)
     assert [b"second", b"second"] == opened
     assert len("second") == (await orders.filesystem.getattr(node_id)).size
+
+
+async def test_an_open_status_hides_no_newer_one(orders: MountClient):
+    """A pager that has it open shows what it has read; each other program sees the newest reason."""
+    open_before = await orders.open("@status")
+    with refused("EINVAL"):
+        await orders.mkdir("@orders")
+    assert b"@orders" in await orders.cat("@status")
+    assert b"@orders" not in await orders.filesystem.read(open_before, 0, 100_000)
