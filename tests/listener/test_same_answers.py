@@ -86,10 +86,25 @@ def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
 
 
 def create(both: Any, *names: str, **how: Any) -> Any:
-    """Create topics at both; what they say of it is compared."""
+    """Create topics at both, and wait until the broker leads them; what they say of it is compared."""
     topics = [{"name": name, **ALONE, **how} for name in names]
     asked = {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
-    return same(both, lambda client: client.ask(CREATE_TOPICS, asked))
+    answer = same(both, lambda client: client.ask(CREATE_TOPICS, asked))
+    for one in answer["topics"]:
+        if not one["errorCode"]:
+            count = one["numPartitions"]
+            wait_until(lambda one=one, count=count: leads(both[0], one["name"], count), "the broker leads")
+    return answer
+
+
+def leads(broker: RawClient, topic: str, count: int) -> bool:
+    """Whether a broker answers for all partitions of a topic: it learns of a new one after its controller."""
+    partitions = [
+        {"partitionIndex": number, "currentLeaderEpoch": -1, "timestamp": -1} for number in range(count)
+    ]
+    asked = {"replicaId": -1, "isolationLevel": 0, "topics": [{"name": topic, "partitions": partitions}]}
+    [answer] = broker.ask(LIST_OFFSETS, {**asked, "timeoutMs": 1000}, 9)["topics"]
+    return not any(one["errorCode"] for one in answer["partitions"])
 
 
 @pytest.mark.parametrize("version", METADATA.request.versions)
