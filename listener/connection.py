@@ -39,7 +39,7 @@ class ClientConnection:
             log.warning("%s: connection closed: %s", self._client.host, error)
         except OSError as error:
             log.debug("%s: connection closed: %s", self._client.host, error)
-        except Exception:
+        except Exception:  # A defect of ours ends this connection alone.
             log.exception("%s: connection closed", self._client.host)
         finally:
             self.end()

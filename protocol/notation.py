@@ -18,7 +18,7 @@ class Api:
     """The oldest version that a client of ours asks in; a server reads older ones, too."""
 
     def asked_from(self, version: int) -> Api:
-        """Return the request for a client that asks from a version on."""
+        """Return a copy for a client that never uses a version below `version`."""
         return replace(self, asked_since=version)
 
     @property

@@ -95,7 +95,7 @@ _WITHOUT_START = {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
-"""The errors with which a broker does not say where the log starts."""
+"""With these errors a broker leaves out the log start offset."""
 
 
 def _check_request(topic: Topic, acks: int) -> None:
@@ -163,7 +163,7 @@ def _refused(index: int, error: Exception) -> Values:
 
 
 def _sync(appended: _Appends) -> None:
-    """Put a partition on disk; what fails becomes its answer."""
+    """Flush a partition to disk. If that fails, its answer becomes the error."""
     assert appended.partition is not None
     try:
         appended.partition.sync()
