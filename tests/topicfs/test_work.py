@@ -174,6 +174,19 @@ def test_a_signal_during_the_last_record(topicfs: Topicfs, tmp_path: Path):
             worker.kill()
 
 
+def test_signals_while_the_worker_ends(orders: Topicfs, tmp_path: Path):
+    """Its exit status says what became of the records, however many signals arrive."""
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    script = f"trap '' TERM; touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
+    with FORKS.start(COMMAND, "work", "g", "orders", "--", "sh", "-c", script) as worker:
+        wait_until(begun.exists, "it runs")
+        worker.terminate()
+        go.touch()
+        while worker.poll() is None:
+            worker.terminate()
+        assert 0 == worker.wait(PATIENCE_S)
+
+
 def test_a_second_signal_ends_the_command(orders: Topicfs, tmp_path: Path):
     """Its record is given back when the command has ended, not before."""
     out = tmp_path / "out"

@@ -138,6 +138,7 @@ class Workers:
         """The commands of the threads that hold a record, by thread; None before it is started."""
         self._stopping = False
         self._alive = 0
+        self._signaled = False
         self._interrupted = False
         self._heard, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         """A byte for each event: the number of a signal, written as it arrives; 0: a worker has ended."""
@@ -147,7 +148,8 @@ class Workers:
     def run(self, jobs: int) -> bool:
         """Work with `jobs` threads until all have ended; return whether Ctrl-C ended them.
 
-        After a signal, or a failure of one of them, no further record is begun; what is running is waited for.
+        After a signal, or a failure of one of them, no further record is begun; what is running is waited for. Further
+        signals are ignored from the end of this on, so that the exit status says what became of the records.
         """
         handlers = {number: signal.getsignal(number) for number in ENDINGS}
         before = signal.set_wakeup_fd(self._tell)
@@ -168,7 +170,7 @@ class Workers:
         finally:
             signal.set_wakeup_fd(before)
             for number, handler in handlers.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if self._signaled else handler)
         return self._interrupted
 
     def _heed(self) -> bool:
@@ -183,6 +185,7 @@ class Workers:
                     for process in filter(None, self._running.values()):
                         process.terminate()
                 self._stopping = self._stopping or number != 0 or bool(self.failures)
+                self._signaled = self._signaled or number != 0
                 self._interrupted = self._interrupted or number == signal.SIGINT
         return self._stopping
 
