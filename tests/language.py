@@ -14,6 +14,8 @@ import random
 import re
 import subprocess
 from collections.abc import Iterator
+from copy import copy
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,28 +34,44 @@ class Text(NamedTuple):
     line: int
     kind: str
     words: str
+    code: str = ""
+    """The line of code that a docstring describes."""
 
 
 def texts(path: str) -> Iterator[Text]:
     """Yield the texts of one file."""
     source = (ROOT / path).read_text()
     found = _of_python(source) if path.endswith(".py") else _of_document(source)
-    for kind, line, text in found:
+    for kind, line, text, code in found:
         words = " ".join(text.lstrip("#>*- ").split())
         if len(re.findall(r"[A-Za-z]{2,}", words)) >= FEWEST_WORDS:
-            yield Text(path, line, kind, words)
+            yield Text(path, line, kind, words, code)
 
 
-def _of_python(source: str) -> Iterator[tuple[str, int, str]]:
-    """Yield docstrings, those of attributes too, and the strings that raised errors and options' help have."""
+def _of_python(source: str) -> Iterator[tuple[str, int, str, str]]:
+    """Yield the docstrings of a module, also those of attributes, its error messages and its options' help."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str):
-                yield "docstring", node.lineno, node.value.value.partition("\n\n")[0]
-        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            yield from (("message", arg.lineno, _shown(arg)) for arg in node.exc.args)
+        for before, after in pairwise([node, *getattr(node, "body", ())] if _has_statements(node) else ()):
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = after.value.value
+                if isinstance(text, str):
+                    yield "docstring", after.lineno, text.partition("\n\n")[0], _head(before)
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield from (("message", arg.lineno, _shown(arg), "") for arg in node.exc.args)
         elif isinstance(node, ast.keyword) and node.arg == "help":
-            yield "message", node.value.lineno, _shown(node.value)
+            yield "message", node.value.lineno, _shown(node.value), ""
+
+
+def _has_statements(node: ast.AST) -> bool:
+    return isinstance(getattr(node, "body", None), list)
+
+
+def _head(node: ast.AST) -> str:
+    """Return the first line of a function, a class or an assignment; an empty one for a module."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        node = copy(node)
+        node.body, node.decorator_list = [], []
+    return "" if isinstance(node, ast.Module) else ast.unparse(node).partition("\n")[0]
 
 
 def _shown(node: ast.expr) -> str:
@@ -65,13 +83,13 @@ def _shown(node: ast.expr) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def _of_document(source: str) -> Iterator[tuple[str, int, str]]:
+def _of_document(source: str) -> Iterator[tuple[str, int, str, str]]:
     """Yield the sentences of paragraphs and list items, and the cells of tables."""
     prose = _CODE_BLOCK.sub(lambda block: "\n" * block[0].count("\n"), source)
     for part in _PARAGRAPH.finditer(prose):
         pieces = re.finditer(r"[^|]+", part[0]) if part[0].startswith("|") else _SENTENCE.finditer(part[0])
         for piece in pieces:
-            yield "sentence", prose.count("\n", 0, part.start() + piece.start()) + 1, piece[0]
+            yield "sentence", prose.count("\n", 0, part.start() + piece.start()) + 1, piece[0], ""
 
 
 def main() -> None:
@@ -88,7 +106,8 @@ def main() -> None:
     files = [path for path in listing if path.endswith((".py", ".md")) and (ROOT / path).is_file()]
     known = [text for path in files for text in texts(path) if options.kind in {None, text.kind}]
     for text in sorted(random.Random(options.seed).sample(known, min(options.sample, len(known)))):
-        print(f"{text.path}:{text.line}: {text.kind}\n    {text.words}")
+        code = f" of {text.code}" if text.code else ""
+        print(f"{text.path}:{text.line}: {text.kind}{code}\n    {text.words}")
 
 
 if __name__ == "__main__":
