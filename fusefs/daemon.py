@@ -136,7 +136,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
     except Exception as error:
         log.exception("the daemon ends")
         readiness.failed(reason_of(error))
-    with manager.kept_patient():
+    with manager.send_watchdog():
         if listener is not None:
             listener.close()
         lost = [*daemon.lost, *_close(engine, options)]
@@ -305,7 +305,7 @@ class _Daemon:
             blocking=self._blocking,
             reports=self._reports,
             still_held=holds,
-            asker=partial(Program, self._waiting) if self._engine.remote else None,
+            caller=partial(Program, self._waiting) if self._engine.remote else None,
             remote_linger=RemoteLingerBuffer(options.linger_ms, self._blocking, self._reports)
             if self._engine.remote
             else None,

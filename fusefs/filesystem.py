@@ -44,10 +44,10 @@ T = TypeVar("T")
 MAX_NAME = 255
 """Bytes of a name, as other filesystems have it."""
 
-PASSING_NODES = 4096
+MAX_SELECTOR_NODES = 4096
 """Nodes of selectors that the kernel may hold; beyond, it is told to forget the oldest."""
 
-FORGOTTEN_SHARE = 8
+FORGET_BATCHES = 8
 """The kernel is told of one in so many at once: then it asks for their directory's attributes again, and another thread runs."""
 
 
@@ -158,16 +158,16 @@ class TopicFileSystem:
 
     async def find_patiently(self, parent_id: int, name: bytes, pid: int = 0) -> Found:
         """Do what `lookup` does for process `pid`, in a thread where it takes long."""
-        found = await self.patiently(lambda: self.find(parent_id, name), pid)
+        found = await self.run_inline_or_in_thread(lambda: self.find(parent_id, name), pid)
         self.remember(found.node)
         return found
 
-    def patiently(self, call: Callable[[], T], pid: int = 0) -> Awaitable[T]:
+    def run_inline_or_in_thread(self, call: Callable[[], T], pid: int = 0) -> Awaitable[T]:
         """Do a lookup, or whatever else is mostly done at once; in a thread where it takes long.
 
         `pid` is the process that asks, 0 where it cannot be seen: what takes long may end with it.
         """
-        return self.context.appending.blocking.patiently(call, self.root.program(pid))
+        return self.context.appending.blocking.run_inline_or_in_thread(call, self.root.program(pid))
 
     def _lookup(self, parent: Directory, name: bytes) -> Node:
         if len(name) > MAX_NAME:
@@ -184,11 +184,11 @@ class TopicFileSystem:
         if node.entry_timeout <= 1 and node.parent is not None:
             self._passing[node.node_id] = node
             self._passing.move_to_end(node.node_id)
-            if len(self._passing) > PASSING_NODES:
+            if len(self._passing) > MAX_SELECTOR_NODES:
                 self._forget_oldest()
 
     def _forget_oldest(self) -> None:
-        for _ in range(-(-PASSING_NODES // FORGOTTEN_SHARE)):
+        for _ in range(-(-MAX_SELECTOR_NODES // FORGET_BATCHES)):
             _, oldest = self._passing.popitem(last=False)
             if oldest.lookups and oldest.parent is not None:
                 self.context.kernel.forget_name(oldest.parent.node_id, oldest.name)
@@ -261,7 +261,7 @@ class TopicFileSystem:
         try:
             if not node.measured:
                 await node.measure(pid)
-            return await self.patiently(node.attributes, pid)
+            return await self.run_inline_or_in_thread(node.attributes, pid)
         except Exception as error:
             raise self._told(node.path, error) from error
 

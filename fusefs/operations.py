@@ -140,7 +140,9 @@ class Operations(pyfuse3.Operations):
     @answered
     async def readlink(self, inode: int, ctx: Any) -> bytes:
         filesystem = self._filesystem
-        return (await filesystem.patiently(lambda: filesystem.readlink(inode), _pid(ctx))).encode()
+        return (
+            await filesystem.run_inline_or_in_thread(lambda: filesystem.readlink(inode), _pid(ctx))
+        ).encode()
 
     @answered
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Any) -> pyfuse3.EntryAttributes:
@@ -196,7 +198,9 @@ class Operations(pyfuse3.Operations):
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Add one to the lookup count of each entry passed on, `.` and `..` excepted."""
         filesystem, start, pid = self._filesystem, start_id, self._filesystem.reader_of(fh)
-        while listed := await filesystem.patiently(partial(_listed, filesystem, fh, start), pid):
+        while listed := await filesystem.run_inline_or_in_thread(
+            partial(_listed, filesystem, fh, start), pid
+        ):
             for name, found, start in listed:
                 if not pyfuse3.readdir_reply(token, name.encode(), self._found(found), start):
                     return
@@ -220,12 +224,14 @@ class Operations(pyfuse3.Operations):
     @answered
     async def getxattr(self, inode: int, name: bytes, ctx: Any) -> bytes:
         filesystem, attribute = self._filesystem, name.decode("utf-8", "replace")
-        return await filesystem.patiently(lambda: filesystem.getxattr(inode, attribute), _pid(ctx))
+        return await filesystem.run_inline_or_in_thread(
+            lambda: filesystem.getxattr(inode, attribute), _pid(ctx)
+        )
 
     @answered
     async def listxattr(self, inode: int, ctx: Any) -> list[bytes]:
         filesystem = self._filesystem
-        names = await filesystem.patiently(lambda: filesystem.listxattr(inode), _pid(ctx))
+        names = await filesystem.run_inline_or_in_thread(lambda: filesystem.listxattr(inode), _pid(ctx))
         return [name.encode() for name in names]
 
     @answered

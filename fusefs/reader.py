@@ -29,7 +29,7 @@ from topicfs.fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
 from topicfs.fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
 from topicfs.fusefs.processes.open_descriptors import holds
 from topicfs.fusefs.reports import Reports
-from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProcess
 from topicfs.fusefs.tree.partitions import PartitionDirectory
 from topicfs.fusefs.tree.topics import TopicDirectory
 from topicfs.schemas.places import SchemaPlaces
@@ -163,13 +163,17 @@ class _SameThread(BlockingCalls):
     def __init__(self) -> None:
         """Take no limit: there are no threads."""
 
-    async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
+    async def run(
+        self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None
+    ) -> T:
         return call()
 
-    async def patiently(self, call: Callable[[], T], asker: Asker | None = None) -> T:
+    async def run_inline_or_in_thread(
+        self, call: Callable[[], T], caller: RequestingProcess | None = None
+    ) -> T:
         return call()
 
-    async def in_thread(self, call: Callable[[], T], asker: Asker | None = None) -> T:
+    async def in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
         return call()
 
 

@@ -153,7 +153,7 @@ class Partition(Protocol):
         OffsetOutOfRangeError outside of the log, CorruptionError for a torn file.
         """
 
-    def end_at_hand(self, offset: Offset) -> Offset:
+    def available_end(self, offset: Offset) -> Offset:
         """Return the end of what `read` gives from `offset` on without waiting; not remote: the log end (*known*)."""
 
     def offset_for_timestamp(

@@ -312,7 +312,7 @@ class ClusterPartition:
         if self._kept is not None:
             self._kept.check(self.bounds)
 
-    def end_at_hand(self, offset: Offset) -> Offset:
+    def available_end(self, offset: Offset) -> Offset:
         return offset if self._kept is None else self._kept.end_from(offset, self.bounds)
 
     def listen(self, listener: Callable[[], None]) -> Cancel:

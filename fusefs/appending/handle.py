@@ -18,9 +18,9 @@ from topicfs.fusefs.appending.targets import LineTarget
 from topicfs.fusefs.errors import FileError, Refusal, errno_of, file_error
 from topicfs.fusefs.processes.open_descriptors import appends
 from topicfs.fusefs.reports import Reports
-from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProcess
 from topicfs.fusefs.threads.remote import UnansweredError
-from topicfs.fusefs.threads.turn import Turn
+from topicfs.fusefs.threads.turn import FifoLock
 from topicfs.storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
 
 LINES_AT_FAULT = (errno.EINVAL, errno.EMSGSIZE)
@@ -58,7 +58,7 @@ class Appending(NamedTuple):
     reports: Reports
     still_held: Callable[[int, str], bool]
     """`open_descriptors.holds`: returns whether a process still has the file of that name open."""
-    asker: Callable[[int, str], Asker] | None = None
+    caller: Callable[[int, str], RequestingProcess] | None = None
     """With a remote engine: returns the process with that id, as it waits for an answer about that file."""
     remote_linger: RemoteLingerBuffer | None = None
     """With a remote engine: where lines wait in place of `linger_buffer`."""
@@ -84,8 +84,8 @@ class AppendHandle:
         self._appending = appending
         self._opener_pid = opener_pid
         self._durable = durable or appending.acks is Acks.ALL
-        self._asker = None if appending.asker is None else appending.asker(opener_pid, "/" + target.name)
-        self._remote = self._asker is not None
+        self._caller = None if appending.caller is None else appending.caller(opener_pid, "/" + target.name)
+        self._remote = self._caller is not None
         self._threaded = self._durable or self._remote or framing.asks_elsewhere
         can_linger = not self._remote or appending.remote_linger is not None
         self._lingers = appending.acks is Acks.NONE and framing.lingers and not self._durable and can_linger
@@ -108,7 +108,7 @@ class AppendHandle:
         """The end of a call that may still go on: from then on nothing is known of this file."""
         self.waits = self._threaded or framing.may_take_long
         """True if an append may wait in a thread: then `write` takes its bytes, and not `take`."""
-        self._turn = Turn()
+        self._turn = FifoLock()
 
     async def write(self, data: bytes) -> int:
         """Take one WRITE request: its whole lines are one batch, its last begun line waits."""
@@ -229,10 +229,10 @@ class AppendHandle:
         """Have lines that were looked at linger. Nothing more is known of this file where its program ends before there is room."""
         lines, self._checked = self._checked, b""
         remote = self._appending.remote_linger
-        if not lines or remote is None or self._asker is None:
+        if not lines or remote is None or self._caller is None:
             return
         try:
-            await remote.add(self._target, lines, self, self._asker)
+            await remote.add(self._target, lines, self, self._caller)
         except FileError as error:
             self._unanswered = UnansweredError(error.number, "the lines were not kept; open the file again")
             raise self._unanswered from None
@@ -253,7 +253,7 @@ class AppendHandle:
     async def _append_lingering(self) -> None:
         """Have everything appended that was gathered of this file. Raises FileError where a program does not wait for it."""
         if self._appending.remote_linger is not None:
-            await self._appending.remote_linger.drain(self._target, self._asker)
+            await self._appending.remote_linger.drain(self._target, self._caller)
         else:
             self._appending.linger_buffer.append_now(self._target)
 
@@ -262,7 +262,7 @@ class AppendHandle:
         if self._unanswered is not None:
             raise self._unanswered.with_traceback(None)
         try:
-            await self._appending.blocking.run(call, asker=self._asker)
+            await self._appending.blocking.run(call, caller=self._caller)
         except UnansweredError:
             reason = "it is not known whether the lines were kept; open the file again"
             self._unanswered = UnansweredError(Refusal.FAILED, reason)
@@ -359,7 +359,7 @@ class AppendHandle:
         self._released = True
         if self._is_complete() and not self._in_flight:
             return
-        self._asker, in_flight = None, False
+        self._caller, in_flight = None, False
         with trio.move_on_after(RELEASE_SECONDS if self._remote else math.inf) as patience:
             try:
                 async with self._turn:

@@ -14,7 +14,7 @@ import trio
 
 from topicfs.fusefs.appending.targets import LineTarget
 from topicfs.fusefs.reports import Reports
-from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProcess
 from topicfs.storage.engine import Cancel
 
 MAX_GATHERED_BYTES = 1024 * 1024
@@ -137,27 +137,29 @@ class RemoteLingerBuffer:
         self._blocking, self._reports = blocking, reports
         self._queues: dict[LineTarget, _Queue] = {}
 
-    async def add(self, target: LineTarget, lines: bytes, contributor: Contributor, asker: Asker) -> None:
+    async def add(
+        self, target: LineTarget, lines: bytes, contributor: Contributor, caller: RequestingProcess
+    ) -> None:
         """Take lines that `target.check` has passed; a failure is told to the contributor later.
 
         Where too much waits already, it waits for room. Raises FileError once the program, or the mount, ends before.
         """
         while (queue := self._queues.get(target)) is not None and queue.size >= MAX_GATHERED_BYTES:
-            await asker.wait(queue.listen)
+            await caller.wait(queue.listen)
         if queue is None:
             queue = self._queues[target] = _Queue(target)
             # Not a task of the request, which is answered before.
             trio.lowlevel.spawn_system_task(self._append, queue)
         queue.add(lines, contributor)
 
-    async def drain(self, target: LineTarget, asker: Asker | None) -> None:
+    async def drain(self, target: LineTarget, caller: RequestingProcess | None) -> None:
         """Wait until what was added of a target is appended, or known not to be. Raises FileError as `add` does."""
         while (queue := self._queues.get(target)) is not None:
             queue.awaited.set()
-            if asker is None:
+            if caller is None:
                 await _next(queue)
             else:
-                await asker.wait(queue.listen)
+                await caller.wait(queue.listen)
 
     async def run(self) -> None:
         """Wait to be cancelled, and then a little for what is not appended yet: the rest is told to be lost."""

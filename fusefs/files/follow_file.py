@@ -6,7 +6,7 @@ from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS, Followed, FollowHandle
 from topicfs.fusefs.handle import Handle
-from topicfs.fusefs.nodes.nodes import FOR_LONG, READ_MODE, Attributes, Directory, FileNode
+from topicfs.fusefs.nodes.nodes import LONG_CACHE_SECONDS, READ_MODE, Attributes, Directory, FileNode
 
 
 class FollowNode(FileNode):
@@ -19,7 +19,7 @@ class FollowNode(FileNode):
         self._followed = followed
 
     def attributes(self) -> Attributes:
-        return Attributes(READ_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)
+        return Attributes(READ_MODE, 0, self.mtime_ns(), LONG_CACHE_SECONDS, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
@@ -32,4 +32,4 @@ class FollowNode(FileNode):
             followed = self._followed._replace(form=form)
             return FollowHandle(followed, program, blocking, nonblocking=access.nonblocking)
 
-        return await blocking.patiently(begin, program)
+        return await blocking.run_inline_or_in_thread(begin, program)

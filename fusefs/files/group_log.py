@@ -43,7 +43,7 @@ class GroupLogNode(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         """Join the group. Raises FileError, and what joining does."""
-        check_spoken(access, self.path)
+        check_command_access(access, self.path)
         context = self.context
         if context.engine.read_only:
             raise ReadOnlyError(
@@ -62,9 +62,15 @@ class GroupLogNode(FileNode):
             reports=context.reports,
             clock=context.clock,
         )
-        asker = self.program(pid)
-        await what.blocking.patiently(lambda: check_group_exists(what.engine, what.group), asker)
-        ends = await what.blocking.patiently(lambda: ends_of(what), asker) if what.limit.drains else {}
+        caller = self.program(pid)
+        await what.blocking.run_inline_or_in_thread(
+            lambda: check_group_exists(what.engine, what.group), caller
+        )
+        ends = (
+            await what.blocking.run_inline_or_in_thread(lambda: ends_of(what), caller)
+            if what.limit.drains
+            else {}
+        )
         return GroupHandle(
             what, opener_pid=pid, program=program_of(pid), nonblocking=access.nonblocking, ends=ends
         )
@@ -76,7 +82,7 @@ def check_group_exists(engine: Engine, group: str) -> None:
         raise UnknownGroupError(f"{group}: no such group")
 
 
-def check_spoken(access: Access, path: str) -> None:
+def check_command_access(access: Access, path: str) -> None:
     """Raise FileError for an access that makes no sense where lines are words about what was read."""
     if access.writes and (access.appends or not access.reads):
         raise FileError(

@@ -22,8 +22,8 @@ from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
 from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import (
-    FOR_LONG,
     LOG_MODE,
+    LONG_CACHE_SECONDS,
     READ_BLOCK,
     READ_MODE,
     Attributes,
@@ -73,8 +73,8 @@ class ViewNode(LogNode):
             size = self._view.size if self.context.engine.remote else 0
             self._guess = size or int(not self._opened_to_read)
             return self._attributes(self._guess, 0)
-        self._files.attributes_given(self.node_id)
-        return self._attributes(self._view.size, FOR_LONG)
+        self._files.note_attributes_cached(self.node_id)
+        return self._attributes(self._view.size, LONG_CACHE_SECONDS)
 
     def listed_attributes(self) -> Attributes:
         # Listing measures nothing; but a file that somebody has open never seems empty, not for a moment.
@@ -137,7 +137,7 @@ class ViewNode(LogNode):
     def _at_hand(self) -> bool:
         """True if the engine need not ask for anything that the file shows."""
         end = self.end_offset() if self._view.limit is None else self._view.limit
-        return self._files.partition.end_at_hand(self._view.start_offset) >= end
+        return self._files.partition.available_end(self._view.start_offset) >= end
 
     def _measured_behind(self) -> None:
         self.context.kernel.forget_attributes(self.node_id)
@@ -156,10 +156,10 @@ class ViewNode(LogNode):
         if self._view.source.form.outdated and not self.context.decoding.refused(pid, self.path):
             raise FileError(Refusal.GONE)  # The kernel looks the name up again, once.
         writer = self._writer(access, pid)
-        asker = None
+        caller = None
         if access.reads:
-            asker = self.program(pid)
-            await self.context.appending.blocking.patiently(self._check_current, asker)
+            caller = self.program(pid)
+            await self.context.appending.blocking.run_inline_or_in_thread(self._check_current, caller)
             if not self.measured:
                 await self._measure(self._open_seconds, pid)
         self._opened += 1
@@ -168,7 +168,7 @@ class ViewNode(LogNode):
             self._opened_whole = self._opened_whole or self.measured
         reader = ViewReader(self._view) if access.reads else None
         options = LogHandleOptions(
-            asker=asker,
+            caller=caller,
             sync=self._sync(pid),
             cached=not self._view.open_ended and self.measured,
             emptied=access.truncates and not access.appends,
@@ -184,7 +184,7 @@ class ViewNode(LogNode):
         self._files.attributes_forgotten(self.node_id)
 
     def write_failed(self) -> None:
-        self._files.attributes_given(self.node_id)
+        self._files.note_attributes_cached(self.node_id)
 
     def closed(self, *, reads: bool) -> None:
         self._opened -= 1

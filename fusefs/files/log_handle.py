@@ -13,7 +13,7 @@ from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.context import MountContext
 from topicfs.fusefs.nodes.nodes import Directory, FileNode
-from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProcess
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.storage.remote import ThreadNeededError
 
@@ -58,7 +58,7 @@ class LogNode(FileNode):
 class LogHandleOptions(NamedTuple):
     """The options of an open log."""
 
-    asker: Asker | None = None
+    caller: RequestingProcess | None = None
     """The program that reads, for calls that wait."""
     sync: Callable[[], Awaitable[None]] | None = None
     """Puts on disk what others wrote: sync(1) opens a file to read it, and calls fsync(2)."""
@@ -82,7 +82,7 @@ class LogHandle(Handle):
         self._sync = options.sync
         self._node = node
         self._blocking = blocking
-        self._asker = options.asker
+        self._caller = options.caller
         self._reader = reader
         self._reads = reader is not None
         self._writer = writer
@@ -103,7 +103,7 @@ class LogHandle(Handle):
                 return read(position, size, short_at_damage=short)
         except ThreadNeededError:
             return await self._blocking.in_thread(
-                lambda: read(position, size, short_at_damage=short), self._asker
+                lambda: read(position, size, short_at_damage=short), self._caller
             )
 
     async def write(self, position: int, data: bytes) -> int:

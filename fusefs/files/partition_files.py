@@ -109,7 +109,7 @@ class PartitionFiles(TopicState[PartitionTarget]):
             self._newest_ns = nanoseconds(shown)
         return self._newest_ns
 
-    def attributes_given(self, node_id: int) -> None:
+    def note_attributes_cached(self, node_id: int) -> None:
         """The kernel was told attributes that the next news make wrong."""
         self._cached.add(node_id)
 

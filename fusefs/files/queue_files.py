@@ -9,7 +9,7 @@ from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.group_files import GroupConfigFile, GroupFile
-from topicfs.fusefs.files.group_log import check_spoken, program_of
+from topicfs.fusefs.files.group_log import check_command_access, program_of
 from topicfs.fusefs.forms import VALUES, Form
 from topicfs.fusefs.groups.queue import TakeHandle
 from topicfs.fusefs.handle import BytesHandle, Handle
@@ -40,7 +40,7 @@ class TakeNode(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         """Begin a session. Raises FileError, and what `ShareGroup.open` does."""
-        check_spoken(access, self.path)
+        check_command_access(access, self.path)
         context = self.context
         if context.engine.read_only:
             raise ReadOnlyError("who takes records of a queue changes it, and this mount is read-only")
@@ -54,7 +54,7 @@ class TakeNode(FileNode):
                 raise UnknownGroupError(f"{name}: no such queue")
             return groups.group(name).open(list(topics), holder=holder)
 
-        session = await blocking.run(begin, asker=program)
+        session = await blocking.run(begin, caller=program)
         return TakeHandle(session, form, program, blocking, nonblocking=access.nonblocking)
 
 
@@ -140,5 +140,7 @@ class QueuedRecord(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
-        content = await self.context.appending.blocking.patiently(self._content, self.program(pid))
+        content = await self.context.appending.blocking.run_inline_or_in_thread(
+            self._content, self.program(pid)
+        )
         return BytesHandle(content)

@@ -8,7 +8,15 @@ from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.handle import Handle
-from topicfs.fusefs.nodes.nodes import FOR_LONG, READ_MODE, Attributes, Directory, FileNode, Node, nanoseconds
+from topicfs.fusefs.nodes.nodes import (
+    LONG_CACHE_SECONDS,
+    READ_MODE,
+    Attributes,
+    Directory,
+    FileNode,
+    Node,
+    nanoseconds,
+)
 from topicfs.storage.errors import SegmentDeletedError
 
 
@@ -55,9 +63,9 @@ class SegmentFile(FileNode):
             size = segment.size_bytes
         else:
             size = len(self._files.partition.open_segment_file(self.name))
-        timeout = 0.0 if segment.active else FOR_LONG
+        timeout = 0.0 if segment.active else LONG_CACHE_SECONDS
         if timeout:
-            self._files.attributes_given(self.node_id)
+            self._files.note_attributes_cached(self.node_id)
         return Attributes(READ_MODE, size, nanoseconds(segment.largest_timestamp), timeout, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:

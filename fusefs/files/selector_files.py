@@ -67,7 +67,7 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNo
         # Hidden names are looked for by programs (.git, .hidden, .Trash), not by people.
         raise FileError(Refusal.NOT_FOUND, error.reason, reported=not name.startswith(".")) from None
     if files.context.engine.remote:
-        return AskedFile(parent, name, files, selector, form)
+        return LazySelectorFile(parent, name, files, selector, form)
     return _resolved(parent, name, files, selector, form)
 
 
@@ -103,7 +103,7 @@ def _found_file(
             raise SelectorError(f"{name}: the record at offset {place.offset} is gone")
         return RecordFile(parent, name, files, selector, form, found)
     view = files.views.range(form, place.start_offset, place.end_offset)
-    kind = PassingFile if isinstance(selector, LastN | TimeRange) else RangeFile
+    kind = SnapshotRangeFile if isinstance(selector, LastN | TimeRange) else RangeFile
     return kind(parent, name, files, selector, place, view)
 
 
@@ -114,7 +114,7 @@ def _place_now(selector: Selector, files: PartitionFiles) -> RecordPlace | Range
     return None
 
 
-class AskedFile(FileNode):
+class LazySelectorFile(FileNode):
     """A file whose selector a remote engine resolves when stat(2) or open(2) need it: a lookup asks nothing.
 
     While a lookup waits, the kernel lets no other name of the same directory be looked up, nor the directory be listed.
@@ -152,7 +152,7 @@ class AskedFile(FileNode):
 
     async def measure(self, pid: int) -> None:
         program = self.program(pid)._replace(path="")  # It is not open yet.
-        self._file = await self.context.appending.blocking.patiently(self._resolve, program)
+        self._file = await self.context.appending.blocking.run_inline_or_in_thread(self._resolve, program)
         self._until = time.monotonic() + REMEMBERED_SECONDS
 
     async def open(self, access: Access, pid: int) -> Handle:
@@ -237,7 +237,7 @@ class RecordFile(FileNode):
             raise FileError(Refusal.GONE, f"offset {self._offset} was deleted")
         content = self._content
         if content is None:
-            content = await self.context.appending.blocking.patiently(
+            content = await self.context.appending.blocking.run_inline_or_in_thread(
                 lambda: content_of(self._found(), self._form, self._files.partition), self.program(pid)
             )
         return BytesHandle(content)
@@ -307,7 +307,7 @@ class RangeFile(ViewNode):
             del self._files.shown_inos[self.name]
 
 
-class PassingFile(RangeFile):
+class SnapshotRangeFile(RangeFile):
     """`-10`, `@T1-@T2`: the range that the name meant when it was looked up; kept for a second, and while it is open."""
 
     __slots__ = ("_until",)

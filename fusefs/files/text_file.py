@@ -117,7 +117,9 @@ class TextFile(FileNode):
         writer = self._writer(access, pid)
         if not access.reads:
             return TextHandle(b"", writer, closed=lambda: None)
-        self._renew(await self.context.appending.blocking.patiently(self._rendered, self.program(pid)))
+        self._renew(
+            await self.context.appending.blocking.run_inline_or_in_thread(self._rendered, self.program(pid))
+        )
         self._opened += 1
         return TextHandle(self._text, writer, self._closed)
 

@@ -40,7 +40,7 @@ from topicfs.fusefs.nodes.nodes import (
     nanoseconds,
 )
 from topicfs.fusefs.selectors import RangePlace, TimeRange, resolve
-from topicfs.fusefs.threads.turn import Turn
+from topicfs.fusefs.threads.turn import FifoLock
 from topicfs.fusefs.views.merged_stream import MergedRange, MergedReader
 from topicfs.fusefs.views.view import View
 from topicfs.storage.engine import Partition
@@ -70,7 +70,7 @@ class MergedHandle(LogHandle):
         self._merged = merged
         self._reads = merged is not None
         self._merged_node = node
-        self._turn = Turn()
+        self._turn = FifoLock()
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         if self._merged is None:
@@ -118,7 +118,7 @@ class MergedFile(LogNode):
             merged = MergedReader(shares, form, self.context.settings.isolation)
             self._opened_to_read += 1
         emptied = access.truncates and not access.appends
-        options = LogHandleOptions(asker=program, sync=self._sync(pid), emptied=emptied)
+        options = LogHandleOptions(caller=program, sync=self._sync(pid), emptied=emptied)
         handle = MergedHandle(self, merged, writer, program, options)
         if writer is not None or self._sized or all(one.start_offset >= one.end_offset for one in shares):
             return handle

@@ -182,7 +182,7 @@ class FollowHandle(Handle):
             heard = news.news_count
             inline = len(self._streams) <= INLINE_PARTITIONS
             try:
-                if await self._blocking.patiently(
+                if await self._blocking.run_inline_or_in_thread(
                     self._fill if inline else self._fill_in_thread, self._program
                 ):
                     continue

@@ -26,13 +26,13 @@ LOOK_SECONDS = 0.05
 LOOK_SHARE = 10
 """The share of time that looking may take is one in this number: with a thousand programs it is done less often."""
 
-HEIR_SECONDS = 1.0
+HOLDER_SEARCH_SECONDS = 1.0
 """Time between two searches for programs that read from an inherited descriptor."""
 
 _NO_USER = -1
 """The user of all processes that cannot be seen."""
 
-BLIND_SECONDS = 10.0
+UNSEEN_READER_SECONDS = 10.0
 """Longest time that a read waits whose process cannot be seen (another pid namespace): then EINTR."""
 
 
@@ -57,7 +57,7 @@ class WaitingRead:
 
 
 class Program(NamedTuple):
-    """A process that waits in a call: `fusefs.threads.blocking_calls.Asker`."""
+    """A process that waits in a call: `fusefs.threads.blocking_calls.RequestingProcess`."""
 
     waiting: WaitingReads
     pid: int
@@ -176,7 +176,7 @@ class WaitingReads:
 
     async def _watch_holders(self) -> None:
         while True:
-            await trio.sleep(HEIR_SECONDS)
+            await trio.sleep(HOLDER_SEARCH_SECONDS)
             await self._until_some_wait()
             await self._search_holders()
 
@@ -190,7 +190,7 @@ class WaitingReads:
         answers: dict[int, Look | None] = {}
         for read in list(self._reads):
             if read.pid == 0:
-                if trio.current_time() - read.started > BLIND_SECONDS:
+                if trio.current_time() - read.started > UNSEEN_READER_SECONDS:
                     read.end(Refusal.INTERRUPTED)
                 continue
             if read.pid not in answers:
@@ -216,7 +216,7 @@ class WaitingReads:
 
     async def _search_holders(self) -> None:
         """End reads whose descriptor came from another process than the one that reads: a child of the opener."""
-        began = trio.current_time() - HEIR_SECONDS
+        began = trio.current_time() - HOLDER_SEARCH_SECONDS
         # Calls that are answered soon, as those of a remote engine, never wait so long, however many they are.
         for path in {read.path for read in self._reads if read.path and read.started <= began}:
             for holder in await self._search(path, stuck=True):

@@ -1,7 +1,7 @@
 """News from any thread, delivered in the event loop's thread, many pieces of news as one.
 
     append ─► signal ─► listeners            all of them, at once: a few, the mount's own
-                     └► waiters ─► waker     AT_ONCE of them now, as many in each turn of the event loop from then on
+                     └► waiters ─► waker     WAKEUPS_PER_TURN of them now, as many in each turn of the event loop from then on
 
 Reads and polls that wait are woken a few in a turn, so that an append and whatever else is asked of the mount takes no
 longer with thousands of them.
@@ -19,7 +19,7 @@ import trio
 
 from topicfs.storage.engine import Cancel
 
-AT_ONCE = 8
+WAKEUPS_PER_TURN = 8
 """Number of waiters woken in one turn of the event loop, that of the append included: each then takes some 50 µs."""
 
 Waiters: TypeAlias = dict[object, Callable[[], None]]
@@ -50,7 +50,7 @@ class Waker:
             self._wake_some()
 
     def _wake_some(self) -> None:
-        for _ in range(AT_ONCE):
+        for _ in range(WAKEUPS_PER_TURN):
             while self._due and not self._due[0]:
                 self._due.popleft()
             if not self._due:

@@ -92,7 +92,7 @@ class TakeHandle(Handle):
         if isinstance(leased, Exception):
             raise leased.with_traceback(None)
         if leased is None:
-            leased = await self._blocking.run(self._session.take, asker=self._program)
+            leased = await self._blocking.run(self._session.take, caller=self._program)
         if leased is not None:
             self._begin(leased)
 
@@ -122,7 +122,7 @@ class TakeHandle(Handle):
             raise RecordNotHeldError("nothing was read yet, so that there is nothing to say a word about")
         session = self._session
         await self._blocking.run(
-            lambda: session.acknowledge({place: word.acknowledgement}), asker=self._program
+            lambda: session.acknowledge({place: word.acknowledgement}), caller=self._program
         )
 
     def poll(self, notify: Notify | None) -> int:

@@ -181,7 +181,7 @@ class GroupHandle(Handle):
     async def _patiently(self, call: Callable[[], bool]) -> bool:
         """Return what `call` does; False if no broker answers, after which the reader asks again without waiting for news."""
         try:
-            return await self._what.blocking.patiently(call, self._program)
+            return await self._what.blocking.run_inline_or_in_thread(call, self._program)
         except NoAnswerError:
             self._news.deliver()
             return False

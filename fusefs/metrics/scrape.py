@@ -13,7 +13,7 @@ from topicfs.fusefs.metrics.table import Metric, MetricKind
 
 STEP_SECONDS, REST_SECONDS = 0.002, 0.001
 """A scrape works for so long, and then rests: the event loop's thread finds the interpreter free again and again."""
-LITTLE_ONES = 32
+STEPS_PER_CLOCK_CHECK = 32
 """Little things that are done between two looks at the clock, which takes as long as one of them."""
 
 FIRST_BUCKET, LAST_BUCKET = 10, 34
@@ -37,7 +37,7 @@ class Pace:
     ) -> None:
         self._clock, self._sleep = clock, sleep
         self._step = step_seconds
-        self._left = LITTLE_ONES
+        self._left = STEPS_PER_CLOCK_CHECK
         self._until = clock() + step_seconds
 
     def rest(self) -> None:
@@ -50,7 +50,7 @@ class Pace:
         """Rest, if enough little things were done and it has worked long enough."""
         self._left -= 1
         if not self._left:
-            self._left = LITTLE_ONES
+            self._left = STEPS_PER_CLOCK_CHECK
             self.rest()
 
     def over(self, items: Iterable[Item]) -> Iterator[Item]:

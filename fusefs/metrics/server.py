@@ -22,9 +22,9 @@ from topicfs.fusefs.metrics.address import MetricsAddress
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 
-AT_ONCE = 4
+MAX_CONCURRENT_SCRAPES = 4
 """Scrapes that are answered at the same time."""
-PATIENCE_SECONDS = 10.0
+CLIENT_TIMEOUT_SECONDS = 10.0
 """How long a scraper may take to ask, and to take what it is answered."""
 BREATHER_SECONDS = 0.1
 _NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -37,7 +37,7 @@ _REMEDIES = {
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE_SECONDS
+    timeout = CLIENT_TIMEOUT_SECONDS
     wbufsize = -1
     """Headers and what follows go together: half of the headers, where the process ends, is an empty answer to some clients."""
 
@@ -79,7 +79,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if len(self._answering) >= AT_ONCE:
+        if len(self._answering) >= MAX_CONCURRENT_SCRAPES:
             self._end_oldest()
             with suppress(OSError):
                 request.settimeout(0)
@@ -96,7 +96,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     def _end_oldest(self) -> None:
         """End the connection that takes longest, if it had its time: one that sends a byte now and then would never end."""
         for request, began in list(self._answering.items())[:1]:
-            if time.monotonic() - began > PATIENCE_SECONDS:
+            if time.monotonic() - began > CLIENT_TIMEOUT_SECONDS:
                 with suppress(OSError):
                     request.shutdown(socket.SHUT_RDWR)
 
@@ -148,5 +148,5 @@ class MetricsServer:
         with suppress(OSError):
             self._server.socket.shutdown(socket.SHUT_RDWR)  # Wakes who waits for the next one.
         if self._thread is not None:
-            self._thread.join(PATIENCE_SECONDS)
+            self._thread.join(CLIENT_TIMEOUT_SECONDS)
         self._server.server_close()

@@ -19,7 +19,7 @@ from typing import Any
 
 from topicfs.storage.messages import PrintableFormatter, printable
 
-PATIENCE_SECONDS = 0.25
+JOURNAL_TIMEOUT_SECONDS = 0.25
 """Longest time that one entry waits for a journal with much to do."""
 SYSLOG_SOCKET = "/dev/log"
 _DAEMON = 3 << 3
@@ -80,7 +80,7 @@ class JournalHandler(logging.Handler):
         self._lost = 0
         # Not connected: a journal that is started again is another one at the same path.
         self._transport = JournaldTransport(path, connected=False)
-        self._transport.socket.settimeout(PATIENCE_SECONDS)
+        self._transport.socket.settimeout(JOURNAL_TIMEOUT_SECONDS)
         try:
             self._transport.socket.sendto(b"", str(path))  # An entry of nothing, which no journal keeps.
         except TimeoutError:
@@ -108,7 +108,7 @@ class JournalHandler(logging.Handler):
                     {**fields, "MESSAGE": said, "PRIORITY": priority(logging.WARNING)}.items()
                 )
                 self._lost = 0
-                self._transport.socket.settimeout(PATIENCE_SECONDS)
+                self._transport.socket.settimeout(JOURNAL_TIMEOUT_SECONDS)
             self._transport.send(fields.items())
         except (TimeoutError, BlockingIOError):
             # A journal that hangs must not keep the event loop: from now on it is waited for no more, until it takes one.

@@ -64,7 +64,7 @@ class ServiceManager:
         self._tell(f"STOPPING=1\nSTATUS={status}")
 
     @contextmanager
-    def kept_patient(self) -> Iterator[None]:
+    def send_watchdog(self) -> Iterator[None]:
         """Tell for the event loop, inside the block, that the service is alive: what is put on disk in the end may take long."""
         period, done = self.watchdog_seconds, Event()
         if period is None:

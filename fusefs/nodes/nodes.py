@@ -30,7 +30,7 @@ READ_BLOCK = 512 * 1024
 As much as a window of a view holds: more would be fetched from memory that the processor has not near any more.
 """
 
-FOR_LONG = 60.0
+LONG_CACHE_SECONDS = 60.0
 """Seconds the kernel may remember what only changes together with a word to it."""
 
 
@@ -65,7 +65,7 @@ class Node(ABC):
 
     __slots__ = ("context", "lookups", "name", "node_id", "parent")
 
-    entry_timeout: float = FOR_LONG
+    entry_timeout: float = LONG_CACHE_SECONDS
     """Seconds for which the kernel may believe that the name means this node."""
 
     def __init__(self, context: MountContext, parent: Directory | None, name: str) -> None:
@@ -140,10 +140,10 @@ class Directory(Node):
         """Make a change for process `pid` (blocking). Raises FileError and the engine's errors."""
         if self.context.engine.read_only:
             raise FileError(Refusal.READ_ONLY)
-        await self.context.appending.blocking.run(call, asker=self.program(pid))
+        await self.context.appending.blocking.run(call, caller=self.program(pid))
 
     def attributes(self) -> Attributes:
-        return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), FOR_LONG, self.node_id)
+        return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), LONG_CACHE_SECONDS, self.node_id)
 
     def lookup(self, name: str) -> Node:
         """Find what `name` means now. Raises FileError (ENOENT)."""

@@ -38,7 +38,7 @@ from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.fusefs.requests import wire
 from topicfs.fusefs.requests.common_requests import CommonRequests
 from topicfs.fusefs.requests.request_counts import RequestCounts
-from topicfs.fusefs.threads.turn import Turn
+from topicfs.fusefs.threads.turn import FifoLock
 
 log = logging.getLogger("topicfs")
 
@@ -64,7 +64,7 @@ class RequestLoop:
         for end in (self._ours, self._theirs):
             end.setblocking(False)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST_MESSAGE)
-        self._relaying = Turn()
+        self._relaying = FifoLock()
         self._idle = trio.lowlevel.ParkingLot()
         self._ended = False
         self._init = b""

@@ -24,7 +24,7 @@ Listen: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
 """Takes a function that is to be called once, and returns one that prevents the call."""
 
 
-class Asker(Protocol):
+class RequestingProcess(Protocol):
     """The program that waits for its request to be answered."""
 
     def wants_to_end(self) -> bool:
@@ -42,15 +42,19 @@ class BlockingCalls:
     def __init__(self, threads: int = THREADS) -> None:
         self._limiter = trio.CapacityLimiter(threads)
 
-    async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
+    async def run(
+        self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None
+    ) -> T:
         """Run `call` in a thread, and return or raise what it does. It is not cancelled half-way.
 
         With `abandon` a cancelled caller does not wait for its end: for calls that are ended by other means.
         """
-        del asker
+        del caller
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
 
-    async def patiently(self, call: Callable[[], T], asker: Asker | None = None) -> T:
+    async def run_inline_or_in_thread(
+        self, call: Callable[[], T], caller: RequestingProcess | None = None
+    ) -> T:
         """Run `call` here if it takes little, as nearly every request does, and else as a whole in a thread.
 
         `call` may be broken off and called again, once. Raises RequestTooLargeError if it takes more than one request may.
@@ -58,13 +62,13 @@ class BlockingCalls:
         try:
             return Allowance(INLINE_BYTES, inline=True).bound(call)
         except ThreadNeededError:
-            return await self.in_thread(call, asker)
+            return await self.in_thread(call, caller)
 
-    async def in_thread(self, call: Callable[[], T], asker: Asker | None = None) -> T:
+    async def in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
         """Run a call that takes long, or waits for an answer, in a thread, with the allowance of one request."""
-        ended = _nobody_ends if asker is None else asker.wants_to_end
+        ended = _nobody_ends if caller is None else caller.wants_to_end
         allowance = Allowance(THREAD_BYTES, inline=False, ended=ended)
-        return await self.run(lambda: allowance.bound(call), asker=asker)
+        return await self.run(lambda: allowance.bound(call), caller=caller)
 
 
 def _nobody_ends() -> bool:

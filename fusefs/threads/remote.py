@@ -15,7 +15,7 @@ import trio
 
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.errors import FileError
-from topicfs.fusefs.threads.blocking_calls import Asker, BlockingCalls
+from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProcess
 from topicfs.storage.engine import Cancel
 from topicfs.storage.remote import RemoteEngine, ThreadNeededError
 
@@ -74,15 +74,15 @@ class _UnderWay(Generic[T]):
         if self._ended is not None:
             self._ended()
 
-    async def wait(self, asker: Asker | None) -> T:
+    async def wait(self, caller: RequestingProcess | None) -> T:
         """Wait for the end. Raises UnansweredError once the program, or the mount, ends before."""
         try:
-            if asker is None:
+            if caller is None:
                 ended = trio.Event()
                 self.listen(ended.set)
                 await ended.wait()
             else:
-                await asker.wait(self.listen)
+                await caller.wait(self.listen)
         except FileError as error:
             raise UnansweredError(error.number, error.reason) from None
         assert self.unwrap is not None
@@ -98,13 +98,15 @@ class RemoteCalls(BlockingCalls):
         self._running = 0
         self._queued: deque[_UnderWay[Any]] = deque()
 
-    async def run(self, call: Callable[[], T], *, abandon: bool = False, asker: Asker | None = None) -> T:
+    async def run(
+        self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None
+    ) -> T:
         """Run `call` in a thread, and wait for its end. Raises UnansweredError."""
         del abandon
         under_way = _UnderWay(call)
         self._queued.append(under_way)
         self._start_some()
-        return await under_way.wait(asker)
+        return await under_way.wait(caller)
 
     def _start_some(self) -> None:
         while self._queued and self._running < self._threads:

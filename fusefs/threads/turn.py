@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 
-class Turn:
+class FifoLock:
     """A lock that is passed on in the order of arrival; free, it is taken without a turn of the event loop, unlike trio.Lock."""
 
     __slots__ = ("_waiting", "is_taken")

@@ -412,7 +412,7 @@ class Measure:
             )
         if log_start_offset <= start.offset:
             return True
-        at_hand = self.source.partition.end_at_hand(log_start_offset)
+        at_hand = self.source.partition.available_end(log_start_offset)
         if log_start_offset > frontier.offset or at_hand < after.offset:
             return False
         position = after.position - self._rendered_between(log_start_offset, after.offset)

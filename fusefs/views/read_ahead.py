@@ -281,7 +281,7 @@ POOL = Pool(len(os.sched_getaffinity(0)))
 """The process's."""
 
 
-class Aim(NamedTuple):
+class ReadGoal(NamedTuple):
     """The wishes of a reader for its next stretches."""
 
     step: int
@@ -330,7 +330,9 @@ class Ahead:
     def clear(self) -> None:
         self._stretches.clear()
 
-    def fill(self, offset: Offset, end_offset: Offset, begun: Begun | None, spilled: int, aim: Aim) -> bool:
+    def fill(
+        self, offset: Offset, end_offset: Offset, begun: Begun | None, spilled: int, aim: ReadGoal
+    ) -> bool:
         """Begin stretches behind those there are, up to one a thread; return whether one has what was `begun`.
 
         The first one is at an offset, and may be the rest of batches that were begun; behind the start of a read

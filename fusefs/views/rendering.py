@@ -13,7 +13,7 @@ from topicfs.fusefs.allowance import RequestTooLargeError, current
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
 from topicfs.fusefs.views.measure import Source
-from topicfs.fusefs.views.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Aim, Begun
+from topicfs.fusefs.views.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Begun, ReadGoal
 from topicfs.fusefs.views.sparse_index import Entry
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.columns import Columns
@@ -244,13 +244,13 @@ class Rendering:
 
     def _look_ahead(self, offset: Offset, begun: Begun | None, spilled: int, step: int) -> None:
         """Have what follows inflated by threads; see `Ahead.fill`."""
-        aim = Aim(step, self._batch_share, self._batch_bytes)
+        aim = ReadGoal(step, self._batch_share, self._batch_bytes)
         if self._ahead.fill(offset, self._view.end_offset(), begun, spilled, aim):
             self._begun = None
 
     def _fetch_ahead(self, offset: Offset, max_bytes: int) -> Fetched | None:
         """Fetch what is to be inflated by a thread; None where whoever comes to it has to, who is told what is wrong, too."""
-        if self._view.source.partition.end_at_hand(offset) <= offset:
+        if self._view.source.partition.available_end(offset) <= offset:
             return None
         try:
             fetched = self._view.fetch(offset, max_bytes)

@@ -155,8 +155,8 @@ class ServedPartition(ABC):
     def visible_end(self, isolation: Isolation) -> Offset:
         return self._serving.visible_end(isolation)
 
-    def end_at_hand(self, offset: Offset) -> Offset:
-        return self._serving.end_at_hand(offset)
+    def available_end(self, offset: Offset) -> Offset:
+        return self._serving.available_end(offset)
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self.listeners.add(listener)

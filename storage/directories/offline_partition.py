@@ -89,7 +89,7 @@ class OfflinePartition:
         """Raise PartitionOfflineError."""
         self._refuse()
 
-    def end_at_hand(self, offset: Offset) -> Offset:
+    def available_end(self, offset: Offset) -> Offset:
         return offset
 
     def segments(self) -> Sequence[SegmentInfo]:

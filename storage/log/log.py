@@ -130,7 +130,7 @@ class Log(LogReader):
     def find_bounds(self) -> None:
         """Do nothing: they are known."""
 
-    def end_at_hand(self, offset: Offset) -> Offset:
+    def available_end(self, offset: Offset) -> Offset:
         return max(offset, self.parts.state.end_offset)
 
     def check_in_sync(self) -> None:

@@ -228,7 +228,7 @@ class MemoryPartition:
             Offset(segment.last_offsets[last] + 1),
         )
 
-    def end_at_hand(self, offset: Offset) -> Offset:
+    def available_end(self, offset: Offset) -> Offset:
         return self.log_end_offset
 
     def offset_for_timestamp(

@@ -192,7 +192,7 @@ async def mounted(
             blocking=blocking,
             reports=reports,
             still_held=lambda pid, path: clients[0].still_held,
-            asker=partial(Program, waiting) if engine.remote else None,
+            caller=partial(Program, waiting) if engine.remote else None,
             remote_linger=RemoteLingerBuffer(1, blocking, reports) if engine.remote else None,
             max_in_flight=max_in_flight,
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import trio
 import trio.testing
@@ -27,13 +28,16 @@ class Program:
         node: Node = self.fs.root
         for name in path.split("/") if path else ():
             parent_id, encoded = node.node_id, name.encode()
-            node = (await self.fs.patiently(lambda: self.fs.find(parent_id, encoded), self.pid)).node  # noqa: B023 - called at once
+            look_up = partial(self.fs.find, parent_id, encoded)
+            node = (await self.fs.run_inline_or_in_thread(look_up, self.pid)).node
             self.fs.remember(node)
         return node
 
     async def list(self, path: str = "") -> list[str]:
         fh = self.fs.opendir((await self.lookup(path)).node_id)
-        names = await self.fs.patiently(lambda: [entry.name for entry in self.fs.readdir(fh, 0)])
+        names = await self.fs.run_inline_or_in_thread(
+            lambda: [entry.name for entry in self.fs.readdir(fh, 0)]
+        )
         self.fs.releasedir(fh)
         return names[2:]
 
@@ -42,7 +46,7 @@ class Program:
 
     async def readlink(self, path: str) -> str:
         node_id = (await self.lookup(path)).node_id
-        return await self.fs.patiently(lambda: self.fs.readlink(node_id), self.pid)
+        return await self.fs.run_inline_or_in_thread(lambda: self.fs.readlink(node_id), self.pid)
 
     async def open(self, path: str, flags: int = os.O_RDONLY) -> int:
         return (await self.fs.open((await self.lookup(path)).node_id, flags, self.pid)).fh

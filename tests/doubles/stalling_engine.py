@@ -128,7 +128,7 @@ class StallingPartition(PartitionWithoutDirectory):
         self._line.asks("status")
         return super().status()
 
-    def end_at_hand(self, offset: Offset) -> Offset:
+    def available_end(self, offset: Offset) -> Offset:
         return offset
 
     def read(

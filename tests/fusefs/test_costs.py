@@ -31,12 +31,12 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     seen: list[bool] = []
     run = BlockingCalls.run
 
-    async def noted(self, call, *, abandon=False, asker=None):
+    async def noted(self, call, *, abandon=False, caller=None):
         def noting():
             seen.append(threading.current_thread() is threading.main_thread())
             return call()
 
-        return await run(self, noting, abandon=abandon, asker=asker)
+        return await run(self, noting, abandon=abandon, caller=caller)
 
     monkeypatch.setattr(BlockingCalls, "run", noted)
     yield seen
@@ -51,7 +51,7 @@ async def put(orders: MountClient, *batches: bytes) -> None:
 async def test_what_takes_little_is_done_at_once(threads):
     """And within the allowance of the event loop's thread."""
     seen = []
-    assert "done" == await BlockingCalls().patiently(lambda: seen.append(current()) or "done")
+    assert "done" == await BlockingCalls().run_inline_or_in_thread(lambda: seen.append(current()) or "done")
     assert (True, INLINE_BYTES, []) == (seen[0].inline, seen[0].remaining, threads)
     assert current() is None
 
@@ -64,7 +64,7 @@ async def test_what_takes_more_is_begun_again_in_a_thread(threads):
             raise ThreadNeededError
         return current().remaining
 
-    assert await BlockingCalls().patiently(call) > INLINE_BYTES
+    assert await BlockingCalls().run_inline_or_in_thread(call) > INLINE_BYTES
     assert 1 == len(threads)
 
     def failing():
@@ -73,7 +73,7 @@ async def test_what_takes_more_is_begun_again_in_a_thread(threads):
         raise RequestTooLargeError
 
     with pytest.raises(RequestTooLargeError):
-        await BlockingCalls().patiently(failing)
+        await BlockingCalls().run_inline_or_in_thread(failing)
 
 
 async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):
@@ -100,16 +100,16 @@ async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders
     await put(orders, sealed(record(LARGE, key=b"k"), codec=Codec.ZSTD))
     fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
     threads.clear()
-    found = await fs.patiently(lambda: fs.lookup(parent, b"0"))
+    found = await fs.run_inline_or_in_thread(lambda: fs.lookup(parent, b"0"))
     assert found.attributes.size == len(LARGE)
-    assert b"k" == await fs.patiently(lambda: fs.getxattr(found.node.node_id, "user.kafka.key"))
+    assert b"k" == await fs.run_inline_or_in_thread(lambda: fs.getxattr(found.node.node_id, "user.kafka.key"))
     opened = await fs.open(found.node.node_id, os.O_RDONLY, 1)
     assert b"xxx" == await fs.read(opened.fh, 0, 3)
-    latest = await fs.patiently(lambda: fs.lookup(parent, b"latest"))
-    assert "0" == await fs.patiently(lambda: fs.readlink(latest.node.node_id))
+    latest = await fs.run_inline_or_in_thread(lambda: fs.lookup(parent, b"latest"))
+    assert "0" == await fs.run_inline_or_in_thread(lambda: fs.readlink(latest.node.node_id))
     assert 1 == (await fs.getattr(latest.node.node_id)).size
     fh = fs.opendir(parent)
-    names = [entry.name for entry in await fs.patiently(lambda: list(fs.readdir(fh, 0)))]
+    names = [entry.name for entry in await fs.run_inline_or_in_thread(lambda: list(fs.readdir(fh, 0)))]
     assert {"earliest", "latest", "log"} < set(names)
     assert len(threads) >= 6
 
@@ -257,5 +257,5 @@ async def test_a_names_lookup_in_a_thread_keeps_its_reason(orders: MountClient):
     await put(orders, sealed(record(LARGE), codec=Codec.ZSTD))
     fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
     with refused("ENOENT") as caught:
-        await fs.patiently(lambda: fs.lookup(parent, b"9"))
+        await fs.run_inline_or_in_thread(lambda: fs.lookup(parent, b"9"))
     assert "offsets 0 to 0 exist" in caught.reason

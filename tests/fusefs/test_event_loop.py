@@ -98,7 +98,7 @@ async def patient_lookup(client: MountClient, path: str) -> int:
     """Look a name up as the kernel does; its number."""
     fs = client.filesystem
     parent, name = client.parent(path)
-    return (await fs.patiently(lambda: fs.lookup(parent, name))).node.node_id
+    return (await fs.run_inline_or_in_thread(lambda: fs.lookup(parent, name))).node.node_id
 
 
 async def test_others_are_answered_while_a_file_is_measured(client: MountClient, gate, monkeypatch):
@@ -320,9 +320,9 @@ async def test_counting_back_ends_with_the_program_that_waits_for_it(engine: Eng
             await client.append("orders/0/log", b"x\ny\n")
         fs, parent = client.filesystem, client.lookup("orders/0").node_id
         with refused("EINTR"):
-            await fs.patiently(lambda: fs.lookup(parent, b"-3"), 7)
+            await fs.run_inline_or_in_thread(lambda: fs.lookup(parent, b"-3"), 7)
         gone[0] = False
-        found = await fs.patiently(lambda: fs.lookup(parent, b"-3"), 7)
+        found = await fs.run_inline_or_in_thread(lambda: fs.lookup(parent, b"-3"), 7)
         fh = (await fs.open(found.node.node_id, os.O_RDONLY, 7)).fh
         assert b"y\nx\ny\n" == await client.read_on(fh)
         await fs.release(fh)

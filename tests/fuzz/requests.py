@@ -171,28 +171,33 @@ class Round:
         fs, partition = client.filesystem, client.lookup("orders/0").node_id
         for name in names_of(client.engine.partition("orders", 0).offsets().log_end_offset):
             look_up = partial(fs.lookup, partition, name.encode())
-            found = await self._ask(f"lookup {name}", partial(fs.patiently, look_up))
+            found = await self._ask(f"lookup {name}", partial(fs.run_inline_or_in_thread, look_up))
             if found is None:
                 continue
             node_id = found.node.node_id
             if name.startswith(("latest", "earliest")):
-                await self._ask(f"readlink {name}", partial(fs.patiently, partial(fs.readlink, node_id)))
+                await self._ask(
+                    f"readlink {name}", partial(fs.run_inline_or_in_thread, partial(fs.readlink, node_id))
+                )
                 continue
-            await self._ask(f"listxattr {name}", partial(fs.patiently, partial(fs.listxattr, node_id)))
+            await self._ask(
+                f"listxattr {name}", partial(fs.run_inline_or_in_thread, partial(fs.listxattr, node_id))
+            )
             for full in XATTRS:
                 call = partial(fs.getxattr, node_id, full)
-                await self._ask(f"getxattr {name} {full}", partial(fs.patiently, call))
+                await self._ask(f"getxattr {name} {full}", partial(fs.run_inline_or_in_thread, call))
             await self._read(fs, name, node_id)
             await self._ask(f"getattr {name}", partial(fs.getattr, node_id))
         topic = client.lookup("orders").node_id
         for name in TOPIC_NAMES:
             found = await self._ask(
-                f"lookup topic's {name}", partial(fs.patiently, partial(fs.lookup, topic, name.encode()))
+                f"lookup topic's {name}",
+                partial(fs.run_inline_or_in_thread, partial(fs.lookup, topic, name.encode())),
             )
             if found is not None:
                 await self._read(fs, f"topic's {name}", found.node.node_id)
         fh = fs.opendir(partition)
-        await self._ask("list", partial(fs.patiently, lambda: list(fs.readdir(fh, 0))))
+        await self._ask("list", partial(fs.run_inline_or_in_thread, lambda: list(fs.readdir(fh, 0))))
 
     async def _read(self, fs: TopicFileSystem, name: str, node_id: int) -> None:
         """Read the first bytes, some behind them, and some far away."""

@@ -46,7 +46,14 @@ from topicfs.fusefs.following.follow import FollowHandle
 from topicfs.fusefs.handle import BytesHandle
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
 from topicfs.fusefs.mounting.system_mount import mount, unmount
-from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, FOR_LONG, LOG_MODE, READ_BLOCK, READ_MODE, Attributes
+from topicfs.fusefs.nodes.nodes import (
+    DIRECTORY_MODE,
+    LOG_MODE,
+    LONG_CACHE_SECONDS,
+    READ_BLOCK,
+    READ_MODE,
+    Attributes,
+)
 from topicfs.fusefs.nodes.ownership import Ownership
 from topicfs.fusefs.requests.loop import RequestLoop
 from topicfs.fusefs.requests.request_counts import RequestCounts
@@ -101,8 +108,8 @@ class EmptyFileSystem(pyfuse3.Operations):
         kind = self._kinds[inode]
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = inode
-        entry.entry_timeout = REMEMBERED_SECONDS if kind is NodeKind.RECORD else FOR_LONG
-        entry.attr_timeout = REMEMBERED_SECONDS if kind is NodeKind.RECORD else FOR_LONG
+        entry.entry_timeout = REMEMBERED_SECONDS if kind is NodeKind.RECORD else LONG_CACHE_SECONDS
+        entry.attr_timeout = REMEMBERED_SECONDS if kind is NodeKind.RECORD else LONG_CACHE_SECONDS
         entry.st_mode = {NodeKind.DIRECTORY: DIRECTORY_MODE, NodeKind.LOG: LOG_MODE}.get(kind, READ_MODE)
         entry.st_uid, entry.st_gid = self._owner
         entry.st_size = {NodeKind.LOG: self._log_bytes, NodeKind.RECORD: LINE_BYTES - 1}.get(kind, 0)

@@ -72,7 +72,7 @@ def through(partition, start=0, *, max_bytes=MIB, isolation=Isolation.READ_COMMI
 
 def loaded(partition):
     """Wait until what was kept of a partition is compared with its leader."""
-    wait_until(lambda: partition.end_at_hand(partition.log_start_offset) > 0, "what is kept is at hand")
+    wait_until(lambda: partition.available_end(partition.log_start_offset) > 0, "what is kept is at hand")
     return partition
 
 
@@ -85,7 +85,7 @@ def kept(partition, end):
     def read_through():
         partition._reader.forget()
         through(partition)
-        return end == partition.end_at_hand(partition.log_start_offset)
+        return end == partition.available_end(partition.log_start_offset)
 
     wait_until(read_through, "all is in the cache")
 
@@ -110,7 +110,7 @@ def test_the_second_read_asks_nobody(opened, relay, client):
         partition._reader.forget()
         before = relay.requests["Fetch"]
         assert expected == through(partition)
-        assert partition.visible_end(Isolation.READ_COMMITTED) == partition.end_at_hand(Offset(0))
+        assert partition.visible_end(Isolation.READ_COMMITTED) == partition.available_end(Offset(0))
     for pieces in (1, 5000, MIB):
         with opened() as engine:
             partition = loaded(found(engine, "read-again"))

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.doubles.mount_client import APPEND, MountClient, refused
-from topicfs.fusefs.nodes.nodes import FOR_LONG
+from topicfs.fusefs.nodes.nodes import LONG_CACHE_SECONDS
 from topicfs.fusefs.views.rendering import WINDOW_BYTES
 from topicfs.storage.model import Offset
 
@@ -57,7 +57,7 @@ async def test_an_open_file_sees_the_log_grow(orders: MountClient):
 async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: MountClient):
     """It was allowed to believe them for long; each other node it asked about gets one word, once."""
     log, kv = orders.lookup("orders/0/log"), orders.lookup("orders/0/log.kv")
-    assert FOR_LONG == (await orders.filesystem.getattr(log.node_id)).timeout
+    assert LONG_CACHE_SECONDS == (await orders.filesystem.getattr(log.node_id)).timeout
     await orders.append("orders/0/log", b"a\n")
     await orders.append("orders/0/log", b"b\n")
 
@@ -178,7 +178,7 @@ async def test_the_kernel_does_not_hold_ever_more_selectors(
     orders: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
     """A loop over many offsets must not fill the memory: the oldest names are to be forgotten."""
-    monkeypatch.setattr("topicfs.fusefs.filesystem.PASSING_NODES", 10)
+    monkeypatch.setattr("topicfs.fusefs.filesystem.MAX_SELECTOR_NODES", 10)
     await orders.append("orders/0/log", lines(0, 30))
 
     for offset in range(30):

@@ -8,7 +8,7 @@ import threading
 import trio.testing
 
 from tests.fusefs.following.test_follow import Notification, Topic
-from topicfs.fusefs.following.wakeups import AT_ONCE
+from topicfs.fusefs.following.wakeups import WAKEUPS_PER_TURN
 
 
 def append_from_another_thread(topic: Topic) -> None:
@@ -47,17 +47,17 @@ async def test_a_poll_without_notification_leaves_who_waits():
 async def test_a_poll_in_the_queue_of_the_woken_keeps_its_turn():
     """A file whose turn to be woken has not come is woken, even if it is polled meanwhile."""
     topic, kernel = Topic(), Notification()
-    follows = [topic.follow() for _ in range(AT_ONCE + 1)]
+    follows = [topic.follow() for _ in range(WAKEUPS_PER_TURN + 1)]
     for follow in follows:
         assert 0 == follow.poll(kernel)
     topic.partitions[0].add(b"a")
-    assert AT_ONCE == kernel.told
+    assert WAKEUPS_PER_TURN == kernel.told
     for follow in follows:
         assert follow.poll(kernel) & select.POLLIN
 
     await trio.testing.wait_all_tasks_blocked()
 
-    assert AT_ONCE + 1 == kernel.told
+    assert WAKEUPS_PER_TURN + 1 == kernel.told
 
 
 async def test_a_readable_file_is_notified_too():

@@ -10,7 +10,12 @@ import trio
 import trio.testing
 
 from topicfs.fusefs.errors import FileError
-from topicfs.fusefs.following.waiting_reads import BLIND_SECONDS, HEIR_SECONDS, LOOK_SECONDS, WaitingReads
+from topicfs.fusefs.following.waiting_reads import (
+    HOLDER_SEARCH_SECONDS,
+    LOOK_SECONDS,
+    UNSEEN_READER_SECONDS,
+    WaitingReads,
+)
 from topicfs.fusefs.processes.signals import DescriptorHolder, Look
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 
@@ -156,12 +161,12 @@ async def test_many_short_waits_cost_no_search(
     nursery.start_soon(bench.waiting.watch)
     for number in range(10):
         nursery.start_soon(bench.read, str(number), 7)
-        await trio.sleep(HEIR_SECONDS / 2)
+        await trio.sleep(HOLDER_SEARCH_SECONDS / 2)
         bench.wakes[str(number)]()
     assert 0 == bench.searches
     nursery.start_soon(bench.read, "long", 7)
     while not bench.searches:  # It is made in a thread, for which this clock does not wait.
-        await trio.sleep(HEIR_SECONDS)
+        await trio.sleep(HOLDER_SEARCH_SECONDS)
     bench.waiting.close()
     nursery.cancel_scope.cancel()
 
@@ -216,15 +221,15 @@ async def test_a_child_that_reads_its_parents_descriptor_can_be_ended(
 @pytest.fixture
 def searching(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search for the holders of descriptors all the time."""
-    monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.HEIR_SECONDS", 0.0)
+    monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.HOLDER_SEARCH_SECONDS", 0.0)
 
 
 async def test_a_process_that_cannot_be_seen_waits_within_a_bound(
     bench: Bench, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ):
     """Another pid namespace: pid 0."""
-    assert BLIND_SECONDS > 1
-    monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.BLIND_SECONDS", 0.05)
+    assert UNSEEN_READER_SECONDS > 1
+    monkeypatch.setattr("topicfs.fusefs.following.waiting_reads.UNSEEN_READER_SECONDS", 0.05)
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 0)
     while not bench.ends:

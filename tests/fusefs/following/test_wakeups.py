@@ -8,7 +8,7 @@ from itertools import pairwise
 import trio
 import trio.testing
 
-from topicfs.fusefs.following.wakeups import AT_ONCE, Waker, Wakeups
+from topicfs.fusefs.following.wakeups import WAKEUPS_PER_TURN, Waker, Wakeups
 
 
 async def test_news_of_the_loops_own_thread_are_there_at_once():
@@ -75,27 +75,27 @@ async def test_a_waiter_is_called_once():
 async def test_many_waiters_are_woken_a_few_in_a_turn():
     """An append wakes some inside its own request; everything else that is asked gets its turn between the others."""
     wakeups, heard = Wakeups(Waker()), []
-    for number in range(9 * AT_ONCE):
+    for number in range(9 * WAKEUPS_PER_TURN):
         wakeups.wait(lambda number=number: heard.append(number))
 
     wakeups.signal()
     seen = [len(heard)]
-    while len(heard) < 9 * AT_ONCE:
+    while len(heard) < 9 * WAKEUPS_PER_TURN:
         await trio.lowlevel.checkpoint()
         seen.append(len(heard))
 
-    assert AT_ONCE == seen[0]
+    assert WAKEUPS_PER_TURN == seen[0]
     # The event loop runs tasks of one turn in any order: the waker's turns may lie before and behind this one's.
-    assert all(later - earlier <= 2 * AT_ONCE for earlier, later in pairwise(seen))
-    assert set(range(9 * AT_ONCE)) == set(heard)
+    assert all(later - earlier <= 2 * WAKEUPS_PER_TURN for earlier, later in pairwise(seen))
+    assert set(range(9 * WAKEUPS_PER_TURN)) == set(heard)
 
 
 async def test_a_waiter_cancelled_while_others_are_woken_is_not_called():
     """And those behind it are."""
     wakeups, heard = Wakeups(Waker()), []
-    cancels = [wakeups.wait(lambda n=number: heard.append(n)) for number in range(2 * AT_ONCE)]
+    cancels = [wakeups.wait(lambda n=number: heard.append(n)) for number in range(2 * WAKEUPS_PER_TURN)]
     wakeups.signal()
-    left = set(range(2 * AT_ONCE)) - set(heard)
+    left = set(range(2 * WAKEUPS_PER_TURN)) - set(heard)
     cancels[min(left)]()
     await trio.testing.wait_all_tasks_blocked()
 
@@ -107,12 +107,12 @@ async def test_a_turn_comes_behind_those_that_are_due():
     waker, heard = Waker(), []
     await waker.turn()
     wakeups = Wakeups(waker)
-    for _ in range(2 * AT_ONCE):
+    for _ in range(2 * WAKEUPS_PER_TURN):
         wakeups.wait(lambda: heard.append("a"))
     wakeups.signal()
 
     assert waker.is_busy
     await waker.turn()
 
-    assert 2 * AT_ONCE == len(heard)
+    assert 2 * WAKEUPS_PER_TURN == len(heard)
     assert not waker.is_busy

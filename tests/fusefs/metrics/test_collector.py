@@ -20,7 +20,7 @@ from topicfs.coordination.membership import Position
 from topicfs.fusefs.metrics import engine as engine_metrics
 from topicfs.fusefs.metrics import table
 from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
-from topicfs.fusefs.metrics.scrape import LITTLE_ONES, REST_SECONDS, Pace
+from topicfs.fusefs.metrics.scrape import REST_SECONDS, STEPS_PER_CLOCK_CHECK, Pace
 from topicfs.fusefs.metrics.table import METRICS, MetricKind, MountGauges
 from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
 from topicfs.replication import open_engine
@@ -257,7 +257,7 @@ def test_between_little_things_the_clock_is_rarely_looked_at():
 
     pace = Pace(clock=clock)
     begun = len(looks)
-    for _ in range(LITTLE_ONES - 1):
+    for _ in range(STEPS_PER_CLOCK_CHECK - 1):
         pace.little()
     assert begun == len(looks)
     pace.little()

@@ -18,7 +18,7 @@ from tests.doubles.waiting import wait_until
 from topicfs.fusefs.metrics import server as server_module
 from topicfs.fusefs.metrics.address import MetricsAddress
 from topicfs.fusefs.metrics.collector import MetricsCollector
-from topicfs.fusefs.metrics.server import AT_ONCE, MetricsServer
+from topicfs.fusefs.metrics.server import MAX_CONCURRENT_SCRAPES, MetricsServer
 from topicfs.storage.errors import StorageError
 
 ANY = MetricsAddress("127.0.0.1", 0)
@@ -69,9 +69,9 @@ def test_some_metrics_may_be_asked_for_by_name(server: MetricsServer):
 
 def test_several_scrapes_at_once_are_each_whole(server: MetricsServer):
     """As many as are answered at the same time."""
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        answers = list(threads.map(lambda _: asked(server)[:2], range(AT_ONCE)))
-    assert [200] * AT_ONCE == [status for status, _ in answers]
+    with ThreadPoolExecutor(MAX_CONCURRENT_SCRAPES) as threads:
+        answers = list(threads.map(lambda _: asked(server)[:2], range(MAX_CONCURRENT_SCRAPES)))
+    assert [200] * MAX_CONCURRENT_SCRAPES == [status for status, _ in answers]
     assert 1 == len({body for _, body in answers})
 
 
@@ -79,9 +79,9 @@ def test_scrapers_that_say_nothing_hold_up_no_more_than_their_places(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ):
     """Beyond these others are told to come again; one that had its time is ended for them."""
-    idle = [socket.create_connection(server.address) for _ in range(AT_ONCE)]
+    idle = [socket.create_connection(server.address) for _ in range(MAX_CONCURRENT_SCRAPES)]
     wait_until(lambda: asked_status(server) == 503, "all places are taken")
-    monkeypatch.setattr(server_module, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(server_module, "CLIENT_TIMEOUT_SECONDS", 0.0)
     wait_until(lambda: asked_status(server) == 200, "one was ended")
     for one in idle:
         one.close()

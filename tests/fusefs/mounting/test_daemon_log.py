@@ -127,7 +127,7 @@ def test_a_journal_that_does_not_listen_is_named():
 
 def test_a_journal_that_hangs_holds_nobody_up(journal: socket.socket, monkeypatch: pytest.MonkeyPatch):
     """A full queue is waited for once; when the journal goes on, it is told how many entries it did not get."""
-    monkeypatch.setattr(daemon_log, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(daemon_log, "JOURNAL_TIMEOUT_SECONDS", 0.01)
     handler = JournalHandler({}, Path(journal.getsockname()))
     own = logging.getLogger("topicfs.hung")
     own.propagate = False

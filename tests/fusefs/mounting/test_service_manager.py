@@ -84,13 +84,13 @@ def test_the_watchdog_is_asked_for_by_the_environment(
 def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.socket) -> None:
     """The event loop, which does it before, has ended then; behind the block nobody does."""
     watched = {"NOTIFY_SOCKET": listening.getsockname(), "WATCHDOG_USEC": "20000"}
-    with ServiceManager.of_environment(watched).kept_patient():
+    with ServiceManager.of_environment(watched).send_watchdog():
         assert [["WATCHDOG=1"]] * 3 == [told(listening) for _ in range(3)]
     listening.setblocking(False)
     with suppress(BlockingIOError):
         while True:
             listening.recv(4096)
-    with ServiceManager().kept_patient(), pytest.raises(BlockingIOError):
+    with ServiceManager().send_watchdog(), pytest.raises(BlockingIOError):
         listening.recv(4096)
 
 

@@ -120,7 +120,7 @@ async def test_settings_attributes_and_the_topics_own_files(client: Program):
     assert b"a\nb\nc\n" == await client.cat("orders/log")
     assert b"b\nc\n" == await client.cat(f"orders/@{TIME + 1}-")
     node_id = (await client.lookup("orders/0/1")).node_id
-    assert b"%d" % (TIME + 1) == await client.fs.patiently(
+    assert b"%d" % (TIME + 1) == await client.fs.run_inline_or_in_thread(
         lambda: client.fs.getxattr(node_id, "user.kafka.timestamp")
     )
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from topicfs.fusefs.threads.turn import Turn
+from topicfs.fusefs.threads.turn import FifoLock
 
 
 async def test_a_free_turn_is_taken_at_once():
     """Without a turn of the event loop, in which others would run."""
     with trio.testing.assert_no_checkpoints():
-        async with Turn() as taken:
+        async with FifoLock() as taken:
             assert taken is None
 
 
 async def test_turns_are_passed_on_in_the_order_of_arrival(nursery: trio.Nursery):
     """One has it at a time; who gives up waiting gets none, and nobody waits behind him."""
-    turn, order = Turn(), []
+    turn, order = FifoLock(), []
 
     async def take(number: int) -> None:
         async with turn:

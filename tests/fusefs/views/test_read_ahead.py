@@ -13,7 +13,7 @@ from topicfs.fusefs import allowance as allowances
 from topicfs.fusefs.allowance import Allowance
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.views import read_ahead
-from topicfs.fusefs.views.read_ahead import MOST_STRETCHES, PAUSE_SECONDS, Aim, Pool, Stretch
+from topicfs.fusefs.views.read_ahead import MOST_STRETCHES, PAUSE_SECONDS, Pool, ReadGoal, Stretch
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import PartitionViews
 from topicfs.storage.codec.headers import BatchStamp, Codec
@@ -240,7 +240,7 @@ def test_thousands_of_readers_share_the_threads(pool: Pool) -> None:
 @pytest.mark.parametrize("step", [2**17, 2**20])
 def test_stretches_end_a_little_behind_the_end_of_a_read(step: int) -> None:
     """So that as little as possible of a window is there twice."""
-    aim = Aim(step, batch_share=0.5, batch_bytes=8192)
+    aim = ReadGoal(step, batch_share=0.5, batch_bytes=8192)
     for spilled in (0, 1000, step - 1000, 5 * step + 70_000):
         end = spilled + aim.text_bytes(spilled)
         assert 0 < end % step < 2**16
