@@ -45,7 +45,7 @@ class WrittenByOthersError(MirrorError):
     """A mirror's directory has what the mirror did not write."""
 
 
-class Passing(Enum):
+class RetryCondition(Enum):
     """The condition under which another attempt may succeed."""
 
     NO = "no attempt helps"
@@ -57,7 +57,7 @@ class ErrorKind(NamedTuple):
     """A row of the table."""
 
     name: str
-    passing: Passing = Passing.NO
+    retry: RetryCondition = RetryCondition.NO
     type: type[errors.StorageError] = errors.ClusterError
 
 
@@ -100,28 +100,32 @@ _ACL = (
 _REPLICAS = "too few replicas are in sync for acks=all: see min.insync.replicas, and which brokers are down"
 
 ERRORS: dict[int, ErrorKind] = {
-    UNKNOWN_SERVER_ERROR: ErrorKind("UNKNOWN_SERVER_ERROR", Passing.LATER),
+    UNKNOWN_SERVER_ERROR: ErrorKind("UNKNOWN_SERVER_ERROR", RetryCondition.LATER),
     OFFSET_OUT_OF_RANGE: ErrorKind("OFFSET_OUT_OF_RANGE"),
-    2: ErrorKind("CORRUPT_MESSAGE", Passing.LATER),
+    2: ErrorKind("CORRUPT_MESSAGE", RetryCondition.LATER),
     UNKNOWN_TOPIC_OR_PARTITION: ErrorKind(
-        "UNKNOWN_TOPIC_OR_PARTITION", Passing.ELSEWHERE, errors.UnknownTopicError
+        "UNKNOWN_TOPIC_OR_PARTITION", RetryCondition.ELSEWHERE, errors.UnknownTopicError
     ),
-    LEADER_NOT_AVAILABLE: ErrorKind("LEADER_NOT_AVAILABLE", Passing.ELSEWHERE),
-    6: ErrorKind("NOT_LEADER_OR_FOLLOWER", Passing.ELSEWHERE),
-    7: ErrorKind("REQUEST_TIMED_OUT", Passing.LATER),
-    8: ErrorKind("BROKER_NOT_AVAILABLE", Passing.ELSEWHERE),
-    9: ErrorKind("REPLICA_NOT_AVAILABLE", Passing.ELSEWHERE),
+    LEADER_NOT_AVAILABLE: ErrorKind("LEADER_NOT_AVAILABLE", RetryCondition.ELSEWHERE),
+    6: ErrorKind("NOT_LEADER_OR_FOLLOWER", RetryCondition.ELSEWHERE),
+    7: ErrorKind("REQUEST_TIMED_OUT", RetryCondition.LATER),
+    8: ErrorKind("BROKER_NOT_AVAILABLE", RetryCondition.ELSEWHERE),
+    9: ErrorKind("REPLICA_NOT_AVAILABLE", RetryCondition.ELSEWHERE),
     10: ErrorKind("MESSAGE_TOO_LARGE", type=errors.RecordTooLargeError),
     12: ErrorKind("OFFSET_METADATA_TOO_LARGE", type=errors.InvalidPositionError),
-    13: ErrorKind("NETWORK_EXCEPTION", Passing.ELSEWHERE),
-    COORDINATOR_LOAD_IN_PROGRESS: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", Passing.LATER, errors.GroupError),
-    COORDINATOR_NOT_AVAILABLE: ErrorKind("COORDINATOR_NOT_AVAILABLE", Passing.LATER, errors.GroupError),
-    NOT_COORDINATOR: ErrorKind("NOT_COORDINATOR", Passing.LATER, errors.GroupError),
+    13: ErrorKind("NETWORK_EXCEPTION", RetryCondition.ELSEWHERE),
+    COORDINATOR_LOAD_IN_PROGRESS: ErrorKind(
+        "COORDINATOR_LOAD_IN_PROGRESS", RetryCondition.LATER, errors.GroupError
+    ),
+    COORDINATOR_NOT_AVAILABLE: ErrorKind(
+        "COORDINATOR_NOT_AVAILABLE", RetryCondition.LATER, errors.GroupError
+    ),
+    NOT_COORDINATOR: ErrorKind("NOT_COORDINATOR", RetryCondition.LATER, errors.GroupError),
     17: ErrorKind("INVALID_TOPIC_EXCEPTION", type=errors.InvalidNameError),
     18: ErrorKind("RECORD_LIST_TOO_LARGE", type=errors.RecordTooLargeError),
-    19: ErrorKind("NOT_ENOUGH_REPLICAS", Passing.LATER, errors.NotEnoughReplicasError),
+    19: ErrorKind("NOT_ENOUGH_REPLICAS", RetryCondition.LATER, errors.NotEnoughReplicasError),
     20: ErrorKind(
-        "NOT_ENOUGH_REPLICAS_AFTER_APPEND", Passing.LATER, errors.NotEnoughReplicasAfterAppendError
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND", RetryCondition.LATER, errors.NotEnoughReplicasAfterAppendError
     ),
     ILLEGAL_GENERATION: ErrorKind("ILLEGAL_GENERATION", type=errors.NotAssignedError),
     23: ErrorKind("INCONSISTENT_GROUP_PROTOCOL", type=errors.IncompatibleMemberError),
@@ -140,7 +144,7 @@ ERRORS: dict[int, ErrorKind] = {
     37: ErrorKind("INVALID_PARTITIONS", type=errors.InvalidConfigError),
     38: ErrorKind("INVALID_REPLICATION_FACTOR", type=errors.InvalidConfigError),
     40: ErrorKind("INVALID_CONFIG", type=errors.InvalidConfigError),
-    41: ErrorKind("NOT_CONTROLLER", Passing.ELSEWHERE),
+    41: ErrorKind("NOT_CONTROLLER", RetryCondition.ELSEWHERE),
     42: ErrorKind("INVALID_REQUEST"),
     43: ErrorKind("UNSUPPORTED_FOR_MESSAGE_FORMAT", type=errors.InvalidRecordError),
     44: ErrorKind("POLICY_VIOLATION", type=errors.PolicyViolationError),
@@ -151,26 +155,26 @@ ERRORS: dict[int, ErrorKind] = {
     49: ErrorKind("INVALID_PRODUCER_ID_MAPPING", type=errors.InvalidTransactionStateError),
     53: ErrorKind("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", type=errors.NotAuthorizedError),
     54: ErrorKind("SECURITY_DISABLED"),
-    56: ErrorKind("KAFKA_STORAGE_ERROR", Passing.ELSEWHERE),
+    56: ErrorKind("KAFKA_STORAGE_ERROR", RetryCondition.ELSEWHERE),
     58: ErrorKind("SASL_AUTHENTICATION_FAILED", type=AuthenticationError),
     59: ErrorKind("UNKNOWN_PRODUCER_ID", type=errors.OutOfOrderSequenceError),
     68: ErrorKind("NON_EMPTY_GROUP", type=errors.GroupNotEmptyError),
     GROUP_ID_NOT_FOUND: ErrorKind("GROUP_ID_NOT_FOUND", type=errors.UnknownGroupError),
     73: ErrorKind("TOPIC_DELETION_DISABLED"),
-    74: ErrorKind("FENCED_LEADER_EPOCH", Passing.ELSEWHERE),
-    UNKNOWN_LEADER_EPOCH: ErrorKind("UNKNOWN_LEADER_EPOCH", Passing.LATER),
+    74: ErrorKind("FENCED_LEADER_EPOCH", RetryCondition.ELSEWHERE),
+    UNKNOWN_LEADER_EPOCH: ErrorKind("UNKNOWN_LEADER_EPOCH", RetryCondition.LATER),
     76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE"),
-    78: ErrorKind("OFFSET_NOT_AVAILABLE", Passing.LATER),
+    78: ErrorKind("OFFSET_NOT_AVAILABLE", RetryCondition.LATER),
     MEMBER_ID_REQUIRED: ErrorKind("MEMBER_ID_REQUIRED", type=errors.GroupError),
     81: ErrorKind("GROUP_MAX_SIZE_REACHED", type=errors.GroupFullError),
     FENCED_INSTANCE_ID: ErrorKind("FENCED_INSTANCE_ID", type=errors.NotAssignedError),
     86: ErrorKind("GROUP_SUBSCRIBED_TO_TOPIC", type=errors.GroupNotEmptyError),
-    UNSTABLE_OFFSET_COMMIT: ErrorKind("UNSTABLE_OFFSET_COMMIT", Passing.LATER, errors.GroupError),
+    UNSTABLE_OFFSET_COMMIT: ErrorKind("UNSTABLE_OFFSET_COMMIT", RetryCondition.LATER, errors.GroupError),
     87: ErrorKind("INVALID_RECORD", type=errors.InvalidRecordError),
-    89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", Passing.LATER),
+    89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", RetryCondition.LATER),
     90: ErrorKind("PRODUCER_FENCED", type=errors.ProducerFencedError),
-    UNKNOWN_TOPIC_ID: ErrorKind("UNKNOWN_TOPIC_ID", Passing.ELSEWHERE, errors.UnknownTopicError),
-    103: ErrorKind("INCONSISTENT_TOPIC_ID", Passing.ELSEWHERE, errors.UnknownTopicError),
+    UNKNOWN_TOPIC_ID: ErrorKind("UNKNOWN_TOPIC_ID", RetryCondition.ELSEWHERE, errors.UnknownTopicError),
+    103: ErrorKind("INCONSISTENT_TOPIC_ID", RetryCondition.ELSEWHERE, errors.UnknownTopicError),
 }
 """The errors of the requests that are made here, by Kafka's code."""
 

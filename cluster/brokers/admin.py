@@ -21,7 +21,7 @@ from topicfs.cluster.errors import (
     UNKNOWN_SERVER_ERROR,
     UNKNOWN_TOPIC_ID,
     MalformedAnswerError,
-    Passing,
+    RetryCondition,
     UnreachableError,
     error_of,
     kind_of,
@@ -155,7 +155,7 @@ class Admin:
                 outcome = _outcome(said, answers, what, doubtful=doubtful)
                 error = error_of(outcome.error, what, outcome.message)
                 gone = isinstance(error, UnknownTopicError) and backoff.failures >= FAILURES_GONE
-                if gone or kind_of(outcome.error).passing is Passing.NO:
+                if gone or kind_of(outcome.error).retry is RetryCondition.NO:
                     return outcome
                 doubtful = doubtful or outcome.error in _DOUBTFUL
             pause = backoff.next()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from topicfs.cluster.brokers.brokers import Backoff, Brokers
-from topicfs.cluster.errors import NONE, Passing, UnreachableError, error_of, kind_of
+from topicfs.cluster.errors import NONE, RetryCondition, UnreachableError, error_of, kind_of
 from topicfs.cluster.protocol.connection import ANSWER_SECONDS
 from topicfs.protocol.group_messages import FIND_COORDINATOR
 from topicfs.protocol.notation import Api
@@ -60,7 +60,7 @@ class Coordinators:
                 if code == NONE:
                     return answer
                 error: StorageError = error_of(code, what)
-                passes = kind_of(code).passing is not Passing.NO
+                passes = kind_of(code).retry is not RetryCondition.NO
             except UnreachableError as unreachable:
                 error, passes = unreachable, True
             pause = backoff.next()
@@ -81,7 +81,11 @@ class Coordinators:
         (one,) = answer.get("coordinators") or [answer]
         if one["errorCode"] != NONE:
             error = error_of(one["errorCode"], what, one["errorMessage"])
-            raise error if kind_of(one["errorCode"]).passing is Passing.NO else UnreachableError(str(error))
+            raise (
+                error
+                if kind_of(one["errorCode"]).retry is RetryCondition.NO
+                else UnreachableError(str(error))
+            )
         node: int = one["nodeId"]
         self.brokers.metadata()  # It may have another address than before.
         self._found[kind, key] = node

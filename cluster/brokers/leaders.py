@@ -14,7 +14,7 @@ from topicfs.cluster.errors import (
     LEADER_NOT_AVAILABLE,
     TOPIC_AUTHORIZATION_FAILED,
     UNKNOWN_TOPIC_OR_PARTITION,
-    Passing,
+    RetryCondition,
     ThrottledError,
     UnreachableError,
     error_of,
@@ -30,7 +30,7 @@ from topicfs.storage.errors import (
 )
 from topicfs.storage.model import TopicPartition
 
-PATIENCE_SECONDS = 30.0
+LEADER_TIMEOUT_SECONDS = 30.0
 """Time after which the search for a partition's leader ends."""
 ATTEMPT_SECONDS = 10.0
 """Time that one broker may take for one answer: a leader that hangs has a successor by then."""
@@ -38,9 +38,9 @@ ANSWERING_SECONDS = 5.0
 """Time that is added while brokers answer but know no leader yet."""
 METADATA_SECONDS = 5.0
 """Time that one broker may take for the metadata, which any broker has."""
-TOLD_AFTER_SECONDS = 1.0
+REPORT_AFTER_SECONDS = 1.0
 """Time after which it is told that a leader has not answered yet."""
-MOST_TOLD = 10
+MAX_REPORTED_PARTITIONS = 10
 """The most partitions of which that is told one by one."""
 FAILURES_GONE = 4
 """Number of answers that a topic does not exist until that is believed: a broker may not know a new topic yet."""
@@ -70,7 +70,7 @@ class PendingRequest(NamedTuple):
 class Leaders:
     """The leaders of partitions, as far as known, and requests to them. Safe from any thread."""
 
-    def __init__(self, brokers: Brokers, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, brokers: Brokers, *, patience_seconds: float = LEADER_TIMEOUT_SECONDS) -> None:
         """Ask the cluster for its metadata (blocking). Raises what `Brokers.metadata` does."""
         self.brokers = brokers
         self.patience_seconds = patience_seconds
@@ -135,17 +135,17 @@ class Leaders:
         now, metadata = time.monotonic(), self.metadata
         oldest: dict[TopicPartition, PendingRequest] = {}
         for one in sorted(self._asking.values(), key=lambda one: one.since):
-            if now - one.since >= TOLD_AFTER_SECONDS:
+            if now - one.since >= REPORT_AFTER_SECONDS:
                 oldest.setdefault(one.partition, one)
         lines = []
-        for one in list(oldest.values())[:MOST_TOLD]:
+        for one in list(oldest.values())[:MAX_REPORTED_PARTITIONS]:
             node = metadata.leader(one.partition).node
             server = metadata.brokers.get(node)
             leader = f"broker {node}, {server}, leads it" if server else "no broker leads it"
             said = f"; last attempt: {one.error}" if one.error else ""
             lines.append(f"{one.partition}: no answer for {now - one.since:.0f} s ({leader}){said}")
-        if len(oldest) > MOST_TOLD:
-            lines.append(f"and {len(oldest) - MOST_TOLD} more partitions without an answer")
+        if len(oldest) > MAX_REPORTED_PARTITIONS:
+            lines.append(f"and {len(oldest) - MAX_REPORTED_PARTITIONS} more partitions without an answer")
         return lines
 
     def _ask(
@@ -205,7 +205,7 @@ class Leaders:
         if leader.node not in metadata.brokers or leader.epoch < since:
             return LEADER_NOT_AVAILABLE
         answer = attempt(leader)
-        return answer if kind_of(answer.error).passing is Passing.NO else answer.error
+        return answer if kind_of(answer.error).retry is RetryCondition.NO else answer.error
 
     def pause(self, seconds: float, what: str) -> None:
         """Wait. Raises PartitionOfflineError once `close` is called."""

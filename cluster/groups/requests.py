@@ -18,7 +18,7 @@ from topicfs.cluster.errors import (
     UNKNOWN_TOPIC_ID,
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSTABLE_OFFSET_COMMIT,
-    Passing,
+    RetryCondition,
     UnreachableError,
     error_of,
     kind_of,
@@ -303,7 +303,7 @@ def check_member(code: int, group: str) -> None:
         raise RebalanceError
     if code != NONE:
         error = error_of(code, f"group {group}")
-        raise error if kind_of(code).passing is Passing.NO else UnreachableError(str(error))
+        raise error if kind_of(code).retry is RetryCondition.NO else UnreachableError(str(error))
 
 
 def _coordinators_codes(answer: Values) -> Iterator[int]:
@@ -312,7 +312,7 @@ def _coordinators_codes(answer: Values) -> Iterator[int]:
         for one in topic["partitions"]:
             code = one["errorCode"]
             absent = code in {UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID}
-            if not absent and kind_of(code).passing is not Passing.NO:
+            if not absent and kind_of(code).retry is not RetryCondition.NO:
                 yield code
 
 

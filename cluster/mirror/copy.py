@@ -22,7 +22,7 @@ from topicfs.cluster.errors import (
     LEADER_NOT_AVAILABLE,
     NONE,
     OFFSET_OUT_OF_RANGE,
-    Passing,
+    RetryCondition,
     WrittenByOthersError,
     error_of,
     kind_of,
@@ -191,10 +191,10 @@ class MirroredPartition:
 
     def failed(self, error: StorageError, *, code: int = NONE) -> None:
         """Take note of what went wrong, reported once, and wait before the next attempt."""
-        passing = kind_of(code).passing if code in ERRORS else Passing.LATER
-        self.stale = self.stale or passing is Passing.ELSEWHERE
-        self.refused = passing is Passing.NO
-        pause = REFUSED_SECONDS if passing is Passing.NO else self._backoff.next()
+        retry = kind_of(code).retry if code in ERRORS else RetryCondition.LATER
+        self.stale = self.stale or retry is RetryCondition.ELSEWHERE
+        self.refused = retry is RetryCondition.NO
+        pause = REFUSED_SECONDS if retry is RetryCondition.NO else self._backoff.next()
         self._not_before = time.monotonic() + pause
         self.problem = str(error)
         # Leaders move, and nobody has to know: a second attempt mostly succeeds.

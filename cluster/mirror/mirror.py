@@ -47,9 +47,9 @@ LONG_POLL_MS = 1000
 """Milliseconds that a broker may wait for new records: each answer costs a round through all copies, however little it brings."""
 METADATA_SECONDS = 5.0
 """Time between two looks at the topics."""
-SOONEST_SECONDS = 0.25
+LEADER_RETRY_SECONDS = 0.25
 """Time between two looks while leaders are searched for."""
-PATIENCE_SECONDS = 60.0
+IDLE_TIMEOUT_SECONDS = 60.0
 """Time without any record after which a run with `once` is given up."""
 MOST_THREADS = 16
 TOLD_THROTTLE_SECONDS = 30.0
@@ -68,7 +68,7 @@ class MirrorOptions:
     throttle: int | None = None
     """The most bytes that are fetched in a second."""
     metadata_seconds: float = METADATA_SECONDS
-    patience_seconds: float = PATIENCE_SECONDS
+    patience_seconds: float = IDLE_TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class _Run:
                     self._stop.wait(LONG_POLL_MS / 1000)
                 stale = self._topics.disputed or any(one.stale for one in self._topics.copies.values())
                 if now - looked > (
-                    min(SOONEST_SECONDS, options.metadata_seconds) if stale else options.metadata_seconds
+                    min(LEADER_RETRY_SECONDS, options.metadata_seconds) if stale else options.metadata_seconds
                 ):
                     looked, metadata = now, self._look(metadata)
 

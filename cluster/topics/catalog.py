@@ -75,7 +75,7 @@ class Catalog:
     def partitions(self) -> list[ClusterPartition]:
         return [one for topic in self.topics.values() for one in topic.known.values()]
 
-    def stir(self) -> None:
+    def notify_changed(self) -> None:
         """Wake those that wait for a change."""
         with self._stirred:
             self.generation += 1
@@ -118,7 +118,7 @@ class Catalog:
                         one.end()
             changed = changed or before != self.topics
         if changed:
-            self.stir()
+            self.notify_changed()
             self.listeners.notify()
 
     def _found(self, metadata: Metadata) -> tuple[dict[str, ClusterTopic], set[str]]:
@@ -164,7 +164,7 @@ class Catalog:
                 topic.topic_id,
                 self._services,
                 ask_settings=topic.ask_settings,
-                followed=self.stir,
+                followed=self.notify_changed,
             )
             for number in seen.leaders.keys() - topic.known.keys()
         }

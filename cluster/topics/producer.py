@@ -66,13 +66,13 @@ ACKS_ALL = -1
 ACKS_LEADER = 1
 REPLICATION_SHARE = 0.8
 """Share of an answer's time limit that a leader may wait for its replicas."""
-IDS_TRIED = 3
+MAX_PRODUCER_ID_ATTEMPTS = 3
 """Number of producer ids with which a batch is sent before a leader's refusal of its sequence number counts."""
 MOST_SENT = 5
 """Most batches that are sent before the first is answered: so many of a producer a broker knows again."""
 REMEMBERED_SECONDS = 600.0
 """Time after an append for which a leader certainly knows its producer (`producer.id.expiration.ms` is a day)."""
-TOLD_SECONDS = 0.01
+ANSWER_VALID_SECONDS = 0.01
 """Time for which an append's answer stands for what its partition's leader could be asked: where more is appended, it answers again."""
 
 _FROM_ZERO = bytes(8)
@@ -301,7 +301,7 @@ class PartitionProducer:
     ) -> Produced:
         """Append one batch, with the next sequence number; `doubtful` means that it may be in the log already."""
         records = batch.last_offset - batch.base_offset + 1
-        for _ in range(IDS_TRIED):
+        for _ in range(MAX_PRODUCER_ID_ATTEMPTS):
             self._number(batches, batch)
             with memoryview(batches)[batch.position : batch.position + batch.size_bytes] as data:
                 answer = self._produce(data, records, durable=durable, doubtful=doubtful)
@@ -439,7 +439,7 @@ class PartitionProducer:
         stamped = answer.append_time != NO_TIMESTAMP
         self._known.note_append(
             answer.append_time if stamped else Timestamp(batch.max_timestamp),
-            time.monotonic() + TOLD_SECONDS if durable and adjoins else 0.0,
+            time.monotonic() + ANSWER_VALID_SECONDS if durable and adjoins else 0.0,
         )
         if stable or self._known.unknown is None:  # Otherwise nothing is known of the records before it.
             bounds = PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from topicfs.cluster.brokers.brokers import Backoff
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
-from topicfs.cluster.errors import Passing, ThrottledError, error_of, kind_of
+from topicfs.cluster.errors import RetryCondition, ThrottledError, error_of, kind_of
 from topicfs.protocol.messages import INIT_PRODUCER_ID
 from topicfs.storage.errors import ClusterError, NotAuthorizedError, StorageError
 from topicfs.storage.model import NO_PRODUCER_ID
@@ -59,13 +59,13 @@ class ProducerIds:
                 if not answer["errorCode"] and answer["producerId"] >= 0:
                     return ProducerIdentity(answer["producerId"], answer["producerEpoch"])
                 error = _refusal(answer["errorCode"])
-                passing = not answer["errorCode"] or kind_of(answer["errorCode"]).passing is not Passing.NO
+                retry = not answer["errorCode"] or kind_of(answer["errorCode"]).retry is not RetryCondition.NO
             except ClusterError as unreachable:
-                error, passing = unreachable, True
+                error, retry = unreachable, True
             if isinstance(error, ThrottledError):
                 deadline = time.monotonic() + leaders.patience_seconds
             pause = backoff.next()
-            if not passing or time.monotonic() + pause > deadline:
+            if not retry or time.monotonic() + pause > deadline:
                 raise error
             leaders.pause(pause, "producer")
 

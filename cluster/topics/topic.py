@@ -18,7 +18,7 @@ from topicfs.storage.errors import PartitionOfflineError
 
 SETTINGS_SECONDS = 2.0
 """Time for which the settings that the cluster answered are used without asking again."""
-USE_SECONDS = 60.0
+STALE_SETTINGS_SECONDS = 60.0
 """Time for which appends still use them, while they are asked for again: they hardly ever change, and appends should not wait."""
 
 
@@ -84,7 +84,7 @@ class ClusterTopic:
 
     def _settings_in_use(self) -> TopicSettings | None:
         now = time.monotonic()
-        if now >= self._settings_until + USE_SECONDS:
+        if now >= self._settings_until + STALE_SETTINGS_SECONDS:
             return None
         if now >= self._settings_until and (self._refreshing is None or self._refreshing.done()):
             with suppress(RuntimeError):  # The engine is being closed.

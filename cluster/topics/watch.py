@@ -20,7 +20,7 @@ from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, L
 from topicfs.cluster.errors import NONE, kind_of
 from topicfs.cluster.topics.catalog import Catalog
 from topicfs.cluster.topics.partition import ClusterPartition
-from topicfs.cluster.topics.producer import TOLD_SECONDS
+from topicfs.cluster.topics.producer import ANSWER_VALID_SECONDS
 from topicfs.storage.errors import NotAuthorizedError, PartitionOfflineError, StorageError
 from topicfs.storage.model import Isolation, TopicPartition
 
@@ -37,7 +37,7 @@ FIRST_PERIOD_SECONDS = 0.05
 """Time from one look to the next just after something happened; it doubles with each look."""
 PERIOD_SECONDS = 1.0
 """Time from one look to the next when nothing has happened for a while."""
-REST = 20
+PAUSE_FACTOR = 20
 """The pause after a look, as a multiple of the time it took: looks at a large cluster take a twentieth of a processor."""
 DENIED_SECONDS = 60.0
 """Time after which a partition that the client was not allowed to read is tried again."""
@@ -112,9 +112,9 @@ class BoundsWatcher:
         wanted = self._untold()
         told = len(wanted) < len(self._wanted)
         if not wanted:
-            return Round(TOLD_SECONDS if told else FIRST_PERIOD_SECONDS, refused=False, moved=False)
+            return Round(ANSWER_VALID_SECONDS if told else FIRST_PERIOD_SECONDS, refused=False, moved=False)
         if told:  # They are asked for again soon.
-            wait_ms = min(wait_ms, int(TOLD_SECONDS * 1000))
+            wait_ms = min(wait_ms, int(ANSWER_VALID_SECONDS * 1000))
         answer = self._session.fetch(wanted, max_bytes=ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS)
         refused = moved = False
         for name, fetched in answer.partitions.items():
@@ -223,7 +223,7 @@ class Watch:
                 self.warning = None
             except StorageError as error:
                 self.warning = str(error)
-            period = max(min(2 * period, PERIOD_SECONDS), REST * (time.monotonic() - began))
+            period = max(min(2 * period, PERIOD_SECONDS), PAUSE_FACTOR * (time.monotonic() - began))
             if self._refused.wait(period):
                 self._refused.clear()
                 period = FIRST_PERIOD_SECONDS
@@ -275,7 +275,7 @@ class Watch:
                 backoff = Backoff()
             except StorageError:
                 rest = backoff.next()
-            self._leaders.pause(max(rest, REST * (time.monotonic() - began)), "sweeper")
+            self._leaders.pause(max(rest, PAUSE_FACTOR * (time.monotonic() - began)), "sweeper")
             stirred = self._catalog.wait_after(generation, period)
             period = FIRST_PERIOD_SECONDS if stirred else min(2 * period, PERIOD_SECONDS)
             self._leaders.pause(0, "sweeper")

@@ -74,7 +74,7 @@ def test_what_waits_for_a_leader_is_told(leaders, topic, monkeypatch):
     def attempt(leader):
         told.append(leaders.waiting())
         if len(told) == 1:
-            monkeypatch.setattr(leaders_module, "TOLD_AFTER_SECONDS", 0.0)
+            monkeypatch.setattr(leaders_module, "REPORT_AFTER_SECONDS", 0.0)
             raise UnreachableError("gone")
         return ListedOffset(0, Offset(0))
 
