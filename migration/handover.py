@@ -53,7 +53,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.manager import LogManager, Machine, open_logs
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Isolation, Offset, PartitionOffsets, TopicPartition
 
 
@@ -81,7 +81,7 @@ class Handover:
         data: Sequence[Path],
         log_dirs: Sequence[Path],
         *,
-        report: Say,
+        report: ReportLine,
         files: FileSystem | None = None,
         with_open_transactions: bool = False,
         share_groups: ShareGroupCluster | None = None,

@@ -13,7 +13,7 @@ from topicfs.coordination.records.group_records import CommittedOffset
 from topicfs.migration.cluster import Cluster, GroupPosition
 from topicfs.migration.journal import HandoverJournal
 from topicfs.storage.errors import ClusterError
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Offset, TopicPartition
 
 Note = Callable[[HandoverJournal], HandoverJournal]
@@ -22,7 +22,7 @@ Note = Callable[[HandoverJournal], HandoverJournal]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionCommitter:
     cluster: Cluster
-    report: Say
+    report: ReportLine
     note: Note
 
     def commit(self, journal: HandoverJournal, positions: Iterable[CommittedOffset]) -> HandoverJournal:

@@ -46,7 +46,7 @@ from topicfs.storage.disk.lock import DirectoryLock, find_holder
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import DirectoryLockedError, StorageError
 from topicfs.storage.manager import Machine
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 
@@ -81,7 +81,12 @@ class GroupsFound:
 
 class Takeover:
     def __init__(
-        self, source: BrokerDirectories, data: Sequence[Path], *, report: Say, files: FileSystem | None = None
+        self,
+        source: BrokerDirectories,
+        data: Sequence[Path],
+        *,
+        report: ReportLine,
+        files: FileSystem | None = None,
     ) -> None:
         self._source = source
         self._log_dirs = [directory.absolute() for directory in source.log_dirs]

@@ -7,11 +7,11 @@ from topicfs.coordination.shares.groups import QueueGroups
 from topicfs.coordination.shares.journal import EachDirectory
 from topicfs.replication.scrub.scrubber import scrubber_of_logs
 from topicfs.storage.directories.directories import Directories
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 
 
 class EmbeddedServices:
-    def __init__(self, engine: GroupsOwner, directories: Directories, warn: Say) -> None:
+    def __init__(self, engine: GroupsOwner, directories: Directories, warn: ReportLine) -> None:
         files, clock = directories.files, directories.clock
         self.groups = make_groups(engine, directories.config, clock)
         places = EachDirectory(lambda: [one.data.path for one in directories.online])

@@ -18,7 +18,7 @@ _WARNINGS_KEPT = 100
 NAMED_TOPICS = 10
 """Topics that an error about another one lists at most."""
 
-Say: TypeAlias = Callable[[str], None]
+ReportLine: TypeAlias = Callable[[str], None]
 """Passes one line to a person, on the terminal or as a warning in the log."""
 
 FIRST_PAUSE_MS = 60_000

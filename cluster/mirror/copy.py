@@ -32,7 +32,7 @@ from topicfs.storage.codec.batch import find_end, read_header, scan
 from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.errors import CorruptBatchError, InvalidRecordError, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import NO_LEADER_EPOCH, Isolation, Offset, TopicPartition
 
 PARTITION_BYTES = 8 << 20
@@ -47,7 +47,7 @@ _HEADER_BYTES = 61
 class MirroredPartition:
     """One partition's log, and its position at the source."""
 
-    def __init__(self, log: Log, topic_id: str, *, placed: bool, verified: bool, report: Say) -> None:
+    def __init__(self, log: Log, topic_id: str, *, placed: bool, verified: bool, report: ReportLine) -> None:
         self.log = log
         self.topic_id = topic_id
         self.partition = TopicPartition(log.topic, log.number)

@@ -38,7 +38,7 @@ from topicfs.storage.directories.contents import find_partitions
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.errors import ClusterError, NotAuthorizedError
 from topicfs.storage.manager import LogManager
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Isolation, TopicPartition
 
 ANSWER_BYTES = 32 << 20
@@ -83,7 +83,7 @@ class Summary:
 
 
 def mirror(
-    directory: Path, brokers: Brokers, options: MirrorOptions, report: Say, stop: threading.Event
+    directory: Path, brokers: Brokers, options: MirrorOptions, report: ReportLine, stop: threading.Event
 ) -> Summary:
     """Copy topics into a data directory until `stop` is set, or with `once` until they are complete (blocking).
 

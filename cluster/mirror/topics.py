@@ -19,7 +19,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.errors import ClusterError, InvalidConfigError, InvalidNameError, TopicExistsError
 from topicfs.storage.log.log import Log
 from topicfs.storage.manager import LogManager
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import TopicPartition
 
 GROUPS_TOPIC = "__consumer_offsets"
@@ -48,7 +48,7 @@ class TopicCopies:
     """The copies of topics in one directory. One thread changes them, between two rounds."""
 
     def __init__(
-        self, engine: LogManager, directory: Path, brokers: Brokers, names: TopicNames, report: Say
+        self, engine: LogManager, directory: Path, brokers: Brokers, names: TopicNames, report: ReportLine
     ) -> None:
         self.journal = MirrorJournal("")
         self.copies: dict[TopicPartition, MirroredPartition] = {}

@@ -37,11 +37,11 @@ from topicfs.replication.replicas.rules.state import (
     without,
 )
 from topicfs.replication.replicas.served_partition import Replica
-from topicfs.replication.replicas.sound_reads import Doctor
+from topicfs.replication.replicas.sound_reads import SegmentHealer
 from topicfs.storage.errors import PartitionOfflineError, RecordsLostError, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.soundness import keep_lost_start, true_start
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import Offset, ReplicaStatus, TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
@@ -58,14 +58,14 @@ class ReplicaController:
         agreement: Agreement,
         members: ReplicatingDirectories,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
-        warn: Say,
+        warn: ReportLine,
     ) -> None:
         self._agreement = agreement
         self._members = members
         self._partitions = partitions
         self._warn = warn
         self._counts = members.counts
-        self.doctor: Callable[[ReplicatedPartition], Doctor]
+        self.segment_healer: Callable[[ReplicatedPartition], SegmentHealer]
         self.future_log: Callable[[TopicPartition, ReplicaId], Log | None] = lambda _partition, _target: None
 
     def logs(self, partition: TopicPartition) -> dict[ReplicaId, Log]:

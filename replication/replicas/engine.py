@@ -29,7 +29,7 @@ from topicfs.replication.replicas.moves import ReplicaMoves
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.topics import ReplicatedTopic, TopicTable
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.config.live_settings import LiveSettings, taken_over
+from topicfs.storage.config.live_settings import LiveSettings, reloaded_config
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Cancel, Listeners, Partition
 from topicfs.storage.errors import (
@@ -111,7 +111,7 @@ class ReplicatedEngine:
         self._healer.topic_id = lambda name: (
             entry.topic_id if (entry := self.controller.entry(name)) else None
         )
-        self.controller.doctor = self._healer.doctor
+        self.controller.segment_healer = self._healer.segment_healer
         self.controller.future_log = self._moves.future_log
         self.groups = make_groups(self, settings.config, clock)
         copies = MembersWithCopies(members, self.controller.directory_failed)
@@ -267,7 +267,7 @@ class ReplicatedEngine:
 
     def reconfigure(self, config: EngineConfig) -> None:
         with self._lock:
-            self._settings.config = taken_over(self._settings.config, config)
+            self._settings.config = reloaded_config(self._settings.config, config)
             self._table.apply_defaults()
             for member in self._members.serving:
                 with suppress(StorageError):  # One that fails meanwhile is opened with them.

@@ -19,7 +19,7 @@ from topicfs.replication.replicas.served_partition import Replica
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.life import Role
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class CopyingThread(ABC):
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         *,
         rate: Callable[[], int],
-        warn: Say,
+        warn: ReportLine,
     ) -> None:
         """Make the thread; `rate` returns how many bytes a second it may copy."""
         self._copying = Lock()
@@ -189,7 +189,7 @@ class FetcherThread(CopyingThread):
         controller: ReplicaController,
         *,
         rate: Callable[[], int],
-        warn: Say,
+        warn: ReportLine,
     ) -> None:
         super().__init__(member, partitions, rate=rate, warn=warn)
         self._controller = controller

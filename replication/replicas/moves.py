@@ -26,7 +26,7 @@ from topicfs.replication.replicas.rules.follower import catch_up
 from topicfs.replication.replicas.rules.state import Move, ReplicaId, begun_move, cancelled_move
 from topicfs.storage.errors import InvalidConfigError, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class ReplicaMoves:
         changes: RLock,
         *,
         rate: Callable[[], int],
-        warn: Say,
+        warn: ReportLine,
     ) -> None:
         """Make them; `changes` is held while topics change, `rate` returns the bytes a second that may be copied to one directory."""
         self._members = members
@@ -242,7 +242,7 @@ class MovingThread(CopyingThread):
         moves: ReplicaMoves,
         *,
         rate: Callable[[], int],
-        warn: Say,
+        warn: ReportLine,
     ) -> None:
         super().__init__(member, partitions, rate=rate, warn=warn)
         self._moves = moves

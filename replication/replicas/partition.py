@@ -18,7 +18,7 @@ from typing import Protocol
 from topicfs.replication.replicas.rules.follower import append_fetched, catch_up, log_end, match_segments
 from topicfs.replication.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
 from topicfs.replication.replicas.served_partition import Replica, ServedPartition
-from topicfs.replication.replicas.sound_reads import Doctor
+from topicfs.replication.replicas.sound_reads import SegmentHealer
 from topicfs.storage.codec.batch import assign_offsets, scan
 from topicfs.storage.codec.binary.fields import BASE_OFFSET_POSITION
 from topicfs.storage.config.topic import TopicConfig
@@ -68,7 +68,7 @@ class Controller(Protocol):
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
         """Return each assigned replica as it is now."""
 
-    def doctor(self, partition: ReplicatedPartition, /) -> Doctor:
+    def segment_healer(self, partition: ReplicatedPartition, /) -> SegmentHealer:
         """Return who heals its segments: for readers that fall over damage."""
 
 
@@ -419,8 +419,8 @@ class ReplicatedPartition(ServedPartition):
         missing = max(len(self.state.assigned) - self.in_sync_replicas, 0)
         return self._serving.glance()._replace(missing_replicas=missing)
 
-    def _doctor(self) -> Doctor:
-        return self._controller.doctor(self)
+    def _segment_healer(self) -> SegmentHealer:
+        return self._controller.segment_healer(self)
 
 
 def _unstamp(batches: bytearray) -> None:

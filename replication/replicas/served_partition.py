@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from topicfs.replication.replicas.rules.presence import Absence
 from topicfs.replication.replicas.rules.state import ReplicaId
-from topicfs.replication.replicas.sound_reads import Asked, Doctor, read_soundly
+from topicfs.replication.replicas.sound_reads import Asked, SegmentHealer, read_soundly
 from topicfs.storage.checkpoints.leader_epochs import LeaderEpochs
 from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.config.topic import TopicConfig
@@ -62,7 +62,7 @@ class ServedPartition(ABC):
         """Go on without a replica that failed. Raises the error where that leaves none."""
 
     @abstractmethod
-    def _doctor(self) -> Doctor:
+    def _segment_healer(self) -> SegmentHealer:
         """Return who heals damaged segments."""
 
     def _offline(self, reason: str, log_start_offset: Offset) -> OfflinePartition:
@@ -100,7 +100,7 @@ class ServedPartition(ABC):
             return read()
         asked = Asked(offset, max_bytes, isolation)
         logs = [one.log for one in followers]
-        return read_soundly(read, leader.log, logs, asked, self._doctor())
+        return read_soundly(read, leader.log, logs, asked, self._segment_healer())
 
     def offset_for_timestamp(
         self,

@@ -63,7 +63,7 @@ class _Answer(NamedTuple):
         return fetched._replace(data=fetched.data[: verdict.stop], next_offset=verdict.end_offset)
 
 
-class Doctor(NamedTuple):
+class SegmentHealer(NamedTuple):
     """Heals segments, named by their base offsets."""
 
     damaged: Callable[[Offset], None]
@@ -77,7 +77,7 @@ def read_soundly(
     leader: Log,
     followers: Sequence[Log],
     asked: Asked,
-    doctor: Doctor,
+    healer: SegmentHealer,
 ) -> Fetched:
     """Return what `read` returns of the leader's log, or a follower's sound bytes; heals the segment if there are none."""
     logs = [leader, *followers]
@@ -86,11 +86,11 @@ def read_soundly(
         best = answers.best()
         if best is not None:
             if best is not answers.own or (best.fetched.data and not best.sound):
-                answers.tell(doctor)
+                answers.tell(healer)
             return _with_aborted(logs, best, asked)
         if answers.own is not None and answers.own.sound and leader.config.compacts:
             break  # Each log is compacted by itself: they may differ.
-        doctor.heal(_segment_of(leader, asked.offset))
+        healer.heal(_segment_of(leader, asked.offset))
     return answers.otherwise()
 
 
@@ -142,11 +142,11 @@ class _Answers:
         least = self._asked.offset if self.own is None else min(starts)
         return [one for one, start in zip(answers, starts, strict=True) if start == least]
 
-    def tell(self, doctor: Doctor) -> None:
+    def tell(self, healer: SegmentHealer) -> None:
         """Have the segments healed in which the leader's answer is."""
-        doctor.damaged(_segment_of(self._leader, self._asked.offset))
+        healer.damaged(_segment_of(self._leader, self._asked.offset))
         if self.own is not None:
-            doctor.damaged(self.own.fetched.segment_base_offset)
+            healer.damaged(self.own.fetched.segment_base_offset)
 
     def otherwise(self) -> Fetched:
         """Return an unproven answer, for all copies differ or are damaged. CorruptionError without the leader's."""

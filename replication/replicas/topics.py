@@ -20,7 +20,7 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import check_new_topic, check_partitions
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import InvalidConfigError, StorageError
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.topics.topic import EmbeddedTopic, lenient_config, merge_overrides, own_overrides
 
@@ -49,7 +49,7 @@ class TopicTable:
         agreement: Agreement,
         settings: LiveSettings,
         controller: ReplicaController,
-        warn: Say,
+        warn: ReportLine,
     ) -> None:
         self.topics: Mapping[str, ReplicatedTopic] = MappingProxyType({})
         """By name, ascending; a snapshot."""

@@ -26,7 +26,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import CorruptionError, Finding, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say, printable, reason_of
+from topicfs.storage.messages import ReportLine, printable, reason_of
 from topicfs.storage.model import Timestamp, TopicPartition
 
 _POSITION_VERSION = 1
@@ -97,12 +97,12 @@ def _position(plain: dict[str, Any]) -> ScrubPosition:
 
 
 MILLISECONDS_AN_HOUR = 3_600_000
-RESTS = 99
+PAUSE_FACTOR = 99
 """A step of the duty is followed by a rest as many times as long as the processor took for it, and at least as long as it took:
 a hundredth of one processor, so that appends notice nothing, and half of the disk's time, which others have before it.
 """
 _SAVED_EVERY_S = 10.0
-_MOST_TOLD = 1000
+_MAX_KEPT_FINDINGS = 1000
 """Findings of a scrub that was asked for that are remembered."""
 
 _LOGGER = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Scrubber:
         files: FileSystem,
         *,
         clock: Clock,
-        warn: Say,
+        warn: ReportLine,
     ) -> None:
         """Make the scrubber; `directories` returns those that keep its position now."""
         self._partitions = partitions
@@ -139,7 +139,7 @@ class Scrubber:
         self._thread: Thread | None = None
         self._asked_for: Thread | None = None
         """The thread of the last scrub that somebody asked for."""
-        self._told: deque[str] = deque(maxlen=_MOST_TOLD)
+        self._told: deque[str] = deque(maxlen=_MAX_KEPT_FINDINGS)
         """What it found, the newest."""
         self._at = ScrubPosition(0)
         """Where the scrub is that goes on."""
@@ -165,7 +165,7 @@ class Scrubber:
     def _run_idly(self) -> None:
         become_idle()
         try:
-            self.run(rests=RESTS, only_open=True)
+            self.run(rests=PAUSE_FACTOR, only_open=True)
         except (OSError, StorageError) as error:
             if not self._stopping.is_set():
                 self._warn(f"scrub: {reason_of(error)}")
@@ -330,7 +330,7 @@ class Scrubber:
 
 
 def scrubber_of_logs(
-    topics: Callable[[], Mapping[str, Topic]], directories: Directories, warn: Say
+    topics: Callable[[], Mapping[str, Topic]], directories: Directories, warn: ReportLine
 ) -> Scrubber:
     """Return the scrubber of an engine that has each partition once."""
     return Scrubber(

@@ -51,7 +51,7 @@ class Scrubbing:
     """True if compaction may have made the copies different: each does it by itself."""
 
 
-class _Opinion(NamedTuple):
+class _Candidate(NamedTuple):
     """A batch that is sound by itself, and the copies that have it so."""
 
     data: bytes
@@ -62,7 +62,7 @@ class _Opinion(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Way:
+class _CopyGroup:
     """Copies that were alike so far, and where they are."""
 
     copies: list[Copy]
@@ -84,7 +84,7 @@ class SegmentScrub:
         self._scrubbing = scrubbing
         self._copies = list(copies)
         self._indexes: dict[str, IndexCheck] = {}
-        self._ways: list[_Way] = []
+        self._groups: list[_CopyGroup] = []
         self._damaged: set[str] = set()
         """Places of copies that have damage left."""
 
@@ -92,8 +92,8 @@ class SegmentScrub:
         """Go through it, a chunk at a time: yields the bytes read since the last one (OSError, CopyMovedError)."""
         try:
             self._begin()
-            while self._ways:
-                yield from self._follow(self._ways.pop())
+            while self._groups:
+                yield from self._follow(self._groups.pop())
             self._heal_indexes()
         except FileNotFoundError as error:
             raise CopyMovedError(f"{error.filename}: removed while it was scrubbed") from error
@@ -103,61 +103,61 @@ class SegmentScrub:
         for number, copy in enumerate(self._copies):
             self._copies[number], used = _as_now(copy)
             self._indexes[copy.place] = IndexCheck(self._copies[number], used)
-        self._ways.append(_Way(list(self._copies), 0, self._copies[0].segment.base_offset))
+        self._groups.append(_CopyGroup(list(self._copies), 0, self._copies[0].segment.base_offset))
 
-    def _follow(self, way: _Way) -> Iterator[int]:
-        while way.going:
-            going = way.going
-            windows = [copy.window(way.position) for copy in going]
+    def _follow(self, group: _CopyGroup) -> Iterator[int]:
+        while group.going:
+            going = group.going
+            windows = [copy.window(group.position) for copy in going]
             yield sum(len(window) for window in windows if window is not None)
-            if not self._pass_alike(way, going, windows) and not self._pass_one(way, going):
+            if not self._pass_alike(group, going, windows) and not self._pass_one(group, going):
                 return
 
-    def _bounds(self, way: _Way, copies: Sequence[Copy]) -> Bounds:
-        return Bounds(way.offset, max(map(end_of, copies)), self._scrubbing.epochs)
+    def _bounds(self, group: _CopyGroup, copies: Sequence[Copy]) -> Bounds:
+        return Bounds(group.offset, max(map(end_of, copies)), self._scrubbing.epochs)
 
-    def _pass_alike(self, way: _Way, going: list[Copy], windows: list[bytes | None]) -> bool:
+    def _pass_alike(self, group: _CopyGroup, going: list[Copy], windows: list[bytes | None]) -> bool:
         """Pass the sound batches that are the same in all copies; return whether there were any."""
         present = [window for window in windows if window is not None]
         if len(present) < len(windows):
             return False
         alike = _alike(present)
-        whole = alike == len(present[0]) and any(copy.end == way.position + alike for copy in going)
-        verdict = judge(present[0][:alike], self._bounds(way, going), whole=whole)
+        whole = alike == len(present[0]) and any(copy.end == group.position + alike for copy in going)
+        verdict = judge(present[0][:alike], self._bounds(group, going), whole=whole)
         if not verdict.sound:
             return False
         passed = Batches(verdict.batches.rows[: ROW_SIZE * verdict.sound], verdict.stop)
-        self._pass(way, going, passed, verdict.end_offset)
+        self._pass(group, going, passed, verdict.end_offset)
         return True
 
-    def _pass(self, way: _Way, going: Sequence[Copy], passed: Batches, end_offset: int) -> None:
+    def _pass(self, group: _CopyGroup, going: Sequence[Copy], passed: Batches, end_offset: int) -> None:
         for copy in going:
-            self._indexes[copy.place].compare(passed, way.position)
-        way.position += passed.stop
-        way.offset = end_offset
+            self._indexes[copy.place].compare(passed, group.position)
+        group.position += passed.stop
+        group.offset = end_offset
 
-    def _pass_one(self, way: _Way, going: list[Copy]) -> bool:
+    def _pass_one(self, group: _CopyGroup, going: list[Copy]) -> bool:
         """Pass one batch about which the copies differ, or which none has sound; return whether the way goes on."""
         causes: dict[str, str] = {}
-        opinions = self._opinions(way, going, causes)
-        best = [one for one in opinions if one.rank == opinions[0].rank] if opinions else []
+        candidates = self._candidates(group, going, causes)
+        best = [one for one in candidates if one.rank == candidates[0].rank] if candidates else []
         if not best:
-            return self._pass_damage(way, going, causes)
+            return self._pass_damage(group, going, causes)
         if len(best) > 1:
-            self._part(way, best)
+            self._part(group, best)
         good = best[0]
-        for copy in [one for one in way.going if one not in good.copies]:
-            self._heal(way, copy, good, causes)
+        for copy in [one for one in group.going if one not in good.copies]:
+            self._heal(group, copy, good, causes)
         passed = scan(good.data, max_batches=1)
-        self._pass(way, way.going, passed, good.header.end_offset)
+        self._pass(group, group.going, passed, good.header.end_offset)
         return True
 
-    def _opinions(self, way: _Way, going: list[Copy], causes: dict[str, str]) -> list[_Opinion]:
+    def _candidates(self, group: _CopyGroup, going: list[Copy], causes: dict[str, str]) -> list[_Candidate]:
         """Return the batches that are sound at the position, the best first; of the other copies what is wrong."""
-        found: dict[bytes, _Opinion] = {}
-        bounds = self._bounds(way, going)
+        found: dict[bytes, _Candidate] = {}
+        bounds = self._bounds(group, going)
         for copy in going:
-            window = copy.window(way.position)
+            window = copy.window(group.position)
             if window is None:
                 causes[copy.place] = "the disk cannot read it"
                 continue
@@ -165,7 +165,7 @@ class SegmentScrub:
             if header is None:
                 continue
             data = window[: header.size_bytes]
-            rank = self._rank(way, copy, header)
+            rank = self._rank(group, copy, header)
             if not rank:
                 causes[copy.place] = (
                     f"its offsets {header.base_offset} to {header.last_offset} reach over the next batch"
@@ -174,45 +174,45 @@ class SegmentScrub:
             if data in found:
                 found[data].copies.append(copy)
             else:
-                found[data] = _Opinion(data, header, [copy], rank)
+                found[data] = _Candidate(data, header, [copy], rank)
         return sorted(found.values(), key=lambda one: -one.rank)
 
-    def _rank(self, way: _Way, copy: Copy, header: BatchHeader) -> int:
-        if header.base_offset == way.offset:
+    def _rank(self, group: _CopyGroup, copy: Copy, header: BatchHeader) -> int:
+        if header.base_offset == group.offset:
             return 2
-        following = copy.read(way.position + header.size_bytes, HEADER_SIZE)
+        following = copy.read(group.position + header.size_bytes, HEADER_SIZE)
         if not following:
-            return int(copy.end == way.position + header.size_bytes)
+            return int(copy.end == group.position + header.size_bytes)
         return int(int.from_bytes(following[:8], "big", signed=True) >= header.end_offset)
 
-    def _part(self, way: _Way, best: list[_Opinion]) -> None:
+    def _part(self, group: _CopyGroup, best: list[_Candidate]) -> None:
         """Go on with each of several batches that are all sound by itself: compaction made the copies different."""
         first, *others = best
         for other in others:
             if not self._scrubbing.rewritten:
                 for copy in other.copies:
                     cause = f"not the batch that {first.copies[0].place} has there, and both are sound"
-                    self._tell(copy, way.position, cause)
-            way.left += other.copies
-            self._ways.append(_Way(other.copies, way.position, way.offset))
+                    self._tell(copy, group.position, cause)
+            group.left += other.copies
+            self._groups.append(_CopyGroup(other.copies, group.position, group.offset))
 
-    def _heal(self, way: _Way, copy: Copy, good: _Opinion, causes: dict[str, str]) -> None:
+    def _heal(self, group: _CopyGroup, copy: Copy, good: _Candidate, causes: dict[str, str]) -> None:
         """Write a good batch over what a copy has in its place; where the copy has other batches it goes on by itself."""
-        source, position = good.copies[0], way.position
+        source, position = good.copies[0], group.position
         cause = causes[copy.place] or f"not the batch that {source.place} has there"
         if not self._same_layout(copy, source, position + len(good.data)):
             if not causes[copy.place] and not self._scrubbing.rewritten:
                 self._tell(copy, position, cause)
-            way.left.append(copy)
-            self._ways.append(_Way([copy], position, way.offset))
+            group.left.append(copy)
+            self._groups.append(_CopyGroup([copy], position, group.offset))
         elif not self._scrubbing.heals:
             self._tell(copy, position, cause)
         else:
-            self._write(way, copy, good, cause)
+            self._write(group, copy, good, cause)
 
-    def _write(self, way: _Way, copy: Copy, good: _Opinion, cause: str) -> None:
+    def _write(self, group: _CopyGroup, copy: Copy, good: _Candidate, cause: str) -> None:
         """Overwrite the damaged batch at this position of a copy with a good one."""
-        position, batch = way.position, good.data
+        position, batch = group.position, good.data
         try:
             mend(copy, position, batch, self._scrubbing.guard)
         except CopyMovedError:
@@ -220,7 +220,7 @@ class SegmentScrub:
                 raise
         except (OSError, StorageError) as error:
             self._tell(copy, position, f"{cause}; writing it again failed: {reason_of(error)}", left=True)
-            way.left.append(copy)  # The disk is failing: that is told once a segment.
+            group.left.append(copy)  # The disk is failing: that is told once a segment.
         else:
             found = ScrubFinding(Finding(copy.file, Position(position), cause), good.copies[0].place)
             self._scrubbing.report(found, batch=True)
@@ -248,17 +248,17 @@ class SegmentScrub:
         report = scrubbing.report_left if left and not scrubbing.rewritten else scrubbing.report
         report(ScrubFinding(Finding(copy.file, Position(position), cause), None), batch=True)
 
-    def _pass_damage(self, way: _Way, going: list[Copy], causes: dict[str, str]) -> bool:
+    def _pass_damage(self, group: _CopyGroup, going: list[Copy], causes: dict[str, str]) -> bool:
         """Report a batch that no copy has sound, and go on behind it where that can be found; return whether."""
         for copy in going:
             left = len(going) == len(self._copies)
-            self._tell(copy, way.position, causes[copy.place] or "damaged", left=left)
-        bounds = self._bounds(way, going)
-        for position in self._next_positions(way.position, going):
+            self._tell(copy, group.position, causes[copy.place] or "damaged", left=left)
+        bounds = self._bounds(group, going)
+        for position in self._next_positions(group.position, going):
             for copy in going:
                 window = copy.window(position) if position < copy.end else None
                 if window is not None and judge_first(window, bounds)[0] is not None:
-                    way.position = position
+                    group.position = position
                     return True
         return False
 

@@ -48,7 +48,7 @@ class SettingChange(NamedTuple):
         return f"{self.name}: {self.after} in place of {self.before}{when}"
 
 
-def taken_over(running: EngineConfig, wanted: EngineConfig) -> EngineConfig:
+def reloaded_config(running: EngineConfig, wanted: EngineConfig) -> EngineConfig:
     """Return what an engine has that ran with one and is given the other: its own of what is read at the start alone."""
     kept = {name: getattr(running, name) for name in _FROM_THE_NEXT_START}
     return wanted._replace(follows=running.follows, **kept)

@@ -16,7 +16,7 @@ from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.recovery.options import Checkpointed
 
@@ -35,7 +35,7 @@ class CheckpointFiles(NamedTuple):
         return cls(dict.fromkeys((*_SERVED, names.CLEANER_OFFSETS), MappingProxyType({})), frozenset())
 
     @classmethod
-    def read(cls, files: FileSystem, directory: Path, warn: Say) -> CheckpointFiles:
+    def read(cls, files: FileSystem, directory: Path, warn: ReportLine) -> CheckpointFiles:
         """Read them; a malformed one counts as empty, with a warning, as in Kafka (OSError)."""
         offsets: dict[str, Offsets] = {}
         malformed: set[str] = set()

@@ -17,14 +17,14 @@ from topicfs.storage.directories.checkpoints import CheckpointFiles, CheckpointW
 from topicfs.storage.directories.data_directory import DataDirectory
 from topicfs.storage.directories.reserve import Reserve, is_full
 from topicfs.storage.disk.lock import DirectoryLock
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import DirectoryStatus, Timestamp, TopicPartition
 
 
 class OpenDirectory:
     """A data directory that an engine has opened: its lock, checkpoints, reserve and failure."""
 
-    def __init__(self, data: DataDirectory, warn: Say) -> None:
+    def __init__(self, data: DataDirectory, warn: ReportLine) -> None:
         self.data = data
         self.failure: str | None = None
         """The reason why it does not serve; None while it does."""
@@ -70,7 +70,9 @@ class OpenDirectory:
 class Directories:
     """All of an engine's data directories, in the order given. Changed under the manager's lock alone."""
 
-    def __init__(self, opened: Sequence[OpenDirectory], warn: Say, *, one_of_many: bool = False) -> None:
+    def __init__(
+        self, opened: Sequence[OpenDirectory], warn: ReportLine, *, one_of_many: bool = False
+    ) -> None:
         self.all = tuple(opened)
         data = opened[0].data
         self.files, self.clock, self.settings, self.read_only = (
@@ -135,7 +137,7 @@ class Directories:
     def check_room(self) -> None:
         """Raise OSError where the room that is left on a disk is for what frees space."""
         for directory in self.online:
-            if directory.reserve.room.reserved:
+            if directory.reserve.append_gate.closed:
                 raise OSError(
                     errno.ENOSPC, "the disk is full; what is left is for what frees space", str(directory)
                 )
@@ -184,7 +186,7 @@ class _Deleted(NamedTuple):
 class DeletedDirectories:
     """`-delete` directories with the time of their removal. Safe from any thread."""
 
-    def __init__(self, data: DataDirectory, warn: Say) -> None:
+    def __init__(self, data: DataDirectory, warn: ReportLine) -> None:
         self._data = data
         self._warn = warn
         self._due: dict[str, _Deleted] = {}

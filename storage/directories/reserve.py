@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar
 
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
-from topicfs.storage.log.parts import Room
-from topicfs.storage.messages import Say
+from topicfs.storage.log.parts import AppendGate
+from topicfs.storage.messages import ReportLine
 
 T = TypeVar("T")
 
@@ -46,8 +46,8 @@ class _Sizes(NamedTuple):
 class Reserve:
     """A data directory's reserve. Safe from any thread."""
 
-    def __init__(self, directory: Path, files: FileSystem, warn: Say) -> None:
-        self.room = Room()
+    def __init__(self, directory: Path, files: FileSystem, warn: ReportLine) -> None:
+        self.append_gate = AppendGate()
         """Called by the directory's logs before they grow."""
         self._path = directory / names.RESERVE
         self._files = files
@@ -109,10 +109,10 @@ class Reserve:
 
     def _existed(self) -> bool:
         """Return whether there is a reserve, or was one whose room may not be used up yet."""
-        return self._is_there or self.room.reserved
+        return self._is_there or self.append_gate.closed
 
     def _remove(self) -> None:
-        self.room.reserved = True
+        self.append_gate.closed = True
         self._is_there = False
         with suppress(FileNotFoundError):
             self._files.unlink(self._path)
@@ -136,7 +136,7 @@ class Reserve:
                 self._files.unlink(self._path)
             return
         self._is_there = True
-        self.room.reserved = False
+        self.append_gate.closed = False
 
     def _is_low(self) -> bool:
         try:

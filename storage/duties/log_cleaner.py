@@ -19,7 +19,7 @@ from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 from topicfs.storage.retention import apply_retention
 
@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Lend(Protocol):
+class RunWithReserve(Protocol):
     """A function that does work which frees space in a log's data directory, where possible also on a full disk."""
 
     def __call__(self, log: Log, action: Callable[[], T], /) -> T: ...
@@ -47,9 +47,9 @@ class LogCleaner:
         logs: Callable[[], Iterable[Log]],
         *,
         clock: Clock,
-        warn: Say,
+        warn: ReportLine,
         write_checkpoints: Callable[[], None],
-        lend: Lend,
+        lend: RunWithReserve,
     ) -> None:
         """Make the cleaner; `write_checkpoints` puts every log's first dirty offset on disk, where it changed."""
         self._settings = settings

@@ -17,7 +17,7 @@ from topicfs.storage.model import NO_TIMESTAMP, Offset, SegmentInfo, Timestamp, 
 from topicfs.storage.retention import LogFacts, Reason, decide_retention
 from topicfs.storage.segment.roll import waited_ms
 
-ALL_GOES = "all of it goes"
+DELETE_ALL_REASON = "all of it goes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PlannedRoll:
     base_offset: Offset
     size_bytes: int
     reason: str
-    """A `RollReason`'s value, or `ALL_GOES` where every segment is deleted."""
+    """A `RollReason`'s value, or `DELETE_ALL_REASON` where every segment is deleted."""
     open_ms: int
     """The span of time the segment covers up to now."""
     limit_ms: int
@@ -61,7 +61,7 @@ def plan_log(log: Log, now: Timestamp) -> tuple[PlannedStep, ...]:
     reason = due.value if due else None
     deletions, roll_first = _planned_deletions(log, now, rolled=reason is not None)
     if roll_first:
-        reason = ALL_GOES
+        reason = DELETE_ALL_REASON
     rolls = [] if reason is None else [_planned_roll(log, now, reason)]
     return (*rolls, *deletions, *_planned_cleaning(log, now, rolled=reason is not None))
 

@@ -12,7 +12,7 @@ from topicfs.storage.directories.data_directory import DataDirectory
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.engine import LogEngine
 from topicfs.storage.errors import StorageError
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import Timestamp
 from topicfs.storage.staging.area import StagingArea
 from topicfs.storage.staging.bell import Bell
@@ -42,7 +42,7 @@ class StagedWrites:
         directories: Directories,
         engine: LogEngine,
         *,
-        warn: Say,
+        warn: ReportLine,
         record: CommitRecord | None = None,
     ) -> None:
         """Prepare the duty; `record`: the record of commits if other engines' directories have copies, too."""

@@ -69,13 +69,13 @@ class SmallFiles(NamedTuple):
     removal: Removal
 
 
-class Room:
+class AppendGate:
     """The flag by which a data directory's reserve stops appends to all of its logs."""
 
-    __slots__ = ("reserved",)
+    __slots__ = ("closed",)
 
     def __init__(self) -> None:
-        self.reserved = False
+        self.closed = False
         """True if the room that is left is for what frees space, so that no record is taken."""
 
     @staticmethod
@@ -112,7 +112,7 @@ class LogParts:
         """The newest one in the file of leader epochs."""
         self.progress = FlushProgress(self.files, loaded.recovery_point, self.clock(), counts.flushes)
         self.listeners = Listeners()
-        self.room = Room()
+        self.append_gate = AppendGate()
         """The room for more records on the disk; the engine sets that of the data directory."""
         self.life = LogLife(self.partition, read_only=self.files.read_only)
         self.first_dirty_offset: Offset | None = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from topicfs.storage.checkpoints.clean_shutdown import mark_clean
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.config.live_settings import taken_over
+from topicfs.storage.config.live_settings import reloaded_config
 from topicfs.storage.directories.checkpoints import CheckpointWriter, name_of
 from topicfs.storage.directories.directories import Directories, OpenDirectory
 from topicfs.storage.directories.offline_partition import loaded_logs
@@ -183,7 +183,7 @@ class LogManager:
 
     def reconfigure(self, config: EngineConfig) -> None:
         with self._lock:
-            self._directories.settings.config = taken_over(self._directories.config, config)
+            self._directories.settings.config = reloaded_config(self._directories.config, config)
             self._changes.apply_defaults(self._topics.values(), self._warnings.add)
         with self._duty_lock:
             plans = plan_duties(self._directories.config)

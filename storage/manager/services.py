@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from topicfs.storage.directories.directories import Directories
-from topicfs.storage.duties.log_cleaner import Lend, LogCleaner
+from topicfs.storage.duties.log_cleaner import LogCleaner, RunWithReserve
 from topicfs.storage.duties.staged_writes import StagedWrites
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.topics.unopened_partitions import UnopenedDuties
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ class Services:
         self,
         engine: LogManager,
         directories: Directories,
-        warn: Say,
+        warn: ReportLine,
         *,
         logs: Callable[[], Iterable[Log]],
         write_checkpoints: Callable[[], None],
-        lend: Lend,
+        lend: RunWithReserve,
     ) -> None:
         """Make all services; the last three arguments are for the cleaner."""
         self.staged = StagedWrites(directories, engine, warn=warn)

@@ -18,7 +18,7 @@ from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.disk.names import WriteId
 from topicfs.storage.engine import LogEngine, Partition
 from topicfs.storage.errors import InvalidRecordError, StorageError, UnknownTopicError
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import NO_PRODUCER_ID, TopicPartition
 from topicfs.storage.producers.entry import next_run
 from topicfs.storage.producers.progress import ProgressLostError, last_batch, newest_epoch, own
@@ -43,7 +43,7 @@ class Committer:
         self._engine = engine
         self._clock = clock
 
-    def commit_waiting(self, warn: Say, stopping: Callable[[], bool]) -> None:
+    def commit_waiting(self, warn: ReportLine, stopping: Callable[[], bool]) -> None:
         """Append submitted writes until `stopping` (OSError; blocking). Failures go to `warn`, and are tried again."""
         for write in self._area.waiting():
             if stopping():

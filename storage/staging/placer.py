@@ -33,7 +33,7 @@ from topicfs.storage.staging.manifest import BegunAppend, LogPlacement, Manifest
 from topicfs.storage.staging.staged_file import Frame
 from topicfs.storage.validation.batches import check_as_follower
 
-BESIDE_BYTES = 1 << 20
+OVERHEAD_BYTES = 1 << 20
 """For what comes beside the batches: index entries, checkpoints, names."""
 _REMEDY = "delete the topic, and restore it again"
 
@@ -51,9 +51,9 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
         directories[space] = directory
     for space, size in by_disk.items():
         free = space.available_blocks * space.block_bytes
-        if size + BESIDE_BYTES > free:
+        if size + OVERHEAD_BYTES > free:
             raise StorageError(
-                f"{directories[space].parent}: the write has {size} bytes of batches and needs {BESIDE_BYTES} beside "
+                f"{directories[space].parent}: the write has {size} bytes of batches and needs {OVERHEAD_BYTES} beside "
                 f"them, but {free} bytes are free on the disk; nothing of it was written"
             )
 

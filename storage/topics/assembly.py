@@ -10,7 +10,7 @@ from types import MappingProxyType
 from topicfs.storage.directories.directories import Directories
 from topicfs.storage.disk.names import DirectoryMark
 from topicfs.storage.engine import Partition
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Timestamp, TopicPartition
 from topicfs.storage.topics.loader import PartitionToLoad, load, load_all
 from topicfs.storage.topics.reconciliation import FoundTopic, find_topics, marked, refusal, survey
@@ -22,7 +22,7 @@ MOST_AT_START = 1000
 
 
 def assemble(
-    directories: Directories, registry: TopicRegistry, warn: Say, *, most_at_start: int = MOST_AT_START
+    directories: Directories, registry: TopicRegistry, warn: ReportLine, *, most_at_start: int = MOST_AT_START
 ) -> dict[str, LogTopic]:
     """Find every topic, and load the partitions; more than `most_at_start` that were closed in order on first use.
 
@@ -51,13 +51,13 @@ def _may_wait(directories: Directories, topic: str, numbers: Iterable[int]) -> C
     return {one.partition for one, place in found if place is not None and place.writer.knows(one)}
 
 
-def _load_later(directories: Directories, topic: LogTopic, warn: Say, number: int) -> Partition:
+def _load_later(directories: Directories, topic: LogTopic, warn: ReportLine, number: int) -> Partition:
     unchecked = FoundTopic(TopicEntry(topic.topic_id), (number,), MappingProxyType({}), checked=False)
     return load(directories, partition_to_load(directories, topic, unchecked, number), warn)
 
 
 def find_all(
-    directories: Directories, registry: TopicRegistry, warn: Say, *, most_at_start: int | None = None
+    directories: Directories, registry: TopicRegistry, warn: ReportLine, *, most_at_start: int | None = None
 ) -> dict[str, FoundTopic]:
     """Find the topics, by their first partitions if there are more than `most_at_start`; schedules removals."""
     contents = survey(directories)
@@ -74,7 +74,7 @@ def find_all(
     return found
 
 
-def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Say) -> LogTopic:
+def make_topic(directories: Directories, name: str, found: FoundTopic, warn: ReportLine) -> LogTopic:
     """Make a topic without partitions yet."""
     config, problems = lenient_config(found.entry.overrides, directories.config.topic_defaults)
     for problem in problems:

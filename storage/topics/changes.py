@@ -20,7 +20,7 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.errors import InvalidConfigError, StorageError
 from topicfs.storage.log.life import Event
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Timestamp, TopicPartition
 from topicfs.storage.topics.loader import collection_paused, load_new
 from topicfs.storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
@@ -37,9 +37,9 @@ class Progress:
 Item = TypeVar("Item")
 T = TypeVar("T")
 
-FEW = 16
+MAX_SEQUENTIAL_ITEMS = 16
 """Number of items up to which they are handled one after the other."""
-MANY = 500
+SYNC_DISK_ABOVE = 500
 """Number of new partitions above which the whole disk is flushed, twice, instead of two files for each."""
 THREADS = 8
 """A file system combines what several threads sync at a time."""
@@ -50,7 +50,7 @@ def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
 
     While the interpreter exits there are no threads. Raises the first error; items not begun by then are left out.
     """
-    if len(items) <= FEW or not threading.main_thread().is_alive():
+    if len(items) <= MAX_SEQUENTIAL_ITEMS or not threading.main_thread().is_alive():
         return [act(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor
 
@@ -137,7 +137,7 @@ class TopicChanges:
         for log in loaded_logs(topic.opened()):
             log.update_config(config)
 
-    def apply_defaults(self, topics: Iterable[LogTopic], warn: Say) -> None:
+    def apply_defaults(self, topics: Iterable[LogTopic], warn: ReportLine) -> None:
         """Apply changed settings of the engine to topics; overrides that do not fit them are passed over with a warning."""
         for topic in topics:
             config, problems = lenient_config(topic.overrides, self.directories.config.topic_defaults)
@@ -186,7 +186,7 @@ class TopicChanges:
                     directory = self.directories.by_partition[partition]
                     made[partition.partition] = load_new(partition, config, directory)
             for directory in self._directories_of(partitions):
-                if len(partitions) > MANY:
+                if len(partitions) > SYNC_DISK_ABOVE:
                     directory.data.sync_all()
                 else:
                     directory.data.sync()
@@ -200,7 +200,7 @@ class TopicChanges:
 
     def _make_directories(self, partitions: list[TopicPartition], topic_id: str, config: TopicConfig) -> None:
         """Make all directories, then sync them several at a time; of very many the disk as a whole, twice."""
-        flush_each = len(partitions) <= MANY
+        flush_each = len(partitions) <= SYNC_DISK_ABOVE
         empty_logs = not flush_each and not config.preallocate
         for partition in partitions:
             self.progress.line = f"{partition} of {len(partitions)} new partitions is made"

@@ -19,7 +19,7 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.producers import ProducerRules
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import CleaningState, Offset, Timestamp, TopicPartition
 from topicfs.storage.recovery.loader import load_log
 from topicfs.storage.recovery.options import Checkpointed, LoadOptions
@@ -40,7 +40,7 @@ class PartitionToLoad(NamedTuple):
 
 
 def load_all(
-    directories: Directories, wanted: Iterable[PartitionToLoad], warn: Say
+    directories: Directories, wanted: Iterable[PartitionToLoad], warn: ReportLine
 ) -> dict[TopicPartition, Partition]:
     """Load partitions; what fails becomes an offline partition. Threads are for logs that wait for the disk (blocking)."""
     found = list(wanted)
@@ -58,7 +58,7 @@ def load_all(
 
 
 def _load_cached(
-    directories: Directories, found: Sequence[PartitionToLoad], warn: Say
+    directories: Directories, found: Sequence[PartitionToLoad], warn: ReportLine
 ) -> Iterator[Partition]:
     """Load one after the other, as long as nothing has to be read from a disk: up to the first for which something was."""
     before = _blocks_read()
@@ -86,7 +86,10 @@ def collection_paused() -> Iterator[None]:
 
 
 def load(
-    directories: Directories, found: PartitionToLoad, warn: Say, checkpointed: Checkpointed | None = None
+    directories: Directories,
+    found: PartitionToLoad,
+    warn: ReportLine,
+    checkpointed: Checkpointed | None = None,
 ) -> Partition:
     """Load a partition by what its directory's checkpoints say of it, or by `checkpointed` (blocking)."""
     directory = found.directory
@@ -112,7 +115,12 @@ def load(
 
 
 def _load_readable(
-    found: PartitionToLoad, directory: OpenDirectory, checkpointed: Checkpointed, warn: Say, *, reopened: bool
+    found: PartitionToLoad,
+    directory: OpenDirectory,
+    checkpointed: Checkpointed,
+    warn: ReportLine,
+    *,
+    reopened: bool,
 ) -> Log:
     """Load a log; of a replica a damaged file of leader epochs is removed, for they are made again of its batches."""
     clean = directory.clean and not reopened
@@ -155,7 +163,10 @@ def load_found(
             counts=data.counts,
         ),
     )
-    log.parts.room, log.checkpoint = directory.reserve.room, directory.writer.write_recovery_points
+    log.parts.append_gate, log.checkpoint = (
+        directory.reserve.append_gate,
+        directory.writer.write_recovery_points,
+    )
     first_dirty = adopt(log, first_dirty, data.clock).parts.first_dirty_offset
     if first_dirty is not None:
         # What compaction has been through was on disk: holes in it are its own.

@@ -18,7 +18,7 @@ from topicfs.storage.directories.data_directory import DataDirectory
 from topicfs.storage.directories.directories import Directories, OpenDirectory
 from topicfs.storage.disk.names import DirectoryMark
 from topicfs.storage.errors import CorruptionError, DuplicatePartitionError
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.topics.registry import PendingChange, TopicEntry, TopicRegistry
 from topicfs.storage.topics.topic import NO_TOPIC_ID, own_overrides
@@ -71,7 +71,7 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
 
 
 def find_topics(
-    directories: Directories, registry: TopicRegistry, warn: Say, *, check_all: bool = True
+    directories: Directories, registry: TopicRegistry, warn: ReportLine, *, check_all: bool = True
 ) -> dict[str, FoundTopic]:
     """Return the topics in the surveyed directories, those without an entry adopted (OSError; writes unless read-only).
 
@@ -118,7 +118,7 @@ def _of_others(ids: Mapping[int, str | None], topic_id: str) -> dict[int, str]:
 
 
 def _settle_registry(
-    directories: Directories, registry: TopicRegistry, found: Mapping[str, FoundTopic], warn: Say
+    directories: Directories, registry: TopicRegistry, found: Mapping[str, FoundTopic], warn: ReportLine
 ) -> None:
     changes: dict[str, TopicEntry | None] = {}
     if not directories.failed and not directories.one_of_many:
@@ -224,7 +224,11 @@ def _read_ids(
 
 
 def _settle_entry(
-    topic: str, kept: TopicEntry | None, ids: Mapping[int, str | None], directories: Directories, warn: Say
+    topic: str,
+    kept: TopicEntry | None,
+    ids: Mapping[int, str | None],
+    directories: Directories,
+    warn: ReportLine,
 ) -> TopicEntry:
     """Return the topic's entry: the kept one if it is of this topic, else one made for it."""
     known = [topic_id for topic_id in ids.values() if topic_id is not None]

@@ -16,7 +16,7 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
 from topicfs.storage.log.life import Event
 from topicfs.storage.log.log import Log
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.recovery.options import Checkpointed
 from topicfs.storage.topics.assembly import find_all, make_topic, partition_to_load
@@ -29,7 +29,7 @@ from topicfs.storage.topics.topic import LogTopic
 class Restart(NamedTuple):
     directories: Directories
     registry: TopicRegistry
-    warn: Say
+    warn: ReportLine
 
     def partition(self, topic: LogTopic, number: int) -> Log:
         """Load one partition of a directory that serves (StorageError, OSError: then all is as before)."""

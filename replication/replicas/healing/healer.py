@@ -14,14 +14,14 @@ from topicfs.replication.replicas.healing.renewal import Renewals
 from topicfs.replication.replicas.members.member import ReplicatingDirectories
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.rules.presence import absences
-from topicfs.replication.replicas.sound_reads import Doctor
+from topicfs.replication.replicas.sound_reads import SegmentHealer
 from topicfs.replication.scrub.partition import PartitionScrub, ScrubbedLog, ScrubbedPartition
 from topicfs.replication.scrub.scrubber import Scrubber
 from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
 from topicfs.storage.errors import Finding, PartitionOfflineError, StorageError
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 AGAIN_AFTER_S = 60.0
@@ -38,7 +38,7 @@ class Healer:
         *,
         settings: LiveSettings,
         clock: Clock,
-        warn: Say,
+        warn: ReportLine,
         in_background: bool,
     ) -> None:
         self._members = members
@@ -101,8 +101,8 @@ class Healer:
             self._schedule = self._schedule.done(due, now)
             self.scrubber.maintain(now, self._settings.config.scrub_interval_hours)
 
-    def doctor(self, partition: ReplicatedPartition) -> Doctor:
-        return Doctor(partial(self.want, partition), partial(self.heal, partition))
+    def segment_healer(self, partition: ReplicatedPartition) -> SegmentHealer:
+        return SegmentHealer(partial(self.want, partition), partial(self.heal, partition))
 
     def want(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
         """Look through the segment that begins at an offset, in a thread, and heal it; unless that was just done."""

@@ -200,7 +200,7 @@ class FutureLogs:
                 counts=data.counts,
             ),
         )
-        log.parts.room = self._directory.reserve.room
+        log.parts.append_gate = self._directory.reserve.append_gate
         log.roles.follow(Offset(0))
         self._opened[partition] = log
         return log

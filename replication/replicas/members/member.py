@@ -33,7 +33,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.log.flush import Flusher
 from topicfs.storage.log.log import Log
 from topicfs.storage.manager.startup import Machine, open_logs
-from topicfs.storage.messages import Say, reason_of
+from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import DirectoryStatus, TopicPartition
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -55,7 +55,7 @@ class Opening:
 class ReplicatingDirectory:
     """One data directory. Changed under the lock of the engine that replicates."""
 
-    def __init__(self, number: ReplicaId, path: Path, opening: Opening, warn: Say) -> None:
+    def __init__(self, number: ReplicaId, path: Path, opening: Opening, warn: ReportLine) -> None:
         self.number = number
         self.path = path
         self.directory_id = ""
@@ -263,7 +263,9 @@ class ReplicatingDirectories:
         return tuple(member for member in self if member.serves)
 
 
-def restore_topic_ids(files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: Say) -> None:
+def restore_topic_ids(
+    files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: ReportLine
+) -> None:
     """Write lost topic ids of partitions again, by the directory's `copy` of what is agreed on (OSError; blocking)."""
     there = {entry.name for entry in files.list_directory(path) if entry.is_directory}
     for topic, entry in copy.topics.items():

@@ -10,7 +10,7 @@ from topicfs.replication.replicas.members.member import ReplicatingDirectory
 from topicfs.replication.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntry
 from topicfs.replication.replicas.rules.state import new_state
 from topicfs.storage.errors import DuplicatePartitionError
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import TopicPartition
 
 
@@ -42,7 +42,7 @@ def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None
     agreement.put_topics(entries)
 
 
-def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: Say) -> None:
+def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: ReportLine) -> None:
     """Make a directory what was agreed on; a topic unknown there is left alone (StorageError, OSError; blocking)."""
     engine = member.engine
     for name, topic in list(engine.topics().items()):

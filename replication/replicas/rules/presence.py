@@ -20,7 +20,7 @@ from topicfs.replication.replicas.rules.state import ReplicaId
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.log import Log
 from topicfs.storage.log.soundness import TornSegment, replace_epochs, torn_segments, true_epochs
-from topicfs.storage.messages import Say
+from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Offset
 from topicfs.storage.retention import due_start
 
@@ -131,7 +131,7 @@ def _subtract(spans: list[Span], others: list[Span]) -> list[Span]:
     return spans
 
 
-def mend_epochs(logs: Iterable[Log], warn: Say) -> None:
+def mend_epochs(logs: Iterable[Log], warn: ReportLine) -> None:
     """Give logs the leader epochs of their batches if they have others (CorruptionError, StorageError, OSError)."""
     damaged: CorruptionError | None = None
     different = list(logs)

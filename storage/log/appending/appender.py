@@ -52,7 +52,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _new = tuple.__new__
 
-OF_THE_LEADER = frozenset({RollReason.SIZE, RollReason.TIME})
+LEADER_ROLL_REASONS = frozenset({RollReason.SIZE, RollReason.TIME})
 """Reasons to roll that a follower leaves to its leader: it rolls where that did, so that their files are equal."""
 
 
@@ -232,15 +232,15 @@ class LogAppender:
     ) -> LogState:
         """Roll where it is due, and write; return the state to publish, with the new end."""
         parts = self._parts
-        if parts.room.reserved:
-            raise parts.room.refusal(parts.directory)
+        if parts.append_gate.closed:
+            raise parts.append_gate.refusal(parts.directory)
         active = parts.state.chain.segments[-1]
         _size, last_offset, max_timestamp = placed[-1]
         _check_last(last_offset)
         if len(placed) > 1:
             max_timestamp = max([timestamp for _size, _offset, timestamp in placed])
         reason = self._roll_reason(active, len(batches), last_offset, max_timestamp, now)
-        if reason is not None and (parts.life.role is not Role.FOLLOWER or reason not in OF_THE_LEADER):
+        if reason is not None and (parts.life.role is not Role.FOLLOWER or reason not in LEADER_ROLL_REASONS):
             active = self._roll(max(parts.state.end_offset, base_offset), reason.value)
         try:
             active.append(batches, placed)

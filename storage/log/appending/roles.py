@@ -88,7 +88,7 @@ class LogRoles:
                 or base_offset != state.end_offset
                 or active.base_offset != segment_base_offset
                 or epoch != parts.noted_epoch
-                or parts.room.reserved
+                or parts.append_gate.closed
                 or producer_id != NO_PRODUCER_ID
                 or attributes & _OF_A_TRANSACTION
             ):

@@ -22,7 +22,7 @@ def write_small(
     """
     state, epoch = parts.state, parts.leader_epoch
     active = state.chain.segments[-1]
-    if len(batch) > active.bytes_until_due or epoch != parts.noted_epoch or parts.room.reserved:
+    if len(batch) > active.bytes_until_due or epoch != parts.noted_epoch or parts.append_gate.closed:
         return None
     latest = min(active.latest_timestamp, now + rules.after_max_ms)
     end_offset, counts = state.end_offset, parts.counts
@@ -75,7 +75,7 @@ def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytea
                         or behind.end_offset != base_offset
                         or active.base_offset != segment.base_offset
                         or follower.noted_epoch != leader.leader_epoch
-                        or follower.room.reserved
+                        or follower.append_gate.closed
                     ):
                         break
                     active.extend(batch, last_offset, max_timestamp)

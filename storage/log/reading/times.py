@@ -23,7 +23,7 @@ from topicfs.storage.segment.segment import Segment
 if TYPE_CHECKING:
     from topicfs.storage.segment.trace import LookupTrace
 
-IN_VAIN_BYTES = 2 * MAX_CONTENT_BYTES
+MAX_WASTED_BYTES = 2 * MAX_CONTENT_BYTES
 """Searched at most where batches claim times that their records do not have. (One batch may, below the log start.)"""
 
 
@@ -161,6 +161,6 @@ class Search:
         if self._left is not None:
             self._spend(self._left, size_bytes)
         self._in_vain_bytes += size_bytes
-        if self._in_vain_bytes > IN_VAIN_BYTES:
+        if self._in_vain_bytes > MAX_WASTED_BYTES:
             cause = f"{self._in_vain_bytes} bytes of records searched whose batches claim times that none of them has"
             raise OversizeBatchError(batch.position, cause)

@@ -140,7 +140,7 @@ def test_a_follower_that_is_in_another_segment_rolls_first():
 def test_a_follower_without_room_is_left_behind():
     """The room that is left on its disk is for what frees space."""
     two = replicated()
-    two.engine.controller.logs(ORDERS)[2].parts.room.reserved = True
+    two.engine.controller.logs(ORDERS)[2].parts.append_gate.closed = True
     two.append("b\n")
     assert (1,) == two.in_sync()
     assert ["a", "b"] == two.lines()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topicfs.storage.config.broker import EngineConfig, broker_settings
-from topicfs.storage.config.live_settings import differences, taken_over
+from topicfs.storage.config.live_settings import differences, reloaded_config
 
 BEFORE = EngineConfig()
 
@@ -18,20 +18,20 @@ def of(**properties: str) -> EngineConfig:
 def test_defaults_of_topics_and_periods_are_taken_over():
     """All that a broker calls dynamic, and more."""
     wanted = of(log_retention_ms="1000", log_cleaner_enable="false", follower_replication_throttled_rate="7")
-    assert wanted == taken_over(BEFORE, wanted)
+    assert wanted == reloaded_config(BEFORE, wanted)
 
 
 def test_what_is_read_at_the_start_stays():
     """Ids, threads, and the limits of groups."""
     wanted = of(node_id="7", num_recovery_threads_per_data_dir="9", group_max_size="3", num_partitions="5")
-    assert BEFORE._replace(num_partitions=5, creation_overrides=wanted.creation_overrides) == taken_over(
+    assert BEFORE._replace(num_partitions=5, creation_overrides=wanted.creation_overrides) == reloaded_config(
         BEFORE, wanted
     )
 
 
 def test_a_follower_stays_one():
     """That is no setting of a file."""
-    assert taken_over(BEFORE._replace(follows=True), BEFORE).follows
+    assert reloaded_config(BEFORE._replace(follows=True), BEFORE).follows
 
 
 def test_changes_have_kafkas_names_and_spelling():
@@ -58,5 +58,7 @@ def test_each_setting_of_the_engine_shows_its_change():
         other = not own.default if isinstance(own.default, bool) else own.default - 1
         (change,) = differences(BEFORE, BEFORE._replace(**{own.field: other}))
         assert name == change.name
-        holds_now = other == getattr(taken_over(BEFORE, BEFORE._replace(**{own.field: other})), own.field)
+        holds_now = other == getattr(
+            reloaded_config(BEFORE, BEFORE._replace(**{own.field: other})), own.field
+        )
         assert holds_now is not change.from_next_start

@@ -224,7 +224,7 @@ def test_no_append_takes_the_room_that_is_reserved(encoded_here: bool):
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), encoded_here=True)
     assert len(batch(b"b")) < on_disk.log.chain.active.bytes_until_due
-    on_disk.log.parts.room.reserved = True
+    on_disk.log.parts.append_gate.closed = True
     with pytest.raises(OSError, match="the disk is full") as refused:
         on_disk.log.append(batch(b"b"), encoded_here=encoded_here)
     assert errno.ENOSPC == refused.value.errno

@@ -107,7 +107,7 @@ def claiming(size: int, *, codec: Codec = Codec.ZSTD) -> bytearray:
 
 def test_a_search_among_batches_that_claim_too_much_ends(monkeypatch):
     """A few compressed bytes inflate to many: after some of them in vain it is an error that names the place."""
-    monkeypatch.setattr(times, "IN_VAIN_BYTES", 100_000)
+    monkeypatch.setattr(times, "MAX_WASTED_BYTES", 100_000)
     on_disk = LogOnDisk()
     for _ in range(3):
         on_disk.log.append(claiming(30_000), encoded_here=True)

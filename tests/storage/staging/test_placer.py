@@ -21,7 +21,7 @@ from topicfs.storage.manager import LogManager
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp, TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteRefusedError, WriteState
 from topicfs.storage.staging.manifest import LogPlacement, NewTopic, Placement
-from topicfs.storage.staging.placer import BESIDE_BYTES
+from topicfs.storage.staging.placer import OVERHEAD_BYTES
 
 pytestmark = pytest.mark.slow
 
@@ -321,7 +321,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
     engine = populated(disk)
     engine.create_topic("clicks", partitions=2)
     area = submit(disk)
-    disk.fill(BESIDE_BYTES)
+    disk.fill(OVERHEAD_BYTES)
     engine.commit_staged_writes()
     assert area.state(WRITE) is WriteState.REFUSED
     assert "bytes are free on the disk; nothing of it was written" in str(area.take_refusal(WRITE))

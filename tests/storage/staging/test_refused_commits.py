@@ -27,7 +27,7 @@ from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Offset, Record, Timestamp, TopicPartition
 from topicfs.storage.staging.area import StagingArea, WriteState
 from topicfs.storage.staging.committer import Committer
-from topicfs.storage.staging.placer import BESIDE_BYTES
+from topicfs.storage.staging.placer import OVERHEAD_BYTES
 from topicfs.storage.staging.staged_file import StagedFile
 
 pytestmark = pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_write_that_may_not_be_appended_is_refused_whole(
     assert [] == files_of_writes(disk)
 
 
-@pytest.mark.parametrize("free_bytes", [0, 512, BESIDE_BYTES])
+@pytest.mark.parametrize("free_bytes", [0, 512, OVERHEAD_BYTES])
 def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
     """With the sizes, before a record is visible; when there is room, its replay is appended."""
     disk = SimulatedDisk()

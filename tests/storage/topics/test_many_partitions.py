@@ -10,9 +10,9 @@ import pytest
 from tests.doubles.engines import DATA, append_lines, engine_on, read_lines
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.storage.manager import LogManager
-from topicfs.storage.topics.changes import FEW, MANY, for_each
+from topicfs.storage.topics.changes import MAX_SEQUENTIAL_ITEMS, SYNC_DISK_ABOVE, for_each
 
-COUNT = FEW + 24
+COUNT = MAX_SEQUENTIAL_ITEMS + 24
 
 
 class WatchedDisk(SimulatedDisk):
@@ -63,11 +63,11 @@ def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
     engine = engine_on(disk)
     engine.create_topic("t")
     disk.calls.clear()
-    engine.add_partitions("t", total=MANY + 2)
+    engine.add_partitions("t", total=SYNC_DISK_ABOVE + 2)
     calls = [call for call, path in disk.calls if "/t-" in path or (call, path) == ("sync_all", str(DATA))]
     first, second = (index for index, call in enumerate(calls) if call == "sync_all")
     renames = [index for index, call in enumerate(calls) if call == "rename"]
-    assert MANY + 1 == len(renames)
+    assert SYNC_DISK_ABOVE + 1 == len(renames)
     assert first < min(renames)
     assert max(renames) < second == len(calls) - 1
     assert {"sync", "sync_directory"}.isdisjoint(calls)
@@ -77,12 +77,15 @@ def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
 def test_very_many_survive_a_loss_of_power() -> None:
     """Each with its topic's id."""
     disk = SimulatedDisk()
-    topic = engine_on(disk).create_topic("t", partitions=MANY + 1)
+    topic = engine_on(disk).create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
     disk.crash(keep=0.0)
     again = engine_on(disk)
     assert {"online"} == {one.status().state for one in again.topic("t").partitions().values()}
-    assert (topic.topic_id, MANY + 1) == (again.topic("t").topic_id, len(again.topic("t").partitions()))
-    assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{MANY}" / "partition.metadata")
+    assert (topic.topic_id, SYNC_DISK_ABOVE + 1) == (
+        again.topic("t").topic_id,
+        len(again.topic("t").partitions()),
+    )
+    assert topic.topic_id.encode() in disk.read_bytes(DATA / f"t-{SYNC_DISK_ABOVE}" / "partition.metadata")
 
 
 @pytest.mark.slow
@@ -93,16 +96,16 @@ def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
     engine = engine_on(disk)
     disk.fail("sync_all", after=works)
     with pytest.raises(OSError, match="Input/output error"):
-        engine.create_topic("t", partitions=MANY + 1)
+        engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
     assert [] == [entry.name for entry in disk.list_directory(DATA) if entry.is_directory]
-    assert MANY + 1 == len(engine.create_topic("t", partitions=MANY + 1).partitions())
+    assert SYNC_DISK_ABOVE + 1 == len(engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1).partitions())
 
 
 def test_very_many_just_made_are_closed_without_the_disk() -> None:
     """They have been put on disk in the state in which a close leaves an empty log."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
-    engine.create_topic("t", partitions=MANY + 1)
+    engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
     disk.calls.clear()
     engine.close()
     changes = {"sync", "sync_directory", "truncate", "write_bytes", "pwrite"}
@@ -166,6 +169,6 @@ def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
 def test_many_are_done_by_several_and_given_in_order() -> None:
     """Few by the caller itself, one after the other."""
     here = threading.get_ident()
-    assert {here} == set(for_each(range(FEW), lambda _: threading.get_ident()))
-    assert here not in for_each(range(FEW + 1), lambda _: threading.get_ident())
+    assert {here} == set(for_each(range(MAX_SEQUENTIAL_ITEMS), lambda _: threading.get_ident()))
+    assert here not in for_each(range(MAX_SEQUENTIAL_ITEMS + 1), lambda _: threading.get_ident())
     assert [2 * number for number in range(100)] == for_each(range(100), lambda number: 2 * number)
