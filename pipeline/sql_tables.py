@@ -32,7 +32,7 @@ _COLUMN = "topic"
 _SHORTEST, _LENGTHS = 1000, 1 << 20
 _PROVIDER, _OPTION = "provider", "option."
 _PLACE = ("path", "without")
-_OF_WRITING = frozenset({"topic", "committimeout"})
+_WRITER_ONLY_OPTIONS = frozenset({"topic", "committimeout"})
 """Options, in lower case, that mean something to writers alone; all others but those of the place are for readers."""
 
 
@@ -64,7 +64,9 @@ def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
             "columns (CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')); create it again "
             "that way, or create a temporary view"
         )
-    return {name: value for name, value in (kept or {}).items() if name not in _OF_WRITING} | dict(given)
+    return {name: value for name, value in (kept or {}).items() if name not in _WRITER_ONLY_OPTIONS} | dict(
+        given
+    )
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
@@ -79,7 +81,9 @@ def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
             "CREATE TABLE name USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders', topic 'orders'), "
             "or format('topicfs') with the options path and topic. A table of an earlier version must be created again"
         )
-    return {name: value for name, value in kept.items() if name in {*_OF_WRITING, *_PLACE}} | dict(given)
+    return {name: value for name, value in kept.items() if name in {*_WRITER_ONLY_OPTIONS, *_PLACE}} | dict(
+        given
+    )
 
 
 def _kept(given: Mapping[str, str], fields: Iterable[StructField]) -> dict[str, str] | None:

@@ -40,7 +40,7 @@ from topicfs.pipeline.jobs.queries import (
     write_counted,
 )
 from topicfs.pipeline.source.readers import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.pipeline.tasks.output import MESSAGE_PREFIX
 
 RESULT = "source string, target string, windows long"
 RESERVED = ("start", "end", "group", "count")
@@ -163,7 +163,7 @@ def _run(sink: DataStreamWriter) -> int:
         _LOGGER.warning(
             "%sat least %d late records were left out: the windows they belong to had been written (--delay says how late "
             "records may come)",
-            FOR_PEOPLE,
+            MESSAGE_PREFIX,
             late,
         )
     return sum(batch.windows for batch in batches.values())

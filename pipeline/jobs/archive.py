@@ -51,7 +51,7 @@ from topicfs.pipeline.source.query.offsets import StreamState
 from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.schema import arrow_schema, full_schema
 from topicfs.pipeline.source.slices import Task
-from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.pipeline.tasks.output import MESSAGE_PREFIX
 from topicfs.pipeline.tasks.task_source import in_tasks
 from topicfs.storage.checkpoints.atomic import write_atomically
 from topicfs.storage.disk.names import is_internal
@@ -251,7 +251,7 @@ def _overrides(topic: ClusterTopic) -> Mapping[str, str]:
     try:
         return topic.overrides
     except StorageError as error:  # A user without the right to see them.
-        _LOGGER.warning("%ssettings of %s are not archived: %s", FOR_PEOPLE, topic.name, error)
+        _LOGGER.warning("%ssettings of %s are not archived: %s", MESSAGE_PREFIX, topic.name, error)
         return {}
 
 

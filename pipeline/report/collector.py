@@ -21,7 +21,7 @@ from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.report.histograms import Integers
 from topicfs.pipeline.report.numbers import GroupLag, PartitionNumbers, StoredBytes, merged
 from topicfs.pipeline.source.slices import SegmentChangedError, Slice, SliceReader, Task
-from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.pipeline.tasks.output import MESSAGE_PREFIX
 from topicfs.replication import open_directories
 from topicfs.storage.codec.binary.fields import CODEC_MASK, HEADER_SIZE, ROW_SIZE, TIMESTAMP_TYPE_MASK
 from topicfs.storage.codec.columns import Columns
@@ -196,7 +196,7 @@ def find_lags(
                     found.setdefault(partition, []).append(lag)
             return {partition: tuple(lags) for partition, lags in found.items()}
     except (StorageError, OSError) as error:
-        _LOGGER.warning("%sgroups are not in the report: %s", FOR_PEOPLE, error)
+        _LOGGER.warning("%sgroups are not in the report: %s", MESSAGE_PREFIX, error)
         return {}
 
 

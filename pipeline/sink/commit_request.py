@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from topicfs.pipeline.errors import PipelineError
-from topicfs.pipeline.tasks.output import FOR_PEOPLE
+from topicfs.pipeline.tasks.output import MESSAGE_PREFIX
 from topicfs.replication import check_no_mirror, open_directories
 from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.names import WriteId
@@ -232,7 +232,7 @@ class CommitRequest:
             brought += ", others than were committed"
         elif self._is_ours:
             return
-        _LOGGER.warning("%s%s was committed before: skipped %s", FOR_PEOPLE, here, brought)
+        _LOGGER.warning("%s%s was committed before: skipped %s", MESSAGE_PREFIX, here, brought)
 
     @property
     def _name(self) -> str:

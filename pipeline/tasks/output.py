@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import IO
 
 STDERR = 2
-FOR_PEOPLE = "topicfs: "
+MESSAGE_PREFIX = "topicfs: "
 """Prefix of our own lines that must be read, from whichever process: Spark's Python processes, too."""
 
 
@@ -32,4 +32,4 @@ def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
 
 def important_lines(lines: Iterable[str]) -> list[str]:
     """Return the lines that must be read, each once."""
-    return list(dict.fromkeys(line.rstrip() for line in lines if line.startswith(FOR_PEOPLE)))
+    return list(dict.fromkeys(line.rstrip() for line in lines if line.startswith(MESSAGE_PREFIX)))
