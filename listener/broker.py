@@ -12,7 +12,7 @@ from uuid import UUID
 from topicfs.coordination.engine import Engine
 from topicfs.listener.address import Endpoint
 from topicfs.listener.errors import RefusedError
-from topicfs.listener.limits import ListenerLimits, Memory, Turns
+from topicfs.listener.limits import ListenerLimits, Memory, RequestBudget
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, new_id
@@ -82,7 +82,7 @@ class Broker:
         self.advertised = advertised
         self.limits = limits
         self.memory = Memory(limits)
-        self._turns = Turns(limits.max_handled)
+        self._budget = RequestBudget(limits.max_handled)
         self.node_id, self.cluster_id = _identity(engine, config)
         self._by_id: Mapping[UUID, Topic] | None = None
         self._changes = 0
@@ -94,11 +94,11 @@ class Broker:
 
     def turn(self) -> AbstractContextManager[None]:
         """Work on a request in a block; few are worked on at a time."""
-        return self._turns.taken()
+        return self._budget.taken()
 
     def rest(self) -> AbstractContextManager[None]:
         """Wait for the disk, or for others, in a block of `turn`."""
-        return self._turns.given_up()
+        return self._budget.given_up()
 
     def topic_of(self, values: Values) -> Topic:
         """Return the topic that a structure of a request names, by its name or its id (RefusedError, UnknownTopicError)."""

@@ -65,7 +65,7 @@ class Memory:
                 self._changed.notify_all()
 
 
-class Turns:
+class RequestBudget:
     """Turns of requests: only so many are worked on at a time. Safe from any thread."""
 
     def __init__(self, count: int) -> None:
