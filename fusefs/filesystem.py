@@ -154,9 +154,9 @@ class TopicFileSystem:
             node = self._lookup(parent, name)
             return Found(node, node.attributes())
         except Exception as error:
-            raise self._told(_join(parent, name), error) from error
+            raise self._report_error(_join(parent, name), error) from error
 
-    async def find_patiently(self, parent_id: int, name: bytes, pid: int = 0) -> Found:
+    async def find_or_offload(self, parent_id: int, name: bytes, pid: int = 0) -> Found:
         """Do what `lookup` does for process `pid`, in a thread where it takes long."""
         found = await self.run_inline_or_in_thread(lambda: self.find(parent_id, name), pid)
         self.remember(found.node)
@@ -203,7 +203,7 @@ class TopicFileSystem:
         try:
             node = await parent.make_directory(_text(name), pid)
         except Exception as error:
-            raise self._told(_join(parent, name), error) from error
+            raise self._report_error(_join(parent, name), error) from error
         self.remember(node)
         return Found(node, node.attributes())
 
@@ -212,14 +212,14 @@ class TopicFileSystem:
         try:
             await parent.remove_directory(_text(name), pid)
         except Exception as error:
-            raise self._told(_join(parent, name), error) from error
+            raise self._report_error(_join(parent, name), error) from error
 
     def refuse(self, parent_id: int, name: bytes, what: str) -> FileError:
         """Give the error of a change that a mount never makes: rename, link, create."""
         if self.context.engine.read_only:
             return FileError(Refusal.READ_ONLY)
         path = _join(self._directory(parent_id), name)
-        return self._told(path, FileError(Refusal.NOT_PERMITTED, f"{what} is not possible here"))
+        return self._report_error(path, FileError(Refusal.NOT_PERMITTED, f"{what} is not possible here"))
 
     async def unlink(self, parent_id: int, name: bytes, pid: int = 0) -> None:
         """Remove a file, where there are such: of a queue's records. Raises FileError."""
@@ -229,7 +229,7 @@ class TopicFileSystem:
         except UnsupportedChangeError:
             raise self._unlinked(parent_id, name) from None
         except Exception as error:
-            raise self._told(_join(parent, name), error) from error
+            raise self._report_error(_join(parent, name), error) from error
 
     async def rename(self, parent_id: int, name: bytes, target_id: int, target: bytes, pid: int = 0) -> None:
         """Rename a file, where that means something: a record of a queue is released. Raises FileError."""
@@ -241,7 +241,7 @@ class TopicFileSystem:
         except UnsupportedChangeError:
             raise self.refuse(parent_id, name, "renaming") from None
         except Exception as error:
-            raise self._told(_join(parent, name), error) from error
+            raise self._report_error(_join(parent, name), error) from error
 
     def _unlinked(self, parent_id: int, name: bytes) -> FileError:
         """Give the error of removing a file. `rm -r` asks for each: one line for the topic says what removes it."""
@@ -251,7 +251,7 @@ class TopicFileSystem:
         if not rest:
             return FileError(Refusal.NOT_PERMITTED)
         reason = f"no file of a topic is removed by itself; {self.root.removal(topic)}"
-        return self._told(topic, FileError(Refusal.NOT_PERMITTED, reason, reported=True))
+        return self._report_error(topic, FileError(Refusal.NOT_PERMITTED, reason, reported=True))
 
     # Attributes
 
@@ -263,7 +263,7 @@ class TopicFileSystem:
                 await node.measure(pid)
             return await self.run_inline_or_in_thread(node.attributes, pid)
         except Exception as error:
-            raise self._told(node.path, error) from error
+            raise self._report_error(node.path, error) from error
 
     async def setattr(
         self, node_id: int, change: AttributeChange, fh: int | None = None, pid: int = 0
@@ -277,7 +277,7 @@ class TopicFileSystem:
         try:
             _accept(change, node, None if file is None else file.handle.end)
         except Exception as error:
-            raise self._told(node.path, error) from error
+            raise self._report_error(node.path, error) from error
         return await self.getattr(node_id, pid)
 
     def readlink(self, node_id: int) -> str:
@@ -287,7 +287,7 @@ class TopicFileSystem:
         try:
             return node.target()
         except Exception as error:
-            raise self._told(node.path, error) from error
+            raise self._report_error(node.path, error) from error
 
     def getxattr(self, node_id: int, name: str) -> bytes:
         """Return one extended attribute; ENODATA where there is none, E2BIG for more than a kernel takes."""
@@ -299,7 +299,7 @@ class TopicFileSystem:
         except KeyError:
             raise FileError(Refusal.NO_ATTRIBUTE) from None
         except Exception as error:
-            raise self._told(node.path, error) from error
+            raise self._report_error(node.path, error) from error
         if value is None:
             raise FileError(Refusal.ATTRIBUTE_TOO_LARGE)
         return value
@@ -310,14 +310,14 @@ class TopicFileSystem:
         try:
             return list(node.xattrs())
         except Exception as error:
-            raise self._told(node.path, error) from error
+            raise self._report_error(node.path, error) from error
 
     def statfs(self) -> os.statvfs_result:
         """Return the figures of the disks that hold the data directories."""
         try:
             return disk_space(self.context.settings.directories)
         except OSError as error:
-            raise self._told("", error) from error
+            raise self._report_error("", error) from error
 
     # Directories
 
@@ -344,7 +344,7 @@ class TopicFileSystem:
                 names = (name for name in directory.names() if name and "/" not in name and "\0" not in name)
                 self._snapshots[fh] = [".", "..", *names]
         except Exception as error:
-            raise self._told(directory.path, error) from error
+            raise self._report_error(directory.path, error) from error
         for index, name in enumerate(self._snapshots[fh][start:], start):
             try:
                 node = self._lookup(directory, name.encode())
@@ -365,7 +365,7 @@ class TopicFileSystem:
         try:
             handle = await node.open(access_of(flags), pid)
         except Exception as error:
-            raise self._told(node.path, error) from error
+            raise self._report_error(node.path, error) from error
         fh = self._next_fh()
         self._files[fh] = _OpenFile(handle, node)
         return Opened(fh, handle)
@@ -381,7 +381,7 @@ class TopicFileSystem:
         try:
             return await file.handle.read(position, size)
         except Exception as error:
-            raise self._told(file.node.path, error, deleted=True) from error
+            raise self._report_error(file.node.path, error, deleted=True) from error
 
     async def write(self, fh: int, data: bytes, position: int = 0) -> int:
         """Take what a program writes at `position`."""
@@ -390,7 +390,7 @@ class TopicFileSystem:
             return await file.handle.write(position, data)
         except Exception as error:
             deleted = isinstance(error, UnknownGroupError)
-            raise self._told(file.node.path, error, deleted=deleted) from error
+            raise self._report_error(file.node.path, error, deleted=deleted) from error
 
     async def flush(self, fh: int) -> None:
         """Do what close(2) of one of the file's descriptors asks for."""
@@ -398,7 +398,7 @@ class TopicFileSystem:
         try:
             await file.handle.flush()
         except Exception as error:
-            raise self._told(file.node.path, error) from error
+            raise self._report_error(file.node.path, error) from error
 
     async def fsync(self, fh: int) -> None:
         """Put on disk what was written."""
@@ -406,7 +406,7 @@ class TopicFileSystem:
         try:
             await file.handle.fsync()
         except Exception as error:
-            raise self._told(file.node.path, error) from error
+            raise self._report_error(file.node.path, error) from error
 
     async def release(self, fh: int) -> None:
         """Close the file: its last descriptor was closed."""
@@ -414,7 +414,7 @@ class TopicFileSystem:
         try:
             await file.handle.release()
         except Exception as error:
-            raise self._told(file.node.path, error) from error
+            raise self._report_error(file.node.path, error) from error
 
     def poll(self, fh: int, notify: Notify | None) -> int:
         """Give the events that are ready now; `notify` is called once when that may have changed."""
@@ -424,7 +424,7 @@ class TopicFileSystem:
         try:
             return file.handle.poll(notify)
         except Exception as error:
-            raise self._told(file.node.path, error) from error
+            raise self._report_error(file.node.path, error) from error
 
     # Helpers
 
@@ -434,7 +434,7 @@ class TopicFileSystem:
             raise FileError(Refusal.NOT_A_DIRECTORY)
         return node
 
-    def _told(self, path: str, error: Exception, *, deleted: bool = False) -> FileError:
+    def _report_error(self, path: str, error: Exception, *, deleted: bool = False) -> FileError:
         """Translate an error, and report its reason. With `deleted`, ENOENT means that an open file's content is gone."""
         if isinstance(error, ThreadNeededError):
             raise error

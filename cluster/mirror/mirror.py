@@ -31,7 +31,7 @@ from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, Unreachabl
 from topicfs.cluster.mirror.copy import MirroredPartition
 from topicfs.cluster.mirror.journal import MirrorJournal
 from topicfs.cluster.mirror.topics import TopicCopies, TopicNames
-from topicfs.cluster.protocol.connection import MOST_THROTTLE_SECONDS
+from topicfs.cluster.protocol.connection import MAX_THROTTLE_SECONDS
 from topicfs.replication import open_engine
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.directories.contents import find_partitions
@@ -256,7 +256,7 @@ class _Run:
     ) -> None:
         """Send a broker nothing for as long as it wants, and report it where nothing comes for long."""
         seconds = answer.throttle_ms / 1000
-        self._resume_at[node] = time.monotonic() + min(seconds, MOST_THROTTLE_SECONDS)
+        self._resume_at[node] = time.monotonic() + min(seconds, MAX_THROTTLE_SECONDS)
         text = f"broker {node}: the quota of this client is used up; ask for a larger consumer_byte_rate"
         if answer.throttle_ms and not answer.partitions:
             for copy, _ in copies:

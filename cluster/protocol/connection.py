@@ -50,7 +50,7 @@ MAX_FIRST_ANSWER_BYTES = 1 << 20
 """Most bytes of the first answer: the first four bytes of an answer in HTTP or TLS are a larger number."""
 SLOWEST_BYTES_PER_SECOND = 128 << 10
 """A broker may take longer for an answer than the caller waits if it sends at least this fast: a slow link."""
-MOST_THROTTLE_SECONDS = 600.0
+MAX_THROTTLE_SECONDS = 600.0
 """The longest pause that a broker is given: an answer with a wrong number must not end all requests for days."""
 CLIENT_ID = b"topicfs"
 SESSION_SHARE = 0.85
@@ -85,7 +85,7 @@ class Throttle:
 
     def note(self, answer: Values) -> None:
         """Read the time that an answer demands; it never shortens the one before."""
-        seconds = min(answer.get("throttleTimeMs", 0) / 1000, MOST_THROTTLE_SECONDS)
+        seconds = min(answer.get("throttleTimeMs", 0) / 1000, MAX_THROTTLE_SECONDS)
         self.until = max(self.until, time.monotonic() + seconds)
 
     def left(self) -> float:

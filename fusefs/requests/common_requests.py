@@ -178,7 +178,7 @@ class CommonRequests:
         pid: cython.uint = device.number_at(octets, 32, 4)
         if opcode == wire.LOOKUP:
             name = device.octets_at(octets, wire.REQUEST_HEADER_SIZE, size - wire.REQUEST_HEADER_SIZE - 1)
-            return self._handlers.find_patiently(node_id, name, pid)
+            return self._handlers.find_or_offload(node_id, name, pid)
         if opcode == wire.OPEN:
             return self._handlers.open(node_id, device.number_at(octets, 40, 4), pid)
         if opcode == wire.GETATTR:

@@ -257,7 +257,7 @@ class Common:
         self.flush = filesystem.flush
         self.release = filesystem.release
 
-    async def find_patiently(self, parent_id: int, name: bytes, pid: int) -> tuple[_Node, Attributes]:
+    async def find_or_offload(self, parent_id: int, name: bytes, pid: int) -> tuple[_Node, Attributes]:
         entry = await self._filesystem.lookup(parent_id, name, None)
         return _Node(entry.st_ino, entry.entry_timeout), _plain(entry)
 

@@ -84,7 +84,7 @@ class Handlers:
             raise self.error
         return self.result
 
-    def find_patiently(self, *asked: object):
+    def find_or_offload(self, *asked: object):
         return self._answer("lookup", *asked)
 
     def forget(self, *asked: object) -> None:
