@@ -1,4 +1,4 @@
-"""A mount without a kernel over a data directory of its own."""
+"""Fixtures: a mount without a kernel, over a new data directory."""
 
 from __future__ import annotations
 

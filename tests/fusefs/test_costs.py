@@ -1,4 +1,4 @@
-"""Requests that take long: done in a thread, bounded, and refused where they would come in."""
+"""Expensive requests: they run in threads, within bounds, and appends beyond the bounds are refused."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from topicfs.storage.codec.records import varint
 from topicfs.storage.remote import ThreadNeededError
 
 LARGE = b"x" * (INLINE_BYTES + 1)
-"""Too much for the event loop's thread."""
+"""A value too large to be decoded in the event loop's thread."""
 
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
-    """Whether each call that went into a thread was the event loop's own after all: none is."""
+    """For each call of BlockingCalls, whether it ran in the event loop's thread; the fixture checks that none did."""
     seen: list[bool] = []
     run = BlockingCalls.run
 
@@ -49,7 +49,7 @@ async def put(orders: MountClient, *batches: bytes) -> None:
 
 
 async def test_what_takes_little_is_done_at_once(threads):
-    """And within the allowance of the event loop's thread."""
+    """A cheap call runs at once in the event loop's thread, within INLINE_BYTES."""
     seen = []
     assert "done" == await BlockingCalls().run_inline_or_in_thread(lambda: seen.append(current()) or "done")
     assert (True, INLINE_BYTES, []) == (seen[0].inline, seen[0].remaining, threads)
@@ -57,7 +57,7 @@ async def test_what_takes_little_is_done_at_once(threads):
 
 
 async def test_what_takes_more_is_begun_again_in_a_thread(threads):
-    """With a larger allowance; its result and its error are the call's."""
+    """A call that raises ThreadNeededError is repeated in a thread, with a larger allowance; it may return or raise."""
 
     def call():
         if current().inline:
@@ -77,7 +77,7 @@ async def test_what_takes_more_is_begun_again_in_a_thread(threads):
 
 
 async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):
-    """In every form, and what is read is the same; a small one does not."""
+    """Reads of a large batch run in a thread, whatever the file; reads of a small batch do not."""
     await put(orders, sealed(record(b"small"), codec=Codec.ZSTD))
     threads.clear()
     assert b"small\n" == await orders.cat("orders/0/log")
@@ -96,7 +96,7 @@ async def test_reading_a_large_batch_leaves_the_event_loop(orders: MountClient, 
 
 
 async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders: MountClient, threads):
-    """Its name, its attributes, its content; `latest`; and the listing in which `earliest` stands."""
+    """A record's name, attributes and content, `latest`, and the listing with `earliest` are found in a thread."""
     await put(orders, sealed(record(LARGE, key=b"k"), codec=Codec.ZSTD))
     fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
     threads.clear()
@@ -115,7 +115,7 @@ async def test_looking_up_a_record_in_a_large_batch_leaves_the_event_loop(orders
 
 
 async def test_attributes_larger_than_a_kernel_takes_are_not_made(orders: MountClient):
-    """They are listed, and E2BIG; the others of that record are as ever."""
+    """Attributes above the kernel's limit are listed, but getxattr(2) fails with E2BIG; the others are readable."""
     headers = empty_headers(LARGEST_XATTR_BYTES // 2)
     await put(
         orders,
@@ -140,7 +140,7 @@ async def test_attributes_larger_than_a_kernel_takes_are_not_made(orders: MountC
 
 
 async def test_a_headers_count_of_zero_in_two_bytes_is_no_header(orders: MountClient):
-    """However it is written, there is no attribute for none."""
+    """A header count of zero that is encoded in two bytes adds no `user.kafka.headers` attribute."""
     await put(orders, sealed(record(headers=b"\x80\0")))
     assert "user.kafka.headers" not in orders.filesystem.listxattr(orders.lookup("orders/0/0").node_id)
 
@@ -160,7 +160,7 @@ async def test_a_headers_count_of_zero_in_two_bytes_is_no_header(orders: MountCl
     ids=["headers", "plain headers", "content", "records", "LogAppendTime"],
 )
 async def test_a_batch_that_could_not_be_read_is_refused(orders: MountClient, batch, reason):
-    """EMSGSIZE, with the bound in the reason; nothing is kept."""
+    """An append of a batch beyond a decoding bound fails with EMSGSIZE, names the bound, and stores nothing."""
     with refused("EMSGSIZE") as caught:
         await put(orders, batch)
     assert reason in caught.reason
@@ -168,7 +168,7 @@ async def test_a_batch_that_could_not_be_read_is_refused(orders: MountClient, ba
 
 
 async def test_batches_that_inflate_to_much_together_are_refused(orders: MountClient):
-    """Each by itself is taken; in one write they are more than one append may take apart."""
+    """Batches that together exceed the bound of one append are refused in one write, and accepted in two."""
     batch = sealed(record(b"x" * (MAX_CONTENT_BYTES - 100)), codec=Codec.ZSTD)
     with refused("EMSGSIZE") as caught:
         await put(orders, batch * 3)
@@ -179,7 +179,7 @@ async def test_batches_that_inflate_to_much_together_are_refused(orders: MountCl
 
 
 async def test_compressed_batches_are_taken_apart_in_a_thread(orders: MountClient, threads):
-    """Plain ones are not: their bytes are all there is."""
+    """The engine validates compressed batches in a thread, and plain ones in the event loop."""
     threads.clear()
     await put(orders, sealed(record()))
     assert [] == threads
@@ -189,7 +189,7 @@ async def test_compressed_batches_are_taken_apart_in_a_thread(orders: MountClien
 
 
 async def test_opening_ends_with_the_program_that_waits_for_it(engine: Engine, tmp_path: Path):
-    """Measuring may take a minute: whoever is killed meanwhile is gone at once."""
+    """An open(2) that measures ends with EINTR if its program is killed or gone."""
 
     def look(pid: int) -> Look | None:
         return {1: Look(1, stuck=True, pending=1 << 8), 2: Look(1, stuck=False, pending=0)}.get(pid)
@@ -208,7 +208,7 @@ async def test_opening_ends_with_the_program_that_waits_for_it(engine: Engine, t
 
 
 async def test_a_partition_whose_first_batch_cannot_be_read_is_listed(orders: MountClient, tmp_path):
-    """`earliest` cannot be told then, and is left out; all else is there."""
+    """A partition whose first batch is damaged is listed without `earliest`, with all its other names."""
     await orders.append("orders/0/log", b"one\n")
     await orders.append("orders/0/log", b"two\n")
     log = next(tmp_path.glob("data/orders-0/*.log"))
@@ -221,7 +221,7 @@ async def test_a_partition_whose_first_batch_cannot_be_read_is_listed(orders: Mo
 
 
 async def test_follow_tells_a_damaged_batch_once_and_goes_on(orders: MountClient, tmp_path):
-    """What came before it is shown first, and what comes behind it after."""
+    """A reader of `follow` gets the records before a damaged batch, then EIO once, then the records after it."""
     fh = await orders.open("orders/0/follow")
     for line in (b"one\n", b"two\n", b"three\n"):
         await orders.append("orders/0/log", line)
@@ -239,7 +239,7 @@ async def test_follow_tells_a_damaged_batch_once_and_goes_on(orders: MountClient
 
 
 async def test_follow_shows_large_batches_in_parts_and_in_a_thread(orders: MountClient, threads):
-    """poll(2) says that there is something, and does not look."""
+    """Reads of `follow` decode a large batch in a thread and return it in parts; poll(2) decodes nothing."""
     fh = await orders.open("orders/0/follow")
     await put(orders, sealed(record(LARGE) + record(b"small", delta=1), count=2, codec=Codec.ZSTD))
     threads.clear()
@@ -253,7 +253,7 @@ async def test_follow_shows_large_batches_in_parts_and_in_a_thread(orders: Mount
 
 
 async def test_a_names_lookup_in_a_thread_keeps_its_reason(orders: MountClient):
-    """An error that a thread found is told as any other."""
+    """A lookup that fails in a thread reports the same reason as one in the event loop."""
     await put(orders, sealed(record(LARGE), codec=Codec.ZSTD))
     fs, parent = orders.filesystem, orders.lookup("orders/0").node_id
     with refused("ENOENT") as caught:

@@ -1,4 +1,4 @@
-"""The mount over an engine that has no directory: sizes are unknown, and there are no segments."""
+"""The mount over an engine without a directory: sizes are unknown, and there are no segments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIME = 1_700_000_000_000
 
 @pytest.fixture
 async def client() -> AsyncIterator[MountClient]:
-    """A mount of the topic `orders` with the records a, b and c, a millisecond apart."""
+    """A mount of the topic `orders` with the records a, b and c, one millisecond apart."""
     engine = MemoryEngine("broker 2 does not answer")
     engine.create_topic("orders").all[0].add(b"a", b"b", b"c", time=TIME)
     async with mounted(engine, None) as client:
@@ -26,7 +26,7 @@ async def client() -> AsyncIterator[MountClient]:
 
 
 async def test_names_without_segments(client: MountClient):
-    """Neither a listing nor a lookup shows `segments`."""
+    """The directory `segments` is neither listed nor found."""
     assert ["@groups", "@status", "orders"] == client.list()
     assert ["config", "status", "0"] == client.list("orders")
     names = client.list("orders/0")
@@ -37,7 +37,7 @@ async def test_names_without_segments(client: MountClient):
 
 
 async def test_an_engine_without_queues_refuses_their_directory(client: MountClient):
-    """EOPNOTSUPP, and the reason in the reports; an empty directory would say that there are none."""
+    """A lookup of `@queues` fails with EOPNOTSUPP and a reason: an empty directory would mean that no queue exists."""
     with refused("ENOTSUP"):
         client.lookup("@queues")
     (line,) = client.context.reports.lines()
@@ -45,7 +45,7 @@ async def test_an_engine_without_queues_refuses_their_directory(client: MountCli
 
 
 async def test_sizes_are_those_of_the_rendering(client: MountClient):
-    """stat(2) gives what cat(1) reads, whole and of a range."""
+    """stat(2) of a log or a range gives the number of bytes that reading it returns."""
     assert 6 == (await client.stat("orders/0/log")).size
     assert b"a\nb\nc\n" == await client.cat("orders/0/log")
     assert 4 == (await client.stat("orders/0/1-2")).size
@@ -63,14 +63,14 @@ async def test_sizes_are_those_of_the_rendering(client: MountClient):
     ],
 )
 async def test_lookups_by_offset_and_by_time(client: MountClient, content: bytes, name: str):
-    """Each selector finds its records."""
+    """Each selector finds its records, by offset or by time."""
     node = client.lookup(f"orders/0/{name}")
     found = await client.cat(f"orders/0/{node.target() if isinstance(node, Link) else name}")
     assert content in found
 
 
 async def test_an_append_shows_in_the_log_and_to_a_reader_that_follows(client: MountClient):
-    """So it does in the topic's own log."""
+    """An appended record appears in the partition's log, in the topic's log, and to a reader of `follow`."""
     following = await client.open("orders/0/follow")
     async with trio.open_nursery() as nursery:
         seen: list[bytes | memoryview] = []
@@ -90,7 +90,7 @@ async def test_an_append_shows_in_the_log_and_to_a_reader_that_follows(client: M
 
 
 async def test_status_leaves_out_what_is_not_known(client: MountClient):
-    """There are no lines about segments, sizes and a directory."""
+    """A partition's status has no lines about segments, sizes and a directory."""
     for path in ("orders/0/status", "orders/status"):
         lines = (await client.cat(path)).decode().splitlines()
         names = {line.split()[0] for line in lines}
@@ -102,14 +102,14 @@ async def test_status_leaves_out_what_is_not_known(client: MountClient):
 
 
 async def test_the_daemons_status_has_the_warnings_of_the_engine(client: MountClient):
-    """It has no line of a directory."""
+    """The daemon's status has the engine's warnings, and no line about a directory."""
     lines = (await client.cat("@status")).decode().splitlines()
     assert "warning broker 2 does not answer" in lines
     assert ["mode read-write", "topics 1", "partitions 1"] == engine_lines(client.engine)
 
 
 async def test_damage_is_reported_at_the_partition(client: MountClient):
-    """There is no path of a file to name."""
+    """Damage is reported with the partition's name, because there is no file to name."""
     client.engine.partition("orders", 0).damage(0)
     with refused("EIO") as refusal:
         await client.cat("orders/0/1")
@@ -117,7 +117,7 @@ async def test_damage_is_reported_at_the_partition(client: MountClient):
 
 
 async def test_topics_come_and_go(client: MountClient):
-    """mkdir(2) makes a topic and partitions, rmdir(2) removes an empty topic, statfs(2) answers."""
+    """mkdir(2) creates topics and partitions, rmdir(2) removes an empty topic, and statfs(2) answers."""
     await client.mkdir("events")
     await client.mkdir("events/1")
     assert ["config", "status", "0", "1"] == client.list("events")
