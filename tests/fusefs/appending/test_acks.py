@@ -1,4 +1,4 @@
-"""Writes with acks=0, which are answered before they are appended, and how acks are spelled."""
+"""Writes with acks=0, which are answered before they are appended, and the spellings of acks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.errors import InvalidConfigError
 
 
 async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_it():
-    """The failure of lines that were answered reaches the program, not only the second request of its write(2)."""
+    """After a large request, whose successor's error the kernel may drop, two calls fail with the earlier failure."""
     file = OpenFile(Acks.NONE)
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
     await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")
@@ -32,7 +32,7 @@ async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_i
 
 
 async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
-    """A file opened with O_SYNC beside one that is answered at once: lines stand in the order of the writes."""
+    """A write with O_SYNC first appends the lines in the linger buffer, so the order of the writes is kept."""
     file = OpenFile(Acks.NONE)
     synchronous = AppendHandle(file.target, file.appending, opener_pid=8, durable=True)
     await file.handle.write(b"a\n")
@@ -43,7 +43,7 @@ async def test_what_waits_for_the_disk_does_not_overtake_what_was_gathered():
 
 
 async def test_acks_0_fsync_raises_the_error_of_the_lines_it_appends():
-    """They were not on disk when it answered."""
+    """fsync(2) appends the waiting lines, and fails without a flush if that append fails."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")
     file.target.full = True
@@ -54,7 +54,7 @@ async def test_acks_0_fsync_raises_the_error_of_the_lines_it_appends():
 
 
 async def test_acks_0_gathers_no_batches():
-    """One that is refused must not take others' with it: its error belongs to its own write."""
+    """Batches do not wait in the linger buffer, so a refused batch fails in its own write and no other."""
     file = OpenFile(Acks.NONE)
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
@@ -66,7 +66,7 @@ async def test_acks_0_gathers_no_batches():
 
 
 async def test_what_was_gathered_is_appended_when_the_mount_ends():
-    """The wait is cut short, the lines are not lost."""
+    """When the mount ends, the linger buffer appends its waiting lines without waiting for the linger time."""
     file = OpenFile(Acks.NONE)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(file.appending.linger_buffer.run)
@@ -78,7 +78,7 @@ async def test_what_was_gathered_is_appended_when_the_mount_ends():
 
 
 async def test_acks_0_reports_what_fails_after_the_file_was_closed():
-    """There is no call left to tell it in."""
+    """If lines are lost after their file was closed, the loss is in the reports, because no call is left to fail."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")
     await file.handle.flush()
@@ -91,7 +91,7 @@ async def test_acks_0_reports_what_fails_after_the_file_was_closed():
 
 
 async def test_acks_0_gathers_the_lines_of_all_writers():
-    """Writes of several handles within the linger time become one append."""
+    """Lines that several handles write within the linger time become one append."""
     file = OpenFile(Acks.NONE)
     other = AppendHandle(file.target, file.appending, opener_pid=8, durable=False)
     await file.handle.write(b"a\n")
@@ -109,7 +109,7 @@ async def test_acks_0_gathers_the_lines_of_all_writers():
 
 @pytest.mark.parametrize("call", ["write", "fsync", "flush"])
 async def test_acks_0_tells_a_failure_at_the_next_call_of_that_handle(call: str):
-    """Once: the call after that one is served."""
+    """The first call after lines were lost fails; the second one succeeds."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")
     file.target.full = True
@@ -121,7 +121,7 @@ async def test_acks_0_tells_a_failure_at_the_next_call_of_that_handle(call: str)
 
 
 async def test_acks_0_refuses_a_bad_line_at_once():
-    """A line's own fault belongs to the write that brings it, whatever the acks."""
+    """A bad line fails the write that contains it, even with acks=0."""
     file = OpenFile(Acks.NONE)
 
     await fails(file.handle.write(b"bad\n"), errno.EINVAL)
@@ -131,7 +131,7 @@ async def test_acks_0_refuses_a_bad_line_at_once():
 
 
 async def test_acks_0_fsync_appends_what_was_gathered():
-    """fsync(2) means on disk, also there."""
+    """fsync(2) appends the waiting lines and flushes the log."""
     file = OpenFile(Acks.NONE)
     await file.handle.write(b"a\n")
 
@@ -145,11 +145,11 @@ async def test_acks_0_fsync_appends_what_was_gathered():
     ("text", "acks"), [("0", Acks.NONE), ("1", Acks.LEADER), ("all", Acks.ALL), ("-1", Acks.ALL)]
 )
 def test_acks_are_spelled_as_kafka_does(text: str, acks: Acks):
-    """0, 1, all or -1."""
+    """`Acks.parse` accepts 0, 1, all and -1."""
     assert Acks.parse(text) is acks
 
 
 def test_other_acks_are_refused():
-    """With the spellings that are valid."""
+    """Another value is refused with the list of valid spellings."""
     with pytest.raises(InvalidConfigError, match="0, 1, all or -1"):
         Acks.parse("2")

@@ -1,4 +1,4 @@
-"""What an open file does with its writes: at once, when it is closed, and when it is durable."""
+"""Writes to an open file: what is appended at once, what at close(2), and what is flushed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.fusefs.appending.handle import Acks
 
 
 async def test_one_write_is_one_append():
-    """All its whole lines go together; the begun one waits."""
+    """The whole lines of a write are one append; a line without a newline waits."""
     file = OpenFile()
 
     assert 5 == await file.handle.write(b"a\nb\nc")
@@ -22,7 +22,7 @@ async def test_one_write_is_one_append():
 
 
 async def test_a_close_waits_for_the_append_under_way():
-    """With acks=all an append waits in a thread; a duplicate closed meanwhile must not take the begun line it ends."""
+    """flush waits for an append in a thread, so that it does not append the unfinished line a second time."""
     file = OpenFile(Acks.ALL)
     await file.handle.write(b"begun ")
     file.target.door.clear()
@@ -38,7 +38,7 @@ async def test_a_close_waits_for_the_append_under_way():
 
 
 async def test_flush_commits_the_begun_line_when_the_opener_let_go():
-    """The last close of `printf x >> log` makes the record, and tells its outcome."""
+    """When the opener closes the file (`printf x >> log`), flush appends the line without a newline."""
     file = OpenFile()
     await file.handle.write(b"x")
 
@@ -48,7 +48,7 @@ async def test_flush_commits_the_begun_line_when_the_opener_let_go():
 
 
 async def test_flush_waits_while_the_opener_holds_on():
-    """A child of a shell that ends closes its duplicate; the line goes on."""
+    """While the opener holds the file, closing a duplicate does not end the unfinished line."""
     file = OpenFile()
     file.held = True
     await file.handle.write(b"a ")
@@ -59,7 +59,7 @@ async def test_flush_waits_while_the_opener_holds_on():
 
 
 async def test_a_failure_at_flush_is_told_once():
-    """close(2) says it; release has nothing left to lose."""
+    """A line that flush refuses fails close(2), and release does not report it again."""
     file = OpenFile()
     await file.handle.write(b"bad")
 
@@ -71,7 +71,7 @@ async def test_a_failure_at_flush_is_told_once():
 
 
 async def test_release_commits_what_is_left_and_reports_what_fails():
-    """Nobody waits for RELEASE: its failure stands in the reports."""
+    """RELEASE has no caller to answer, so its failure is in the reports."""
     file = OpenFile()
     file.held = True
     await file.handle.write(b"bad")
@@ -86,7 +86,7 @@ async def test_release_commits_what_is_left_and_reports_what_fails():
 
 @pytest.mark.parametrize("file", [OpenFile(Acks.ALL), OpenFile(durable=True)], ids=["acks=all", "O_DSYNC"])
 async def test_durable_handles_append_durably(file: OpenFile):
-    """Every write, and the begun line at close, is on disk when its call returns."""
+    """With acks=all or O_DSYNC, each write, and the line that close(2) ends, is on disk when the call returns."""
     await file.handle.write(b"a\nb")
     await file.handle.flush()
 
@@ -94,7 +94,7 @@ async def test_durable_handles_append_durably(file: OpenFile):
 
 
 async def test_a_durable_write_is_refused_like_any_other():
-    """The rest of the refused line is skipped there too."""
+    """A durable handle skips the rest of a refused line, as other handles do."""
     file = OpenFile(durable=True)
 
     await fails(file.handle.write(b"bad\nrest"), errno.EINVAL)
@@ -104,7 +104,7 @@ async def test_a_durable_write_is_refused_like_any_other():
 
 
 async def test_fsync_puts_the_begun_line_on_disk_too():
-    """What a successful fsync(2) promises holds for every byte written before it."""
+    """fsync(2) also appends and flushes a line without a newline."""
     file = OpenFile()
     await file.handle.write(b"a\nb")
 

@@ -1,4 +1,4 @@
-"""Who may open a file for writing."""
+"""The flags with which a program may open a file for writing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from topicfs.fusefs.errors import FileError
     ],
 )
 def test_programs_that_add_may_open_a_log(flags: int):
-    """The shell's redirections, tee, cp, dd and Python's a and w set O_APPEND or O_TRUNC."""
+    """O_APPEND or O_TRUNC, which the shell's redirections, tee, cp, dd and Python set, open a log for appending."""
     check_append(access_of(flags), truncation_accepted=True)
 
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_CREAT])
 def test_rewriters_may_not(flags: int):
-    """Vim and sort -o, which would double a log, set neither."""
+    """Without O_APPEND and O_TRUNC, as Vim and sort -o open a file to rewrite it, open(2) fails with EPERM."""
     with pytest.raises(FileError) as caught:
         check_append(access_of(flags), truncation_accepted=True)
 
@@ -35,7 +35,7 @@ def test_rewriters_may_not(flags: int):
 
 
 def test_other_doors_than_log_need_o_append():
-    """`cp -r` of one topic's files into another opens all three with O_TRUNC and must bring each record once."""
+    """Files other than `log` need O_APPEND, so that `cp -r` of a topic's files appends each record once."""
     with pytest.raises(FileError) as caught:
         check_append(access_of(os.O_WRONLY | os.O_TRUNC), truncation_accepted=False)
 
@@ -44,13 +44,13 @@ def test_other_doors_than_log_need_o_append():
 
 @pytest.mark.parametrize("flag", [os.O_SYNC, os.O_DSYNC])
 def test_synchronous_descriptors_are_durable(flag: int):
-    """The kernel sends no FSYNC for them: the flags of open are all there is."""
+    """O_SYNC or O_DSYNC at open(2) makes an access durable: the kernel sends no FSYNC for such files."""
     assert access_of(os.O_WRONLY | os.O_APPEND | flag).durable
     assert not access_of(os.O_WRONLY | os.O_APPEND).durable
 
 
 def test_the_three_access_modes_are_told_apart():
-    """O_RDONLY is 0, so that no single bit says read or write."""
+    """O_RDONLY, O_WRONLY and O_RDWR are distinguished, although O_RDONLY is 0."""
     seen = [(access_of(mode).reads, access_of(mode).writes) for mode in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR)]
 
     assert [(True, False), (False, True), (True, True)] == seen

@@ -1,4 +1,4 @@
-"""acks=0: the order of lines from many files, who is told of a gather that failed, and every limit on both sides."""
+"""acks=0: the order of lines from many files, which files learn of a failed append, and both sides of each limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.model import Timestamp
 
 
 class Book:
-    """A target that keeps what is appended, and fails as long as it is full."""
+    """A target that stores the lines in a list; appends fail while it is full."""
 
     def __init__(self, name: str = "orders/0/log") -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Book:
 
 
 class Desk:
-    """What open files of a mount with acks=0 append with; nothing is appended until it is asked for."""
+    """The linger buffer and the handles of a mount with acks=0; the buffer appends only when the test asks for it."""
 
     def __init__(self) -> None:
         self.linger_buffer = LingerBuffer(linger_ms=60_000)
@@ -54,7 +54,7 @@ class Desk:
 
 
 async def test_lines_keep_the_order_in_which_they_were_answered() -> None:
-    """Whoever wrote them: several open files of one log are one batch, in the order of the writes."""
+    """Lines that several handles write to one log become one batch, in the order of the writes."""
     desk, book = Desk(), Book()
     first, second = desk.open(book), desk.open(book)
     for number in range(6):
@@ -65,7 +65,7 @@ async def test_lines_keep_the_order_in_which_they_were_answered() -> None:
 
 
 async def test_a_durable_write_comes_behind_what_was_answered_before() -> None:
-    """O_SYNC does not overtake lines that wait."""
+    """A write with O_SYNC is appended after the lines that wait in the buffer."""
     desk, book = Desk(), Book()
     await desk.open(book).write(b"waits\n")
     await desk.open(book, durable=True).write(b"now\n")
@@ -73,7 +73,7 @@ async def test_a_durable_write_comes_behind_what_was_answered_before() -> None:
 
 
 async def test_a_line_that_ends_in_a_later_write_stands_where_it_ended() -> None:
-    """The begun line waits in its file, not in the gather."""
+    """A line in two writes is placed by its second write: until then it waits in its handle, not in the buffer."""
     desk, book = Desk(), Book()
     first, second = desk.open(book), desk.open(book)
     await first.write(b"a\nbeg")
@@ -84,7 +84,7 @@ async def test_a_line_that_ends_in_a_later_write_stands_where_it_ended() -> None
 
 
 async def test_fsync_appends_what_waits_before_it_flushes() -> None:
-    """It answers for everything written so far, the begun line too."""
+    """fsync(2) flushes after it has appended the waiting lines and the unfinished line."""
     desk, book = Desk(), Book()
     handle = desk.open(book)
     await handle.write(b"a\nb")
@@ -93,7 +93,7 @@ async def test_fsync_appends_what_waits_before_it_flushes() -> None:
 
 
 async def test_a_gather_that_fails_at_fsync_is_that_fsyncs_error() -> None:
-    """Told once to the file that asks, and to every other one whose lines were in it; what comes later is kept."""
+    """If the append fails at fsync(2), each file whose lines were in it fails once, and later lines are stored."""
     desk, book, other = Desk(), Book(), Book("orders/1/log")
     first, second, stranger = desk.open(book), desk.open(book), desk.open(other)
     await first.write(b"a\n")
@@ -116,7 +116,7 @@ async def test_a_gather_that_fails_at_fsync_is_that_fsyncs_error() -> None:
 
 @pytest.mark.parametrize(("size", "appended"), [(MAX_GATHERED_BYTES - 1, 0), (MAX_GATHERED_BYTES, 1)])
 async def test_so_much_waits_and_no_more(size: int, appended: int) -> None:
-    """The byte that makes it a mebibyte appends all of it at once; the next gather begins empty."""
+    """The byte that fills MAX_GATHERED_BYTES appends all waiting lines at once."""
     desk, book = Desk(), Book()
     handle = desk.open(book)
     await handle.write(b"x" * 9 + b"\n")
@@ -128,7 +128,7 @@ async def test_so_much_waits_and_no_more(size: int, appended: int) -> None:
 
 
 async def test_each_log_waits_by_itself() -> None:
-    """Half of the limit in each of two logs appends neither; one that reaches it leaves the other waiting."""
+    """The limit applies to each log on its own: reaching it in one log appends no lines of another."""
     desk, book, other = Desk(), Book(), Book("orders/1/log")
     first, second = desk.open(book), desk.open(other)
     half = b"\n" * (MAX_GATHERED_BYTES // 2)
@@ -141,7 +141,7 @@ async def test_each_log_waits_by_itself() -> None:
 
 @pytest.mark.parametrize("before", [b"", b"whole\n"])
 def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
-    """max.message.bytes of it wait; one byte more is refused in the write that brings it."""
+    """An unfinished line may have max.message.bytes; the write of one more byte is refused."""
     limit = 20
     assert b"x" * limit == LINES.frame(NOTHING, before + b"x" * limit, limit).waiting.tail
     waiting = LINES.frame(NOTHING, before + b"x" * (limit - 1), limit).waiting
@@ -151,7 +151,7 @@ def test_a_begun_line_may_be_as_long_as_a_record(before: bytes) -> None:
 
 
 def test_a_batch_may_be_as_long_as_the_log_takes() -> None:
-    """It is refused as soon as it says its size, one byte beyond max.message.bytes; at it, it is taken."""
+    """A batch may have max.message.bytes; a larger one is refused as soon as its length field has arrived."""
     data = bytes(batch(b"value"))
     assert data == BATCHES.frame(NOTHING, data, len(data)).lines
     begun = data[:20]

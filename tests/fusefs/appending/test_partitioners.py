@@ -1,4 +1,4 @@
-"""Which partition a record goes to."""
+"""The partitioners, which choose the partition of each record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.partitioning import murmur2, partition_of_key
 
 
 def signed(number: int) -> int:
-    """The same 32 bits as Java's int."""
+    """Return the 32 bits of `number` as Java's signed int."""
     return number - 2**32 if number >= 2**31 else number
 
 
@@ -26,19 +26,19 @@ def signed(number: int) -> int:
     [(b"", 275646681), (b"21", -973932308), (b"foobar", -790332482), (b"abc", 479470107)],
 )
 def test_the_golden_hashes(key: bytes, digest: int):
-    """Row 150: golden values of Kafka's own murmur2."""
+    """murmur2 returns the values that Kafka's own unit tests expect."""
     assert signed(murmur2(key)) == digest
 
 
 def test_a_key_always_goes_to_the_partition_of_its_hash():
-    """As every Kafka producer has it: toPositive(murmur2) modulo the number of partitions."""
+    """The partition of a key is toPositive(murmur2(key)) modulo the number of partitions, as in Kafka's producers."""
     chosen = KafkaPartitioner().for_records([KeyedValue(b"21", b""), KeyedValue(b"abc", b"")], 7)
 
     assert [(2**31 - 973932308) % 7, 479470107 % 7] == chosen
 
 
 def test_without_keys_one_partition_is_kept_for_a_batch():
-    """Sticky: small writes go to one partition until a batch's size has passed, then to the next choice."""
+    """Records without keys go to one partition until BATCH_SIZE bytes were written, then to another one."""
     picks = iter([2, 0, 1])
     partitioner = KafkaPartitioner(pick=lambda partitions: next(picks))
 
@@ -48,7 +48,7 @@ def test_without_keys_one_partition_is_kept_for_a_batch():
 
 
 def test_the_sticky_partition_is_one_that_exists():
-    """What was chosen among many is not kept where there are fewer, as in another topic of the same name."""
+    """A sticky partition that does not exist in a smaller topic is replaced."""
     partitioner = KafkaPartitioner(pick=lambda partitions: partitions - 1)
     partitioner.for_unkeyed(1, 5)
 
@@ -56,7 +56,7 @@ def test_the_sticky_partition_is_one_that_exists():
 
 
 def test_without_keys_a_partition_without_a_leader_is_left_out():
-    """Unless none has one; a partition that loses its leader is left at once. Keys go where they always go."""
+    """Records without keys avoid partitions without a leader, unless all lack one; records with keys do not."""
     partitioner = KafkaPartitioner(pick=lambda count: count - 1)
     assert 2 == partitioner.for_unkeyed(1, 3)
     assert 1 == partitioner.for_unkeyed(1, 3, lambda number: number != 2)
@@ -66,7 +66,7 @@ def test_without_keys_a_partition_without_a_leader_is_left_out():
 
 
 def test_keyless_records_among_keyed_ones_stay_together():
-    """In one write the keyless ones share the sticky partition, whatever their values are."""
+    """All records without keys of one write go to the sticky partition."""
     partitioner = KafkaPartitioner(pick=lambda partitions: 1)
 
     chosen = partitioner.for_records(
@@ -77,7 +77,7 @@ def test_keyless_records_among_keyed_ones_stay_together():
 
 
 def test_round_robin_deals_record_by_record_over_writes():
-    """The turn goes on where the last write ended."""
+    """Round robin assigns partitions record by record, and continues across writes."""
     partitioner = RoundRobinPartitioner()
     record = KeyedValue(b"k", b"v")
 
@@ -86,12 +86,12 @@ def test_round_robin_deals_record_by_record_over_writes():
 
 
 def by_length(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
-    """A user's partitioner."""
+    """Choose a partition by the value's length, as a user's partitioner."""
     return len(value or b"") % partitions
 
 
 def test_a_function_of_the_users_is_found_by_name():
-    """`module:function` gets topic, key, value and the number of partitions."""
+    """A partitioner named `module:function` is called with topic, key, value and the number of partitions."""
     partitioner = partitioner_factory(f"{__name__}:by_length")("orders")
 
     assert [1, 0] == partitioner.for_records([KeyedValue(None, b"four"), KeyedValue(None, None)], 3)
@@ -99,14 +99,14 @@ def test_a_function_of_the_users_is_found_by_name():
 
 @pytest.mark.parametrize("name", ["murmur", "os:no_such_thing", "no_such_module:f", "os:sep"])
 def test_a_name_that_is_no_partitioner_is_refused(name: str):
-    """At the mount's start, not at the first record."""
+    """The factory refuses an unknown partitioner, so that the mount fails at its start."""
     with pytest.raises(InvalidConfigError, match=name):
         partitioner_factory(name)
 
 
 @pytest.mark.parametrize("answer", [-1, 3, "0", None])
 def test_an_answer_that_is_no_partition_refuses_the_record(answer: object):
-    """Nothing goes astray for a bad function."""
+    """A record is refused if the user's function returns anything but one of the partitions."""
     partitioner = OwnPartitioner("orders", lambda *_: answer)  # type: ignore[arg-type, return-value]
 
     with pytest.raises(InvalidRecordError):
@@ -114,7 +114,7 @@ def test_an_answer_that_is_no_partition_refuses_the_record(answer: object):
 
 
 def test_a_function_that_fails_refuses_the_record():
-    """Its exception is the reason."""
+    """If the user's function raises an exception, the record is refused with that exception as the reason."""
 
     def failing(*_: object) -> int:
         raise KeyError("customer")

@@ -1,4 +1,4 @@
-"""Writes that are refused: what is dropped, what waits, and which call is told of the error."""
+"""Refused writes: which bytes are dropped, which ones wait, and which call fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 
 
 async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
-    """Good lines of the same request are not kept; what follows the refused line is."""
+    """A bad line drops the write's good lines and the unfinished line before it; later lines are stored."""
     file = OpenFile()
     await file.handle.write(b"wait")
 
@@ -27,7 +27,7 @@ async def test_a_refused_write_keeps_nothing_and_drops_what_waited():
 
 
 async def test_a_full_disk_leaves_the_handle_as_it_was():
-    """The write can be tried again: then it brings what it would have brought."""
+    """A write that failed because the disk was full can be repeated, and ends the unfinished line then."""
     file = OpenFile()
     await file.handle.write(b"be")
     file.target.full = True
@@ -40,7 +40,7 @@ async def test_a_full_disk_leaves_the_handle_as_it_was():
 
 
 async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings_it():
-    """The waiting bytes are dropped, and input is skipped to the next newline."""
+    """The write that makes an unfinished line too long is refused, and input up to the next newline is skipped."""
     file = OpenFile()
     await file.handle.write(b"x" * 15)
 
@@ -52,14 +52,17 @@ async def test_a_begun_line_beyond_the_bound_is_refused_in_the_write_that_brings
 
 
 def long_lines() -> OpenFile:
-    """A handle whose lines may have a little more than fits into one request."""
+    """Return a file whose lines may be 12 bytes longer than one request."""
     file = OpenFile()
     file.target.max_record_bytes = MAX_REQUEST_BYTES + 12
     return file
 
 
 async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
-    """One write(2) in two requests: the kernel drops the error of the second, and the program repeats it."""
+    """The rest of a line that is too long is refused each time the program repeats it.
+
+    The kernel drops the error of the second request of a write(2), so the program repeats that part.
+    """
     file = long_lines()
     await file.handle.write(b"before\n" + b"x" * (MAX_REQUEST_BYTES - 7))
 
@@ -72,7 +75,7 @@ async def test_the_rest_of_a_line_too_long_is_refused_when_it_comes_again():
 
 
 async def test_more_data_than_was_refused_is_still_the_refused_piece():
-    """A program with a buffer appends to it what it writes next, and tries again with all of it."""
+    """A repeated write that has more data after the refused piece is refused, too: programs add to their buffer."""
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     await fails(file.handle.write(b"rest of the line\n"), errno.EMSGSIZE)
@@ -85,7 +88,7 @@ async def test_more_data_than_was_refused_is_still_the_refused_piece():
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
 async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(number: int):
-    """What the refusal was for may be over by then: the line is whole, and the begun part of it is not lost."""
+    """A repeated write is checked again, with the unfinished line before it; it succeeds if the cause is over."""
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     file.target.error = OSError(number, "not now")
@@ -99,7 +102,7 @@ async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(
 
 @pytest.mark.parametrize("call", ["write", "flush", "fsync"])
 async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_call(call: str):
-    """A program that does not look at the count of a short write learns of it all the same; once."""
+    """If the kernel may have dropped an error, the next call fails with it, once."""
     file = OpenFile()
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
     await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")
@@ -116,7 +119,7 @@ async def test_an_error_that_the_kernel_may_have_dropped_is_told_at_the_next_cal
 
 
 async def test_an_error_that_nobody_was_told_stands_in_the_reports():
-    """The mount ends before the program closes its file."""
+    """If the mount ends before an error reached the program, the error is in the reports."""
     file = OpenFile()
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
@@ -129,7 +132,7 @@ async def test_an_error_that_nobody_was_told_stands_in_the_reports():
 
 
 async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
-    """The kernel drops no error of a request that is the first of its write(2): the program knows."""
+    """After a failed write of one request, whose error the program got, the next write starts a new line."""
     file = OpenFile()
     await file.handle.write(b"good\n")
     await fails(file.handle.write(b"bad\n"), errno.EINVAL)
@@ -141,12 +144,12 @@ async def test_after_a_request_of_its_own_the_next_write_is_a_line_of_its_own():
 
 @pytest.mark.parametrize(("size", "may"), [(SMALLEST_CUT_BYTES, False), (SMALLEST_CUT_BYTES + 1, True)])
 def test_a_request_that_was_cut_off_is_a_large_one(size: int, may: bool):
-    """More than half of what the kernel sends at most."""
+    """Only a request above SMALLEST_CUT_BYTES may be the first part of a larger write(2)."""
     assert may is may_go_on(size)
 
 
 async def test_a_begun_line_of_exactly_the_limit_waits():
-    """One byte more is refused."""
+    """An unfinished line of exactly the limit waits; one more byte is refused."""
     file = OpenFile()
 
     await file.handle.write(b"x" * 20)
@@ -158,7 +161,7 @@ async def test_a_begun_line_of_exactly_the_limit_waits():
 
 
 async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
-    """Not a byte of it is kept; with its newline the line is over."""
+    """A write that has only the rest of a refused line is refused, up to the line's newline."""
     file = OpenFile()
     await file.handle.write(b"x" * 15)
     await fails(file.handle.write(b"x" * 15), errno.EMSGSIZE)
@@ -171,7 +174,7 @@ async def test_a_write_of_a_refused_lines_rest_alone_is_refused_as_well():
 
 
 async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
-    """A program that goes over to a line a write does not make a record of a line's end."""
+    """A part of a failed write, written again, is recognized as the rest of that line, and refused."""
     file = OpenFile()
     await file.handle.write(b"begun ")
     await fails(file.handle.write(b"rest\nbad\n"), errno.EINVAL)
@@ -183,7 +186,7 @@ async def test_a_refused_rest_is_known_again_in_a_smaller_piece():
 
 
 class Closing(NamedTuple):
-    """A way in which an open file ends."""
+    """A call that ends an open file, and whether the opener still holds the file."""
 
     name: str
     held: bool
@@ -196,7 +199,7 @@ ENDS = [Closing("flush", held=False), Closing("release", held=True)]
 @pytest.mark.parametrize("acks", Acks)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EAGAIN])
 async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, end: Closing):
-    """The writer was told of the error: the part that waited does not become a record when the file is closed."""
+    """If the write of a line's rest fails, closing the file does not store the beginning of that line."""
     file = OpenFile(acks)
     file.held = end.held
     await file.handle.write(b"whole\nbegun ")
@@ -215,7 +218,7 @@ async def test_a_line_whose_rest_failed_leaves_nothing(number: int, acks: Acks, 
 
 
 async def test_a_line_that_follows_a_failed_rest_stands_alone():
-    """The failed line's beginning is not joined with the next line that is written."""
+    """After the write of a line's rest failed, the next line is stored without that line's beginning."""
     file = OpenFile()
     await file.handle.write(b"begun ")
     file.target.full = True
@@ -228,7 +231,7 @@ async def test_a_line_that_follows_a_failed_rest_stands_alone():
 
 
 async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
-    """Its beginning is nowhere: its rest is no record."""
+    """If a write that begins a line fails, the rest of that line is refused."""
     file = OpenFile()
     file.target.full = True
     await fails(file.handle.write(b"whole\nbegun "), errno.ENOSPC)
@@ -241,7 +244,7 @@ async def test_a_line_begun_in_a_write_that_failed_is_refused_to_its_end():
 
 
 async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
-    """It fails as the write did, and leaves the line to a program that tries again."""
+    """After the write of a line's rest failed, fsync(2) fails too, and the program can write the rest again."""
     file = OpenFile()
     await file.handle.write(b"begun ")
     file.target.full = True
@@ -257,7 +260,7 @@ async def test_fsync_does_not_answer_for_a_line_whose_rest_failed():
 
 
 async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
-    """A second fsync(2) that succeeds has put it on disk."""
+    """If fsync(2) cannot append the unfinished line, the line waits, and a later fsync(2) appends it."""
     file = OpenFile()
     await file.handle.write(b"begun")
     file.target.full = True
@@ -271,7 +274,7 @@ async def test_a_begun_line_that_fsync_finds_no_room_for_waits_on():
 
 @pytest.mark.parametrize("call", ["flush", "fsync"])
 async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: str):
-    """A child goes on with the line whose beginning was refused when its parent closed the file."""
+    """If flush or fsync refuses an unfinished line, a later write of that line's rest is refused, too."""
     file = OpenFile()
     await file.handle.write(b"bad")
     await fails(getattr(file.handle, call)(), errno.EINVAL)
@@ -283,7 +286,7 @@ async def test_the_rest_of_a_line_refused_at_its_beginning_is_no_record(call: st
 
 
 async def test_batches_after_one_that_found_no_room_are_taken():
-    """The failed write ended between two batches: it is known where the next one begins."""
+    """After a batch that failed because the disk was full, the next batch is appended."""
     file = OpenFile()
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
@@ -298,7 +301,7 @@ async def test_batches_after_one_that_found_no_room_are_taken():
 
 
 async def test_batches_after_a_refused_one_are_not_taken():
-    """Nobody knows where the next one begins; the refused write itself is judged again when it is repeated."""
+    """After a refused batch, other batches are refused, because the start of the next batch is unknown."""
     file = OpenFile()
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)

@@ -1,4 +1,4 @@
-"""How the lines of one write become appends."""
+"""How the lines of one write are divided into appends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LINES = b"".join(b"%04d\n" % number for number in range(1000))
 
 
 class SmallPartition(MemoryPartition):
-    """Takes small batches, and few of them into a segment."""
+    """A partition with low limits for the size of a batch and of a segment."""
 
     def __init__(self, *, max_message_bytes: int, segment_bytes: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class SmallPartition(MemoryPartition):
 
 
 def append_sizes(*, max_message_bytes: int, segment_bytes: int) -> list[int]:
-    """Sizes of the appends that a thousand lines of one size make."""
+    """Return the sizes of the appends that a thousand equal lines become."""
     encoder = Encoder(VALUES, lambda: Timestamp(0), Reports(lambda: Timestamp(0)))
     partition = SmallPartition(max_message_bytes=max_message_bytes, segment_bytes=segment_bytes)
     return [len(batches) for batches in encoder.appends(LINES, partition)]
@@ -37,7 +37,7 @@ def append_sizes(*, max_message_bytes: int, segment_bytes: int) -> list[int]:
 
 @pytest.mark.parametrize(("spare", "appends"), [(0, 1), (-1, 2)])
 def test_a_write_that_fills_a_segment_exactly_is_one_append(spare: int, appends: int):
-    """All or nothing; of one byte less it takes two."""
+    """A write that fits exactly into a segment is one append; if the segment is a byte smaller, it is two."""
     whole = sum(append_sizes(max_message_bytes=4000, segment_bytes=10_000_000))
     assert whole > 3 * 4000
 

@@ -1,4 +1,4 @@
-"""A write that is in the log, but on too few disks: it fails, and the open file does not append it again."""
+"""A write that is in the log but on too few disks fails, and the open file does not append it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.fusefs.appending.handle import Acks, AppendHandle
 
 
 async def failed(data: bytes = b"a\nb\n") -> OpenFile:
-    """A file whose last write is in the log, but on too few disks."""
+    """Return a file whose last write `data` is in the log, but on too few disks."""
     file = OpenFile(Acks.ALL)
     file.target.too_few = True
     await fails(file.handle.write(data), errno.EIO)
@@ -21,7 +21,7 @@ async def failed(data: bytes = b"a\nb\n") -> OpenFile:
 
 
 async def test_the_same_bytes_again_are_not_appended_again():
-    """EAGAIN while there are too few disks; taken, once there are enough."""
+    """A repeated write fails with EAGAIN while there are too few disks, and then succeeds without a second append."""
     file = await failed()
     for _ in range(2):
         await fails(file.handle.write(b"a\nb\n"), errno.EAGAIN)
@@ -32,7 +32,7 @@ async def test_the_same_bytes_again_are_not_appended_again():
 
 
 async def test_more_bytes_than_failed_are_taken_in_two_steps():
-    """write(2) answers those that are in the log already, and the program comes again with the rest."""
+    """A repeated write with more bytes returns the number already in the log; the program then writes the others."""
     file = await failed(b"a\nbeg")
     file.target.too_few = False
     assert 5 == await file.handle.write(b"a\nbegun\n")
@@ -41,7 +41,7 @@ async def test_more_bytes_than_failed_are_taken_in_two_steps():
 
 
 async def test_fewer_bytes_than_failed_are_known_as_well():
-    """A program may come again in smaller pieces: each line is in the log once."""
+    """A write repeated in smaller pieces stores each line once."""
     file = await failed(b"a\nb\nbeg")
     file.target.too_few = False
     for piece in (b"a", b"\nb\nb", b"eg", b"un\n"):
@@ -50,7 +50,7 @@ async def test_fewer_bytes_than_failed_are_known_as_well():
 
 
 async def test_other_bytes_are_another_write():
-    """A program that goes on has the failed lines in the log once, and the rest of the line begun there is refused."""
+    """If the program writes other bytes, the failed lines stay, and the rest of the unfinished line is refused."""
     file = await failed(b"a\nbeg")
     file.target.too_few = False
     await fails(file.handle.write(b"in\n"), errno.EIO)
@@ -59,7 +59,7 @@ async def test_other_bytes_are_another_write():
 
 
 async def test_fsync_and_close_append_a_begun_line_once():
-    """The line is a record after the fsync that failed; the next one, and close(2), append nothing."""
+    """A failed fsync(2) appends the unfinished line; later calls of fsync(2) and close(2) do not append it again."""
     file = OpenFile(Acks.ALL)
     await file.handle.write(b"begun")
     file.target.too_few = True
@@ -74,7 +74,7 @@ async def test_fsync_and_close_append_a_begun_line_once():
 
 @pytest.mark.parametrize("torn", [False, True])
 async def test_batches_again_are_not_appended_again(torn: bool):
-    """So it is in `log.batch`, also where the write ended inside a batch."""
+    """A repeated write to `log.batch` stores its batches once, even if the write ended inside a batch."""
     file = OpenFile(Acks.ALL)
     file.target.max_record_bytes = 1000
     handle = AppendHandle(file.target, file.appending, opener_pid=7, durable=False, framing=BATCHES)
