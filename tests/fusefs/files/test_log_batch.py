@@ -1,4 +1,4 @@
-"""`log.batch` and `<selector>.batch`: reading is fetching, writing is producing."""
+"""`log.batch` and `<selector>.batch`: reading them fetches record batches, writing them produces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = sorted(path.name for path in BROKER.iterdir() if path.is_dir())
 
 @pytest.fixture
 async def brokers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[MountClient]:
-    """A mount over a copy of what a broker left; its isolation may be a parameter."""
+    """A mount over a copy of a broker's log directory; a test may set its isolation as the fixture's parameter."""
     shutil.copytree(BROKER, tmp_path / "data")
     engine = open_engine(tmp_path / "data")
     isolation = getattr(request, "param", Isolation.READ_COMMITTED)
@@ -33,7 +33,7 @@ async def brokers(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
 
 
 def without_place(lines: bytes) -> list[dict[str, object]]:
-    """Records of `log.json` without what a copy changes."""
+    """Return the records of `log.json` without the fields that differ in a copy."""
     kept = []
     for line in lines.splitlines():
         record = json.loads(line)
@@ -45,7 +45,10 @@ def without_place(lines: bytes) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("name", PARTITIONS)
 async def test_appending_what_was_read_is_a_copy(brokers: MountClient, name: str):
-    """Of everything a broker made: keys, values, headers and times, in order; whatever pieces it comes in."""
+    """Appending a broker's batches to another partition, in pieces of any size, copies all records in order.
+
+    Keys, values, headers and timestamps are the same.
+    """
     source = name.replace("-0", "/0") if name.endswith("-0") else name.replace("-1", "/1")
     content = await brokers.cat(f"{source}/log.batch", chunk=1000)
     assert (await brokers.stat(f"{source}/log.batch")).size == len(content)
@@ -57,14 +60,14 @@ async def test_appending_what_was_read_is_a_copy(brokers: MountClient, name: str
 
     expected = without_place(await brokers.cat(f"{source}/log.json"))
     copied = without_place(await brokers.cat("copy/0/log.json"))
-    divided = 7 if source == "trimmed/0" else 0  # Records of the batch that the log start divides: left out.
+    divided = 7 if source == "trimmed/0" else 0  # Records of the batch that contains the log start: left out.
     assert copied == expected[divided:]
     assert copied
 
 
 @pytest.mark.parametrize("name", ["codecs", "idempotent"])
 async def test_a_copy_keeps_codecs_and_producers(brokers: MountClient, name: str):
-    """Batch by batch all but offsets, epochs and checksums of the same bytes."""
+    """A copied batch keeps its codec, producer and checksum."""
     content = await brokers.cat(f"{name}/0/log.batch")
     await brokers.mkdir("copy")
     await brokers.append("copy/0/log.batch", content)
@@ -80,7 +83,7 @@ async def test_a_copy_keeps_codecs_and_producers(brokers: MountClient, name: str
 
 @pytest.mark.parametrize("brokers", [*Isolation], indirect=True)
 async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: MountClient):
-    """Every record that a broker's consumer of the same isolation got, and no marker."""
+    """`log.batch` shows the records that a broker's consumer of the same isolation got, and no markers."""
     level = brokers.context.settings.isolation
     consumed = VECTORS / "broker-made" / "consumed" / f"transactions-0.{level.value}.jsonl"
     expected = [json.loads(line)["offset"] for line in consumed.read_text().splitlines()]
@@ -91,7 +94,7 @@ async def test_markers_never_show_and_aborted_batches_only_uncommitted(brokers: 
 
 
 async def test_a_ranges_batches_are_those_wholly_inside(orders: MountClient):
-    """First and last inclusive; a batch that the range divides is left out, at either end."""
+    """A range shows the batches that lie completely inside it; both its ends are inclusive."""
     first, second, third = (
         bytes(batch(*b"abc"[:count].split(), *[b"x"] * (count - 1), offset=offset))
         for count, offset in ((2, 0), (3, 2), (2, 5))
@@ -116,7 +119,7 @@ async def test_a_ranges_batches_are_those_wholly_inside(orders: MountClient):
 
 
 async def test_a_records_batch_is_the_whole_one_it_came_in(orders: MountClient):
-    """`3.batch` holds 2 to 4; with the record's time, and through earliest and latest too."""
+    """`<offset>.batch` is the whole batch that contains the offset, with the mtime of that record."""
     data = bytes(batch(b"a", b"b", b"c", timestamp=[5, 6, 7]))
     await orders.append("orders/0/log.batch", data)
 
@@ -127,7 +130,7 @@ async def test_a_records_batch_is_the_whole_one_it_came_in(orders: MountClient):
 
 
 async def test_a_batch_that_begins_below_the_log_start_is_not_there(orders: MountClient):
-    """Deleted records do not come back through a copy."""
+    """A batch that begins below the log start is not shown, so that no copy brings deleted records back."""
     cut, whole = bytes(batch(b"a", b"b")), bytes(batch(b"c", offset=2))
     await orders.append("orders/0/log.batch", cut)
     await orders.append("orders/0/log.batch", whole)
@@ -142,7 +145,7 @@ async def test_a_batch_that_begins_below_the_log_start_is_not_there(orders: Moun
 
 
 async def test_it_grows_like_log(orders: MountClient):
-    """An open file goes on with the batches appended since, by whatever file."""
+    """An open file shows the batches that are appended later, through any file."""
     await orders.append("orders/0/log.batch", batch(b"a"))
     fh = await orders.open("orders/0/log.batch")
     seen = await orders.read_on(fh)
@@ -154,7 +157,7 @@ async def test_it_grows_like_log(orders: MountClient):
 
 
 async def test_one_write_is_all_or_nothing(orders: MountClient):
-    """The good batch before the damaged one is not kept either; the reason says why."""
+    """A damaged batch fails the whole write with a reason; good batches of the same write are not stored."""
     damaged = bytearray(batch(b"aaaa"))
     damaged[-2] ^= 1
     with refused("EINVAL"):
@@ -165,7 +168,7 @@ async def test_one_write_is_all_or_nothing(orders: MountClient):
 
 
 async def test_repeats_among_new_batches_cost_none_of_them(orders: MountClient):
-    """A producer that writes again from where it heard an answer last: what is known is left out, the rest is kept."""
+    """If a producer repeats batches together with new ones, only the new ones are appended."""
     await orders.append("orders/0/log.batch", produced(b"a"))
     await orders.append(
         "orders/0/log.batch", produced(b"a") + produced(b"b", sequence=1) + produced(b"c", sequence=2)
@@ -176,7 +179,7 @@ async def test_repeats_among_new_batches_cost_none_of_them(orders: MountClient):
 
 
 async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient):
-    """Nobody knows where the next batch begins; another handle does."""
+    """After a refused write, the open file refuses further batches; another one accepts them."""
     fh = await orders.open("orders/0/log.batch", APPEND)
     with refused("EINVAL"):
         await orders.filesystem.write(fh, b"these are lines, not batches\n")
@@ -189,7 +192,7 @@ async def test_after_a_refusal_the_handle_takes_nothing_more(orders: MountClient
 
 
 async def test_a_batch_torn_at_close_is_told(orders: MountClient):
-    """By close(2), and in the reports; so it is by fsync(2), which cannot answer for half a batch."""
+    """If a batch is incomplete at close(2) or fsync(2), the call fails with EINVAL and a report."""
     data = bytes(batch(b"a"))
     with refused("EINVAL"):
         await orders.append("orders/0/log.batch", data + data[:-1])
@@ -204,14 +207,14 @@ async def test_a_batch_torn_at_close_is_told(orders: MountClient):
 
 
 async def test_a_batch_too_large_is_told_as_soon_as_it_says_so(orders: MountClient):
-    """By its first bytes: nothing of it is held in memory."""
+    """A batch above max.message.bytes is refused as soon as its first 20 bytes have arrived."""
     await orders.append("orders/config", b"max.message.bytes=200\n")
     with refused("EMSGSIZE"):
         await orders.append("orders/0/log.batch", batch(b"x" * 200)[:20])
 
 
 async def test_a_producers_errors(orders: MountClient):
-    """A gap in its sequence is EILSEQ, an epoch that was fenced ESTALE; a repeat is kept once."""
+    """A gap in a producer's sequence is EILSEQ, a fenced epoch ESTALE, and a repeated batch is stored once."""
     for data in (produced(b"a"), produced(b"a"), produced(b"b", sequence=1)):
         await orders.append("orders/0/log.batch", data)
     with refused("EILSEQ"):
@@ -225,7 +228,7 @@ async def test_a_producers_errors(orders: MountClient):
 
 
 async def test_it_opens_for_appending_alone(orders: MountClient):
-    """As log.kv and log.json: so that a copy of all of them brings each record once."""
+    """Like log.kv and log.json, it needs O_APPEND, so that a copy of all files of a topic stores each record once."""
     for flags in (os.O_WRONLY, os.O_WRONLY | os.O_TRUNC, os.O_RDWR):
         with refused("EPERM"):
             await orders.open("orders/0/log.batch", flags)

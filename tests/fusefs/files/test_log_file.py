@@ -1,4 +1,4 @@
-"""Logs and open-ended ranges: their sizes, their generations, and what the kernel is told."""
+"""Logs and open-ended ranges: their sizes, their nodes after a deletion, and the attributes that the kernel caches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lines(start: int, end: int) -> bytes:
 
 
 async def test_sizes_are_exact_in_every_form(orders: MountClient):
-    """What stat says is what a reader gets."""
+    """The size that stat(2) gives is the number of bytes that a reader gets."""
     await orders.append("orders/0/log.kv", b"k\tv\nno key\nk\t\\N\n")
 
     for name in ("log", "log.kv", "log.json", "1-", "0-1.kv", "-2.json"):
@@ -26,7 +26,7 @@ async def test_sizes_are_exact_in_every_form(orders: MountClient):
 
 @pytest.mark.parametrize("chunk", [1, 7, 4096])
 async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk: int):
-    """From any position."""
+    """Reads of any size return the same bytes, from any position."""
     await orders.append("orders/0/log", lines(0, 50))
 
     fh = await orders.open("orders/0/log")
@@ -37,14 +37,14 @@ async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk:
 
 
 async def test_programs_are_advised_to_read_what_a_window_holds(orders: MountClient):
-    """In every form, and of a range too: less takes more requests, more is rendered in several steps anyway."""
+    """The block size in stat(2) is WINDOW_BYTES for logs and ranges: one request returns one window."""
     await orders.append("orders/0/log", lines(0, 3))
     for name in ("log", "log.json", "1-"):
         assert WINDOW_BYTES == (await orders.stat(f"orders/0/{name}")).block_size
 
 
 async def test_an_open_file_sees_the_log_grow(orders: MountClient):
-    """Handles on one file all do."""
+    """Open files show records that are appended later."""
     await orders.append("orders/0/log", b"a\n")
     fh = await orders.open("orders/0/log")
     tail = await orders.open("orders/0/1-")
@@ -55,7 +55,7 @@ async def test_an_open_file_sees_the_log_grow(orders: MountClient):
 
 
 async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: MountClient):
-    """It was allowed to believe them for long; each other node it asked about gets one word, once."""
+    """After an append through `log`, the cached attributes of other nodes are invalidated, once."""
     log, kv = orders.lookup("orders/0/log"), orders.lookup("orders/0/log.kv")
     assert LONG_CACHE_SECONDS == (await orders.filesystem.getattr(log.node_id)).timeout
     await orders.append("orders/0/log", b"a\n")
@@ -65,7 +65,7 @@ async def test_the_kernel_forgets_attributes_that_an_append_made_wrong(orders: M
 
 
 async def test_a_refused_write_leaves_the_kernel_with_what_it_believes(orders: MountClient):
-    """So that it is told when the log grows by other means."""
+    """A refused write to `log` does not change the kernel's cached attributes; a later append by another file does."""
     log = orders.lookup("orders/0/log")
     with refused("EMSGSIZE"):
         await orders.append("orders/0/log", b"x" * 1_100_000 + b"\n")
@@ -75,7 +75,7 @@ async def test_a_refused_write_leaves_the_kernel_with_what_it_believes(orders: M
 
 
 async def test_a_write_through_the_doors_is_told_of_too(orders: MountClient):
-    """There the kernel cannot know."""
+    """A write to the topic's log invalidates the cached attributes of the partition's log."""
     log = orders.lookup("orders/0/log")
     await orders.append("orders/log", b"a\n")
 
@@ -88,7 +88,7 @@ def remove_front(client: MountClient, before: int) -> None:
 
 
 async def test_removing_the_front_gives_the_name_a_new_node_that_shows_the_same_number(orders: MountClient):
-    """So `tail -F` neither repeats nor loses a line."""
+    """When its first records are deleted, `log` gets a new node with the same inode number, as `tail -F` needs it."""
     await orders.append("orders/0/log", lines(0, 9))
     old = orders.lookup("orders/0/log")
     shown = (await orders.filesystem.getattr(old.node_id)).ino
@@ -103,7 +103,7 @@ async def test_removing_the_front_gives_the_name_a_new_node_that_shows_the_same_
 
 
 async def test_an_old_handle_keeps_its_positions(orders: MountClient):
-    """What was removed is stale there, and what is left is where it was; it grows on."""
+    """An open file keeps its positions when records are deleted: deleted ones give ESTALE, new ones are shown."""
     await orders.append("orders/0/log", lines(0, 9))
     fh = await orders.open("orders/0/log")
     remove_front(orders, 4)
@@ -116,7 +116,7 @@ async def test_an_old_handle_keeps_its_positions(orders: MountClient):
 
 
 async def test_opening_an_outdated_node_is_stale(orders: MountClient):
-    """Upon which the kernel looks the name up again by itself."""
+    """Opening a node that was replaced fails with ESTALE, so that the kernel looks the name up again."""
     await orders.append("orders/0/log", lines(0, 9))
     node = orders.lookup("orders/0/log")
     remove_front(orders, 4)
@@ -126,7 +126,7 @@ async def test_opening_an_outdated_node_is_stale(orders: MountClient):
 
 
 async def test_a_name_keeps_its_node_while_nothing_is_removed(orders: MountClient):
-    """However much is appended."""
+    """Appends do not change the node of a name."""
     node = orders.lookup("orders/0/log")
     await orders.append("orders/0/log", lines(0, 9))
 
@@ -134,7 +134,7 @@ async def test_a_name_keeps_its_node_while_nothing_is_removed(orders: MountClien
 
 
 async def test_forgotten_nodes_are_let_go(orders: MountClient):
-    """When the kernel has given back as many references as it was given."""
+    """A node is removed once the kernel has returned all its references."""
     node = orders.lookup("orders/0/log")
     orders.lookup("orders/0/log")
     orders.filesystem.forget([(node.node_id, 1)])
@@ -151,7 +151,7 @@ async def test_forgotten_nodes_are_let_go(orders: MountClient):
 async def test_a_few_lines_are_fetched_once_to_measure_and_to_show_them(
     orders: MountClient, monkeypatch: pytest.MonkeyPatch, suffix: str
 ):
-    """What `tail -f` does for each: stat, and a read of what is new."""
+    """stat(2) and a read of new lines, as `tail -f` does them, fetch the lines once."""
     await orders.append("orders/0/log", lines(0, 1))
     written, fh = await orders.open("orders/0/log", APPEND), await orders.open(f"orders/0/log{suffix}")
     seen = await orders.read_on(fh)
@@ -168,7 +168,7 @@ async def test_a_few_lines_are_fetched_once_to_measure_and_to_show_them(
 
 
 async def test_the_root_is_never_forgotten(client: MountClient):
-    """The kernel gives its reference back when it unmounts."""
+    """The root remains when the kernel returns its reference at the unmount."""
     client.filesystem.forget([(1, 1)])
 
     assert ["@groups", "@queues", "@status"] == client.list()
@@ -177,7 +177,7 @@ async def test_the_root_is_never_forgotten(client: MountClient):
 async def test_the_kernel_does_not_hold_ever_more_selectors(
     orders: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
-    """A loop over many offsets must not fill the memory: the oldest names are to be forgotten."""
+    """Beyond MAX_SELECTOR_NODES selectors, the kernel is told to forget the oldest names, so that memory stays bounded."""
     monkeypatch.setattr("topicfs.fusefs.filesystem.MAX_SELECTOR_NODES", 10)
     await orders.append("orders/0/log", lines(0, 30))
 
@@ -189,7 +189,7 @@ async def test_the_kernel_does_not_hold_ever_more_selectors(
 
 @pytest.mark.parametrize(("size", "accepted"), [(0, False), (14, True), (1, False), (15, False)])
 async def test_truncation_is_taken_where_it_means_nothing(orders: MountClient, size: int, accepted: bool):
-    """To the present size; any other is EPERM, to nothing too: the records would still be there."""
+    """truncate(2) to the present size succeeds; any other size, even 0, fails with EPERM."""
     await orders.append("orders/0/log", lines(0, 2))
 
     if accepted:
@@ -202,13 +202,13 @@ async def test_truncation_is_taken_where_it_means_nothing(orders: MountClient, s
 
 
 async def test_an_empty_log_can_be_emptied(orders: MountClient):
-    """It has that size already."""
+    """truncate(2) of an empty log to 0 succeeds."""
     await orders.truncate("orders/0/log", 0)
 
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient, path: str):
-    """`>` opened it, and `ftruncate(fd, 0)` changes nothing of what that program sees, until it has written."""
+    """ftruncate(2) to 0 succeeds after an open with O_TRUNC until the program writes; then only to what it wrote."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
 
@@ -226,7 +226,7 @@ async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_a_program_that_truncated_writes_at_its_own_end_alone(orders: MountClient, path: str):
-    """Its end is behind what was taken of it, not that of the log; an appender may be anywhere."""
+    """A file opened with O_TRUNC accepts writes at the end of its own data only; with O_APPEND, at any position."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
     size = await orders.filesystem.write(fh, lines(2, 3), 0)
@@ -245,7 +245,7 @@ async def test_a_program_that_truncated_writes_at_its_own_end_alone(orders: Moun
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_an_appender_cannot_empty_a_log(orders: MountClient, path: str):
-    """It would be told that the records were gone."""
+    """ftruncate(2) to 0 of a file opened with O_APPEND fails with EPERM, because the records stay."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, APPEND)
 
@@ -255,7 +255,7 @@ async def test_an_appender_cannot_empty_a_log(orders: MountClient, path: str):
 
 
 async def test_mtime_is_the_newest_records_time(orders: MountClient):
-    """The same after a remount as before, so that rsync copies nothing twice."""
+    """mtime is the newest record's timestamp, and so the same after a remount; rsync then copies nothing twice."""
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1700000000123}\n')
 
     assert 1_700_000_000_123_000_000 == (await orders.stat("orders/0/log")).mtime_ns
@@ -273,7 +273,7 @@ async def test_mtime_is_the_newest_records_time(orders: MountClient):
     ],
 )
 async def test_old_records_that_retention_takes_are_told(orders: MountClient, settings: str, warned: bool):
-    """Not where the log gives them the time of the append, and not where nothing is deleted by age."""
+    """Appending records older than retention.ms is reported, unless the log stamps them or deletes none by age."""
     await orders.append("orders/config", f"retention.ms=1000\n{settings}".encode())
     await orders.append("orders/0/log.json", b'{"ts":5,"key":"k","payload":"old"}\n')
     assert warned == ("they go with their segment at a coming retention pass" in orders.reports)

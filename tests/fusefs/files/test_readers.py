@@ -1,4 +1,4 @@
-"""`status` of a topic and of a partition: who reads there, in groups and in queues, and how far each is behind."""
+"""The lines of `status` about groups and queues that read a topic or partition, with their lag."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from topicfs.storage.model import TopicPartition
 
 
 async def readers(client: MountClient, path: str) -> list[str]:
-    """The lines about them."""
+    """Return the lines about groups and queues."""
     lines = (await client.cat(path)).decode().splitlines()
     return [line for line in lines if line.startswith(("group", "queue"))]
 
 
 @pytest.fixture
 def shop(orders: MountClient) -> MountClient:
-    """Two partitions of three records, and a topic that nobody reads."""
+    """A mount with `shop`, two partitions of three records, and with `quiet`, which has no readers."""
     engine = orders.engine
     engine.create_topic("quiet")
     for partition in engine.create_topic("shop", partitions=2).partitions().values():
@@ -28,12 +28,12 @@ def shop(orders: MountClient) -> MountClient:
 
 
 async def test_nobody_reads(shop: MountClient):
-    """There is no line then."""
+    """A status without readers has no line about groups or queues."""
     assert [[], []] == [await readers(shop, path) for path in ("shop/status", "shop/1/status")]
 
 
 async def test_groups_show_with_their_lag(shop: MountClient):
-    """A group without a position in the partition, or in the topic, has no line there; a deleted topic disturbs none."""
+    """A group has a line in the status of each topic and partition where it has a position, unless it was deleted."""
     groups, engine = shop.engine.groups, shop.engine
     engine.create_topic("gone")
     first, second = TopicPartition("shop", 0), TopicPartition("shop", 1)
@@ -53,7 +53,7 @@ async def test_groups_show_with_their_lag(shop: MountClient):
 
 
 async def test_queues_show_with_their_lag(shop: MountClient):
-    """A record that is held is not done yet."""
+    """A queue's lag includes the records that a consumer holds."""
     session = shop.engine.share_groups.group("jobs").open(["shop"], holder="a test")
     leased = session.take()
     assert leased is not None
@@ -65,7 +65,7 @@ async def test_queues_show_with_their_lag(shop: MountClient):
 
 
 async def test_the_rest_is_told_where_groups_cannot_be(shop: MountClient, monkeypatch: pytest.MonkeyPatch):
-    """With the reason in their place."""
+    """If the groups' positions cannot be read, the status has the reason in their place, and all other lines."""
 
     def fails(_topic: str) -> None:
         raise GroupError("a coordinator does not answer")

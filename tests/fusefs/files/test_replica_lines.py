@@ -1,4 +1,4 @@
-"""The lines of replicas in `status` and `replicas`."""
+"""The lines about replicas in `status` and `replicas`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from topicfs.storage.model import Offset, ReplicaStatus
 
 
 def test_a_replica_that_is_out_of_sync_has_its_reason() -> None:
-    """It is the rest of the line; one in sync has none."""
+    """The line of a replica that is not in sync ends with the reason; the line of one in sync has no reason."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("first\n")
@@ -20,7 +20,7 @@ def test_a_replica_that_is_out_of_sync_has_its_reason() -> None:
 
 
 def test_a_reason_is_on_one_line() -> None:
-    """Whatever a file is called."""
+    """A newline in a reason, such as in a file's name, is escaped."""
     two = Replicated()
     two.engine.create_topic("orders")
     status = two.partition().status()

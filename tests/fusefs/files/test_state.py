@@ -1,4 +1,4 @@
-"""`state`: whether a partition serves, and trying again after a repair."""
+"""The file `state`: whether a partition is online, and how to reopen it after a repair."""
 
 # ruff: noqa: ASYNC240 - the disk is prepared while nothing else runs
 
@@ -28,7 +28,7 @@ async def faulty(tmp_path: Path) -> AsyncIterator[MountClient]:
 
 
 async def fail_sync(client: MountClient, faults: Path) -> None:
-    """Append a record, whose fsync fails."""
+    """Append a record, and let its fsync fail."""
     fh = await client.open("orders/0/log", APPEND)
     await client.filesystem.write(fh, b"a\n")
     faults.write_text("sync .log EIO\n")
@@ -38,7 +38,7 @@ async def fail_sync(client: MountClient, faults: Path) -> None:
 
 
 async def test_a_partition_that_serves(orders: MountClient):
-    """Writing `online` to it is harmless."""
+    """Writing `online` to the state of an online partition changes nothing."""
     assert b"online\n" == await orders.cat("orders/0/state")
     await orders.append("orders/0/state", b"online\n")
     await orders.append("orders/0/log", b"a\n")
@@ -51,7 +51,7 @@ async def test_a_partition_that_serves(orders: MountClient):
 async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
     faulty: MountClient, tmp_path: Path
 ):
-    """What was acknowledged is there, and it takes writes."""
+    """`state` gives the reason of a failure; after a repair, `online` reopens the partition with its records."""
     await fail_sync(faulty, tmp_path / "faults")
     state = (await faulty.cat("orders/0/state")).decode()
     assert state.startswith("offline: ")
@@ -68,7 +68,7 @@ async def test_a_failed_partition_says_why_and_serves_again_after_a_repair(
 
 
 async def test_what_keeps_it_offline_is_the_writes_error(faulty: MountClient, tmp_path: Path):
-    """As long as a file of it is damaged; the partition is then as before, and the reason is told."""
+    """While a file of the partition is damaged, writing `online` fails with EIO and a report, and it stays offline."""
     await fail_sync(faulty, tmp_path / "faults")
     (tmp_path / "faults").unlink()
     epochs = tmp_path / "data" / "orders-0" / "leader-epoch-checkpoint"
@@ -86,14 +86,14 @@ async def test_what_keeps_it_offline_is_the_writes_error(faulty: MountClient, tm
 
 @pytest.mark.parametrize("line", [b"offline\n", b"\n", b"on line\n", b"\xff\n", b"ONLINE"])
 async def test_nothing_else_can_be_written(orders: MountClient, line: bytes):
-    """One takes no partition offline by hand."""
+    """Any other line fails with EINVAL: a partition cannot be taken offline by hand."""
     with refused("EINVAL"):
         await orders.append("orders/0/state", line)
     assert b"online\n" == await orders.cat("orders/0/state")
 
 
 async def test_nodes_of_the_old_one_are_stale_its_directory_goes_on(orders: MountClient):
-    """So that the kernel looks names up again, also for a shell that stands in the directory."""
+    """Reopening a partition makes its files' nodes stale, so the kernel looks them up again, but not its directory."""
     names = ("status", "start", "log", "log.batch")
     nodes = [orders.lookup(f"orders/0/{name}") for name in names]
     directory = orders.lookup("orders/0")
@@ -109,7 +109,7 @@ async def test_nodes_of_the_old_one_are_stale_its_directory_goes_on(orders: Moun
 
 
 async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):
-    """EROFS."""
+    """In a read-only mount, writing `online` fails with EROFS."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders")
     engine.close()
@@ -121,7 +121,7 @@ async def test_a_read_only_mount_repairs_nothing(tmp_path: Path):
 
 
 async def test_what_was_not_loaded_is_not_shown_as_empty(tmp_path: Path):
-    """Its size is 1, and opening it to read says why: tar opens no empty file, and would archive one without a word."""
+    """The log of an offline partition has size 1 and its open(2) fails with EIO: tar would not open an empty file."""
     with closing(open_engine(tmp_path / "data")) as engine:
         async with mounted(engine, tmp_path) as client:
             await client.mkdir("orders")

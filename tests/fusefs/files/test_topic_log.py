@@ -1,4 +1,4 @@
-"""A topic as a whole: written by its partitioner, read merged by time."""
+"""The log of a whole topic: appends go through its partitioner, reads merge its partitions by time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from topicfs.storage.partitioning import murmur2
 
 @pytest.fixture
 async def wide(orders: MountClient) -> MountClient:
-    """Three partitions."""
+    """A mount whose topic `orders` has three partitions."""
     await orders.mkdir("orders/2")
     return orders
 
@@ -35,7 +35,7 @@ async def contents(client: MountClient, form: str = "log") -> list[bytes]:
 
 @pytest.mark.parametrize("name", ["log.kv", "log.json"])
 async def test_keys_decide_the_partition(wide: MountClient, name: str):
-    """By Kafka's murmur2, and in the order of the lines."""
+    """Lines go to the partition of their key by Kafka's murmur2, in order."""
     keys = [b"k%d" % number for number in range(50)]
     form = b"%b\tv\n" if name == "log.kv" else b'{"key":"%b","payload":"v"}\n'
 
@@ -49,19 +49,19 @@ async def test_keys_decide_the_partition(wide: MountClient, name: str):
 
 
 async def test_a_write_without_keys_goes_to_one_partition(wide: MountClient):
-    """Sticky."""
+    """All lines without keys of one write go to one partition, the sticky one."""
     await wide.append("orders/log", b"a\nb\nc\n")
 
     assert [b"", b"", b"a\nb\nc\n"] == sorted(await contents(wide))
 
 
 KEYS = b"".join(b"k%d\tv\n" % number for number in range(9))
-"""Lines that go to all of three partitions."""
+"""Lines whose keys cover all three partitions."""
 
 
 @asynccontextmanager
 async def over_two_disks(acks: Acks) -> AsyncIterator[tuple[Replicated, MountClient]]:
-    """A topic of three partitions with two replicas, of which acks=all needs both."""
+    """A mount of a topic of three partitions with two replicas each; acks=all needs both replicas."""
     two = Replicated(min_insync_replicas=2, message_timestamp_after_max_ms=1 << 62)
     async with mounted(two.engine, None, acks=acks) as client:
         await client.mkdir("orders")
@@ -73,9 +73,9 @@ async def over_two_disks(acks: Acks) -> AsyncIterator[tuple[Replicated, MountCli
     ("acks", "flags"), [(Acks.ALL, 0), (Acks.LEADER, os.O_SYNC), (Acks.LEADER, os.O_DSYNC)]
 )
 async def test_a_durable_write_needs_the_replicas_of_all_its_partitions(acks: Acks, flags: int):
-    """EAGAIN, with the reason in @status, and no partition gets a line, where one of them has too few.
+    """If one partition has too few replicas, a durable write fails with EAGAIN and a reason, and appends no line.
 
-    It is there once when it is written again.
+    Once it has enough, repeating the write appends each line once.
     """
     async with over_two_disks(acks) as (two, client):
         third = two.partition(TopicPartition("orders", 2))
@@ -93,7 +93,7 @@ async def test_a_durable_write_needs_the_replicas_of_all_its_partitions(acks: Ac
 
 
 async def test_a_disk_that_dies_in_a_durable_write_leaves_the_whole_write_in_the_log():
-    """EIO: it is in all of its partitions, once, so that nothing of it has to be written again."""
+    """If a disk fails during a durable write, the write fails with EIO, but all its lines are in the logs once."""
     async with over_two_disks(Acks.ALL) as (two, client):
         two.disk(2).fail("pwrite", times=1_000_000)
         with refused("EIO"):
@@ -104,7 +104,7 @@ async def test_a_disk_that_dies_in_a_durable_write_leaves_the_whole_write_in_the
 
 
 async def test_round_robin(engine: Engine, tmp_path: Path):
-    """--partitioner roundrobin deals out lines."""
+    """`--partitioner roundrobin` assigns lines to partitions in turn."""
     async with mounted(engine, tmp_path, partitioner="roundrobin") as client:
         await client.mkdir("orders")
         await client.mkdir("orders/2")
@@ -114,7 +114,7 @@ async def test_round_robin(engine: Engine, tmp_path: Path):
 
 
 async def test_a_bad_line_keeps_the_whole_write_out(wide: MountClient):
-    """Of every partition."""
+    """A bad line fails the whole write; no partition gets a line."""
     with refused("EINVAL"):
         await wide.append("orders/log.json", b'{"key":"a","payload":"1"}\n{"key":"b"}\n')
 
@@ -122,14 +122,14 @@ async def test_a_bad_line_keeps_the_whole_write_out(wide: MountClient):
 
 
 async def spread(client: MountClient, *times: int) -> None:
-    """Append records of these times to three partitions in turn; their values say which time they have."""
+    """Append records with these timestamps to three partitions in turn; each value names its timestamp."""
     for turn, time in enumerate(times):
         line = b'{"payload":"at %d","ts":%d}\n' % (time, time)
         await client.append(f"orders/{turn % 3}/log.json", line)
 
 
 async def test_a_topics_log_is_its_partitions_merged_by_time(wide: MountClient):
-    """In each form, from its first byte to its end."""
+    """The topic's log merges the partitions by timestamp, in each form."""
     await spread(wide, 5, 3, 4, 6, 9, 7)
 
     assert b"at 3\nat 4\nat 5\nat 6\nat 7\nat 9\n" == await wide.cat("orders/log", chunk=3)
@@ -139,7 +139,7 @@ async def test_a_topics_log_is_its_partitions_merged_by_time(wide: MountClient):
 
 @pytest.mark.parametrize("name", ["log", "log.kv", "log.json"])
 async def test_the_size_of_a_topics_log_is_the_sum_of_its_partitions(wide: MountClient, name: str):
-    """A reader gets exactly as many bytes; its time is that of the newest record."""
+    """The topic's log has as many bytes as its partitions' logs together, and the mtime of the newest record."""
     await spread(wide, 5, 3, 4, 6, 9, 7)
 
     shown = await wide.stat(f"orders/{name}")
@@ -150,7 +150,7 @@ async def test_the_size_of_a_topics_log_is_the_sum_of_its_partitions(wide: Mount
 
 
 async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
-    """The kernel must ask for the size: it is told 1, and may not believe it."""
+    """A lookup gives size 1 without caching, so that the kernel asks for the size when it needs it."""
     await spread(wide, 1)
 
     found = wide.lookup("orders/log").attributes()
@@ -159,7 +159,7 @@ async def test_a_lookup_of_a_topics_log_measures_nothing(wide: MountClient):
 
 
 async def test_an_open_topics_log_goes_on_to_the_size_that_stat_told(wide: MountClient):
-    """So tar gets as many bytes as it was told, and `tail -f` what comes; what was read before stays where it was."""
+    """An open file shows records up to the size that stat(2) gave last; earlier bytes keep their positions."""
     await spread(wide, 5, 6)
     fh = await wide.open("orders/log")
     await spread(wide, 1, 7)
@@ -175,7 +175,7 @@ async def test_an_open_topics_log_goes_on_to_the_size_that_stat_told(wide: Mount
 
 
 async def test_removing_the_front_does_not_shrink_an_open_topics_log(wide: MountClient):
-    """Its name means another node, which shows the same number and what is left; the old one keeps its positions, and grows."""
+    """After a deletion, an open file keeps its positions and grows; the name has a new node with the same number."""
     await spread(wide, *range(9))
     old = wide.lookup("orders/log")
     before = await wide.filesystem.getattr(old.node_id)
@@ -194,7 +194,7 @@ async def test_removing_the_front_does_not_shrink_an_open_topics_log(wide: Mount
 
 
 async def test_a_new_partition_adds_to_the_size_of_a_topics_log(wide: MountClient):
-    """Also of a node whose size was told before."""
+    """The size of the topic's log includes partitions that were added after an earlier stat(2)."""
     await spread(wide, 1)
     await wide.stat("orders/log")
     await wide.mkdir("orders/3")
@@ -204,7 +204,7 @@ async def test_a_new_partition_adds_to_the_size_of_a_topics_log(wide: MountClien
 
 
 async def test_a_topics_log_ends_where_it_ended_when_it_was_opened(wide: MountClient):
-    """So that what reads it ends."""
+    """A read ends at the size that the log had at open(2), if no later stat(2) gave more."""
     await spread(wide, 1, 2)
     fh = await wide.open("orders/log")
     await spread(wide, 3)
@@ -213,7 +213,7 @@ async def test_a_topics_log_ends_where_it_ended_when_it_was_opened(wide: MountCl
 
 
 async def test_a_topics_log_can_be_read_and_appended_to_by_one_file(wide: MountClient):
-    """Opened with O_RDWR and O_APPEND."""
+    """A file opened with O_RDWR and O_APPEND can read the log and append to it."""
     await spread(wide, 1)
     fh = await wide.open("orders/log", os.O_RDWR | os.O_APPEND)
 
@@ -225,7 +225,7 @@ async def test_a_topics_log_can_be_read_and_appended_to_by_one_file(wide: MountC
 
 
 async def test_a_writer_alone_reads_nothing(wide: MountClient):
-    """EBADF, as everywhere."""
+    """A read of a file opened for writing only fails with EBADF."""
     fh = await wide.open("orders/log", APPEND)
 
     with refused("EBADF"):
@@ -243,14 +243,14 @@ async def test_a_writer_alone_reads_nothing(wide: MountClient):
     ],
 )
 async def test_times_of_a_topic(wide: MountClient, name: str, expected: list[int]):
-    """From the first record at or after a time on, up to, excluding, the first at or after another."""
+    """`@T1-@T2` shows records from the first one at or after T1 to the last one before the first at or after T2."""
     await spread(wide, 1, 2, 3, 4, 5, 6, 7)
 
     assert await wide.cat(f"orders/{name}") == b"".join(b"at %d\n" % time for time in expected)
 
 
 async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: MountClient):
-    """The thread measures the partitions that it knows; the event loop adds the new one when it asks for the size."""
+    """If a partition is added while a thread measures, the next question for the size includes it."""
     await spread(wide, 1, 2, 3)
     topic = wide.lookup("orders")
     assert isinstance(topic, TopicDirectory)
@@ -266,7 +266,7 @@ async def test_a_partition_may_be_added_while_a_thread_measures_the_size(wide: M
 
 
 async def test_who_reads_no_more_of_a_topics_times_than_stat_says_is_told_at_the_close(wide: MountClient):
-    """EIO: their size is not known. An empty range is none the less copied whole, as nothing."""
+    """A range of times has size 1 in stat(2); closing it without reading to its end gives EIO, unless it is empty."""
     await spread(wide, 1, 2, 3)
     for name, error in (("@2-", "EIO"), ("@9-", None)):
         assert 1 == (await wide.stat(f"orders/{name}")).size
@@ -281,7 +281,7 @@ async def test_who_reads_no_more_of_a_topics_times_than_stat_says_is_told_at_the
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY | os.O_APPEND, os.O_RDWR])
 async def test_times_are_only_read(wide: MountClient, flags: int):
-    """EPERM."""
+    """Opening a topic's range of times for writing, or truncating it, fails with EPERM."""
     with refused("EPERM"):
         await wide.open("orders/@0-", flags)
     with refused("EPERM"):
@@ -289,7 +289,7 @@ async def test_times_are_only_read(wide: MountClient, flags: int):
 
 
 async def test_a_topics_log_is_stale_once_the_topic_is_deleted(wide: MountClient):
-    """ESTALE, as under a partition's log."""
+    """After its topic was deleted, reading an open file gives ESTALE."""
     fh = await wide.open("orders/log")
     await wide.rmdir("orders")
 
@@ -298,7 +298,7 @@ async def test_a_topics_log_is_stale_once_the_topic_is_deleted(wide: MountClient
 
 
 async def test_a_topics_status(wide: MountClient):
-    """Its partitions together, and where each of them stands; a listing does not look at them."""
+    """A topic's status sums up its partitions, and has a line for each; a listing does not compute its size."""
     await spread(wide, 1000, 2000, 3000, 4000)
 
     lines = (await wide.cat("orders/status")).decode().splitlines()
@@ -318,12 +318,12 @@ async def test_a_topics_status(wide: MountClient):
 
 
 async def test_an_empty_topics_status(wide: MountClient):
-    """Times that there are none of are a dash."""
+    """In the status of an empty topic, the timestamps are a dash."""
     assert b"first_timestamp -\nlast_timestamp -\n" in await wide.cat("orders/status")
 
 
 async def test_doors_take_appending_programs_alone(wide: MountClient):
-    """`log` takes `>` too."""
+    """`log` opens with O_TRUNC or O_APPEND, its other forms with O_APPEND only; truncate(2) fails."""
     await wide.append("orders/log", b"a\n", os.O_WRONLY | os.O_TRUNC)
     for path, flags in (
         ("orders/log", os.O_WRONLY),
@@ -338,7 +338,7 @@ async def test_doors_take_appending_programs_alone(wide: MountClient):
 
 
 async def test_internal_topics_are_not_written_by_users(client: MountClient):
-    """EPERM by every way in, and @status says for each that the topic is Kafka's own."""
+    """Changing an internal topic of Kafka through any file or directory gives EPERM, with a reason in `@status`."""
     client.engine.create_topic("__consumer_offsets")
     for path in ("__consumer_offsets/log", "__consumer_offsets/0/log", "__consumer_offsets/config"):
         with refused("EPERM"):
@@ -357,7 +357,7 @@ async def test_internal_topics_are_not_written_by_users(client: MountClient):
 
 
 async def test_records_of_internal_topics_are_not_deleted(engine: Engine, tmp_path: Path):
-    """EPERM, as a broker refuses it, also where records may be deleted."""
+    """Deleting records of an internal topic gives EPERM even with --allow-delete, as in a broker."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         client.engine.create_topic("__consumer_offsets")
         with refused("EPERM"):

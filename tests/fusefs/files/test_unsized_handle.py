@@ -1,4 +1,4 @@
-"""A log whose size is not known before it is read: what its close(2) says."""
+"""close(2) of a log whose size is not known before it is read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from topicfs.fusefs.handle import Handle
 
 
 class Stale(Handle):
-    """A file whose records are gone."""
+    """A file whose records were deleted."""
 
     async def read(self, position: int, size: int) -> bytes:
         raise FileError(errno.ESTALE)
 
 
 def test_a_read_that_failed_is_told_once():
-    """close(2) has no error of its own then, unlike that of a program that read nothing."""
+    """close(2) fails if the program read nothing, but not after a read that failed."""
 
     async def closed(*, read: bool) -> None:
         handle = UnsizedHandle(Stale(), lambda: 0)

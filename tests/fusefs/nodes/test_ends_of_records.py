@@ -1,4 +1,4 @@
-"""Attributes of all files of records whose fields are at both ends of their ranges."""
+"""Attributes of the files of records whose fields have extreme values."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LATEST_NS = 2**63 - 1
     ],
 )
 def test_a_time_becomes_the_nearest_that_the_kernel_counts(shown: int, timestamp: int):
-    """From 1970 to April 2262, in nanoseconds of 64 bits."""
+    """A timestamp outside the kernel's range (1970 to April 2262) becomes the nearest one inside."""
     assert shown == nanoseconds(Timestamp(timestamp))
 
 
 async def test_every_file_of_every_log_has_attributes_and_content(tmp_path: Path):
-    """No record makes a stat, a listing or a read fail, nor an append to any topic."""
+    """Records with extreme fields can be listed, read and appended to, and stat(2) of their files works."""
     names = write_logs(tmp_path / "data")
     engine = open_engine(tmp_path / "data")
     async with mounted(engine, tmp_path) as client:

@@ -1,4 +1,4 @@
-"""Sizes that are found out behind the scenes."""
+"""Views that are measured in the background."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topicfs.storage.errors import PartitionOfflineError, SegmentDeletedError
 
 
 class MeasuredView:
-    """A view of so many slices; at the one that is named, measuring fails."""
+    """A view that takes `slices` steps to measure, or fails with `fails`."""
 
     def __init__(self, slices: int, *, fails: Exception | None = None) -> None:
         self.slices, self.fails, self.calls = slices, fails, 0
@@ -33,7 +33,7 @@ class MeasuredView:
 
 
 async def measured_later(*views: MeasuredView) -> list[MeasuredView]:
-    """Have views measured behind the scenes until nothing more happens; those that were told of."""
+    """Measure views in the background until each one is finished; return them in the order in which they finished."""
     queue, told = MeasuringQueue(BlockingCalls()), []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(queue.run)
@@ -47,14 +47,14 @@ async def measured_later(*views: MeasuredView) -> list[MeasuredView]:
 
 
 async def test_views_are_measured_one_after_the_other():
-    """Each as a whole."""
+    """Views are measured completely, one after the other."""
     views = [MeasuredView(3), MeasuredView(1)]
     assert views == await measured_later(*views)
     assert [3, 1] == [view.calls for view in views]
 
 
 async def test_what_cannot_be_measured_holds_nothing_up():
-    """Its records are gone, or an engine does not answer: it is not tried again and again."""
+    """A view that cannot be measured is tried once, and does not stop the others."""
     gone = MeasuredView(3, fails=SegmentDeletedError("x"))
     silent = MeasuredView(3, fails=PartitionOfflineError("x"))
     last = MeasuredView(2)
@@ -63,14 +63,14 @@ async def test_what_cannot_be_measured_holds_nothing_up():
 
 
 async def test_nobody_waits_for_what_is_gone():
-    """As long as they would for what takes time."""
+    """`measure` returns at once if the records are deleted, instead of waiting."""
     view = MeasuredView(3, fails=SegmentDeletedError("x"))
     assert not await MeasuringQueue(BlockingCalls()).measure(view, seconds=3600)
     assert 1 == view.calls
 
 
 async def test_who_opens_a_file_measures_behind_a_measurement_under_way(nursery: trio.Nursery):
-    """That one may have passed the end before the last records came."""
+    """An open file is measured after a running measurement, which may have missed the newest records."""
 
     class GrowingView(MeasuredView):
         def measure(self, *, max_bytes: int | None = None) -> bool:

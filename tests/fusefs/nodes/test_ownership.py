@@ -1,4 +1,4 @@
-"""Whose the files of a mount are, and what others may do with them."""
+"""Owner and mode of a mount's files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MODES = (DIRECTORY_MODE, LOG_MODE, READ_MODE, LINK_MODE)
 
 @pytest.mark.parametrize("mode", MODES, ids=stat.filemode)
 def test_the_usual_umask_shows_each_mode_as_it_is(mode: int):
-    """0755, 0644, 0444, and links."""
+    """With the usual umask, modes are 0755, 0644, 0444, and 0777 for links."""
     assert mode == shown_mode(mode, USUAL_UMASK)
 
 
@@ -29,7 +29,7 @@ def test_the_usual_umask_shows_each_mode_as_it_is(mode: int):
     ],
 )
 def test_everyone_may_what_the_mask_leaves(umask: int, shown: tuple[str, ...]):
-    """What its owner may do with a file, and no more; what is only read is never writable."""
+    """The umask gives group and others the owner's permissions or fewer; read-only files are never writable."""
     assert shown == tuple(stat.filemode(shown_mode(mode, umask)) for mode in MODES)
 
 
@@ -46,10 +46,10 @@ def test_everyone_may_what_the_mask_leaves(umask: int, shown: tuple[str, ...]):
     ],
 )
 def test_who_may_not_write_may_not_consume(umask: int, shown: str):
-    """Reading as a member of a group changes the group: it needs the permission to write."""
+    """Files that consume records are readable only for users who may write, because reading changes the group."""
     assert shown == stat.filemode(shown_mode(CONSUMING_MODE, umask))
 
 
 def test_the_owner_is_the_process_s_unless_named():
-    """As a daemon that was told nothing."""
+    """Without options, the umask is USUAL_UMASK."""
     assert USUAL_UMASK == Ownership.of_process().umask

@@ -1,4 +1,4 @@
-"""Which names exist, which are listed, and what they look like."""
+"""Which names exist, which are listed, and their modes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tests.doubles.mount_client import MountClient, refused
 
 
 async def test_an_empty_mount_lists_its_status(client: MountClient):
-    """Nothing else is there before the first topic."""
+    """A mount without topics lists only `@groups`, `@queues` and `@status`."""
     assert ["@groups", "@queues", "@status"] == client.list()
 
 
 async def test_a_topic_is_a_directory_with_settings_status_and_partitions(orders: MountClient):
-    """Its records are in its partitions: the topic as a whole is there by name alone, so that copies have each once."""
+    """A topic lists its partitions, but not its own log, so that a recursive copy has each record once."""
     assert ["@groups", "@queues", "@status", "orders"] == orders.list()
     assert ["config", "status", "0"] == orders.list("orders")
 
 
 async def test_a_partition_lists_what_ends(orders: MountClient):
-    """Whatever reads all it finds (grep -r, tar) must end: so `follow` and selectors are never listed."""
+    """A partition does not list `follow` and selectors: a program that reads all files (grep -r, tar) must end."""
     await orders.append("orders/0/log", b"a\n")
 
     names = orders.list("orders/0")
@@ -44,7 +44,7 @@ async def test_a_partition_lists_what_ends(orders: MountClient):
     "name", ["follow", "follow.kv", "follow.json", "0", "0.kv", "0.json", "0-", "0-0", "-1"]
 )
 async def test_unlisted_names_are_there_all_the_same(orders: MountClient, name: str):
-    """In the partition's directory, by name."""
+    """`follow` and selectors are found by name in a partition's directory."""
     await orders.append("orders/0/log", b"a\n")
 
     assert stat.S_ISREG(orders.lookup(f"orders/0/{name}").attributes().mode)
@@ -65,7 +65,7 @@ async def test_unlisted_names_are_there_all_the_same(orders: MountClient, name: 
     ],
 )
 async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: str):
-    """As a partition's log is, followed and by time."""
+    """A topic's own `log`, `follow` and ranges of times are found by name."""
     assert stat.S_ISREG(orders.lookup(f"orders/{name}").attributes().mode)
 
 
@@ -100,7 +100,7 @@ async def test_a_topic_as_a_whole_is_there_by_name(orders: MountClient, name: st
     ],
 )
 async def test_modes(orders: MountClient, path: str, mode: int):
-    """Directories 0755, what takes lines 0644, what moves a group 0600, the rest 0444."""
+    """Directories have mode 0755, files that take lines 0644, files that change a group 0600, others 0444."""
     await orders.append("orders/0/log", b"a\n")
     await orders.mkdir("@groups/g")
     await orders.mkdir("@queues/q")
@@ -125,21 +125,21 @@ async def test_modes(orders: MountClient, path: str, mode: int):
     ],
 )
 async def test_other_names_do_not_exist(orders: MountClient, path: str):
-    """And say nothing of it in the reports: tools ask for many names, and only in a partition selectors are meant."""
+    """Other names give ENOENT without a report, because tools ask for many names."""
     with refused("ENOENT"):
         orders.lookup(path)
     assert "" == orders.reports
 
 
 async def test_a_name_longer_than_any_filesystem_takes(client: MountClient):
-    """As on a disk."""
+    """A name of 256 bytes gives ENAMETOOLONG, as on a disk."""
     with refused("ENAMETOOLONG"):
         client.lookup("x" * 256)
 
 
 @pytest.mark.parametrize("link", ["earliest", "latest"])
 async def test_links_exist_once_a_record_does(orders: MountClient, link: str):
-    """`readlink` of nothing would be a lie."""
+    """`earliest` and `latest` exist only if the partition has a record."""
     with refused("ENOENT"):
         orders.lookup(f"orders/0/{link}")
 
@@ -149,7 +149,7 @@ async def test_links_exist_once_a_record_does(orders: MountClient, link: str):
 
 
 async def test_links_name_the_first_and_the_last_record(orders: MountClient):
-    """With the link's own suffix, also by the names that are not listed."""
+    """`earliest` and `latest` name the first and last record, with the link's suffix."""
     await orders.append("orders/0/log", b"a\nb\nc\n")
 
     targets = {
@@ -161,7 +161,7 @@ async def test_links_name_the_first_and_the_last_record(orders: MountClient):
 
 
 async def test_a_link_shows_the_time_of_its_record(orders: MountClient):
-    """`ls -l` of it, as of the record's own file."""
+    """A link's mtime is its record's timestamp."""
     await orders.append("orders/0/log.json", b'{"payload":"a","ts":1000}\n{"payload":"b","ts":2000}\n')
     times = [(await orders.stat(f"orders/0/{name}")).mtime_ns for name in ("earliest", "latest", "0")]
 
@@ -171,7 +171,7 @@ async def test_a_link_shows_the_time_of_its_record(orders: MountClient):
 
 
 async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
-    """As of its beginning: what came since does not shift it."""
+    """readdir(3) continues after its cookie in the listing as it was at opendir(3)."""
     fh = orders.filesystem.opendir(orders.lookup("orders").node_id)
     first_two = list(orders.filesystem.readdir(fh, 0))[:2]
     await orders.mkdir("orders/1")
@@ -182,7 +182,7 @@ async def test_a_listing_goes_on_behind_its_cookie(orders: MountClient):
 
 
 async def test_a_group_whose_name_is_no_file_name_is_not_listed(client: MountClient):
-    """Kafka allows any text as a group's name: for a slash in one name the kernel would refuse to list all the others."""
+    """A group whose name contains a slash or NUL is not listed: the kernel would refuse the whole listing."""
     groups = client.filesystem.context.engine.groups
     for name in ("a/b", "../c", "d\0e", "plain"):
         groups.create(name)
@@ -190,7 +190,7 @@ async def test_a_group_whose_name_is_no_file_name_is_not_listed(client: MountCli
 
 
 async def test_what_is_gone_since_the_listing_began_is_passed_over(client: MountClient):
-    """A topic removed in the middle of `ls`."""
+    """A topic that is removed during a listing is skipped."""
     await client.mkdir("a")
     await client.mkdir("b")
     fh = client.filesystem.opendir(client.filesystem.root.node_id)
@@ -202,7 +202,7 @@ async def test_what_is_gone_since_the_listing_began_is_passed_over(client: Mount
 
 
 async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):
-    """ENOENT alone would not say what names there are; what programs look for on their own leaves none."""
+    """A name like a selector that is not one is reported with the valid selectors; other names are not."""
     with refused("ENOENT"):
         orders.lookup("orders/0/5x")
     with refused("ENOENT"):
@@ -213,7 +213,7 @@ async def test_a_name_that_is_no_selector_leaves_a_reason(orders: MountClient):
 
 
 async def test_removing_a_topic_file_by_file_names_the_way_once(orders: MountClient):
-    """`rm -r orders` asks for every file; EPERM each time, and one line says what removes a topic."""
+    """Each unlink(2) of `rm -r` on a topic fails with EPERM; one report says how to remove the topic."""
     orders.engine.add_partitions("orders", total=2)
     for path in ("orders/0/log", "orders/0/log.kv", "orders/1/log", "orders/config"):
         with refused("EPERM"):

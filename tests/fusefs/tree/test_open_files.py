@@ -1,4 +1,4 @@
-"""What open files, and the kernel's memory of names, do when records are damaged, removed or new."""
+"""Open files, and names that the kernel caches, when records are damaged, removed or added."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from topicfs.storage.model import Offset, Record, Timestamp
 
 @pytest.fixture
 async def deleting(engine: Engine, tmp_path: Path) -> AsyncIterator[MountClient]:
-    """A mount that takes larger starts."""
+    """A mount that allows deleting records."""
     async with mounted(engine, tmp_path, allow_delete=True) as client:
         await client.mkdir("orders")
         yield client
@@ -44,14 +44,14 @@ def damage(tmp_path: Path, text: bytes) -> None:
 
 
 LONG_LINE = b"x" * LATEST_BYTES + b"\n"
-"""Records of this size are not kept in memory for whoever reads what was measured last."""
+"""A line that is too large to be kept in memory after it was measured."""
 
 SHOWING_A = ["0/log", "0/log.json", "0/0-", "0/follow", "log", "follow"]
 
 
 @pytest.mark.parametrize("name", SHOWING_A)
 async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_path: Path):
-    """ENOENT would speak of the name, which is there: it is what was open that went."""
+    """If the disk does not find a segment's file, a read fails with ESTALE: ENOENT would be about the file's name."""
     disk = SimulatedDisk()
     engine = open_engine(Path("/data"), machine=Machine(files=disk))
     async with mounted(engine, tmp_path) as client:
@@ -66,7 +66,10 @@ async def test_a_read_whose_file_the_disk_does_not_find_is_stale(name: str, tmp_
 
 
 async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient, tmp_path: Path):
-    """The page cache would take a short answer for the end, and fill it up with zeros; a log beside it is cut short."""
+    """A cached read of a damaged batch fails as a whole, while a read of `log` is cut short before it.
+
+    The page cache would take a short answer for the end of the file, and fill it up with zeros.
+    """
     for number in range(3):
         await orders.append("orders/0/log", b"value %d %s" % (number, LONG_LINE))
     for name in ("log", "0-2"):
@@ -80,7 +83,7 @@ async def test_a_cached_read_of_a_damaged_batch_fails_whole(orders: MountClient,
 
 
 async def test_followers_of_a_topic_wake_for_each_partition(orders: MountClient):
-    """A read that waits is answered when a record comes, whichever partition it comes to."""
+    """A waiting reader of a topic's `follow` gets the next record, whatever its partition."""
     await orders.mkdir("orders/1")
     fh = await orders.open("orders/follow")
     seen: list[bytes] = []
@@ -101,7 +104,7 @@ async def test_followers_of_a_topic_wake_for_each_partition(orders: MountClient)
 async def test_a_record_between_the_look_and_the_wait_is_news(
     orders: MountClient, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ):
-    """A topic's follower that found nothing listens to partitions only when it waits, and looks again then."""
+    """A record that arrives between a reader's look and its wait is not missed."""
     fh = await orders.open("orders/follow")
     wait, late = TopicFiles.wait, [encode([Record(Offset(0), Timestamp(0), None, b"a")])]
 
@@ -116,7 +119,7 @@ async def test_a_record_between_the_look_and_the_wait_is_news(
 
 
 async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient):
-    """Whether it waits or not; the read says that the topic is gone."""
+    """poll(2) after the topic was deleted finds the file readable, and the read fails with ESTALE."""
     fh = await orders.open("orders/follow")
     await orders.rmdir("orders")
 
@@ -126,7 +129,7 @@ async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient
 
 
 async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: MountClient):
-    """A listing shows a node's own number; `tail -F` must see the one the file had before its front was removed."""
+    """After a deletion, a listing's attributes are not cached: stat(2) gives the number that the file had before."""
     filesystem = deleting.filesystem
     operations = Operations(filesystem, RequestCounts(), Ownership.of_process(), lambda: None)
     directory = deleting.lookup("orders/0").node_id
@@ -144,7 +147,7 @@ async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: Mou
 
 
 async def test_a_compacted_record_has_no_name(tmp_path: Path):
-    """Looked up again after a compaction, though the kernel still holds its node; a record that is left keeps its name."""
+    """A lookup after a compaction does not find a removed record, even if the kernel still has its node."""
     engine = open_engine(tmp_path / "data")
     settings = {
         "internal.segment.bytes": "400",

@@ -12,7 +12,7 @@ from topicfs.fusefs.errors import FileError
 
 
 async def taken(client: MountClient, count: int) -> int:
-    """Fill `orders` with `a`, `b`, …, make the queue `q`, and take so many; the open file."""
+    """Append `count` records to `orders`, create the queue `q`, take them all, and return the open file."""
     await client.append("orders/0/log", "".join(f"{chr(97 + n)}\n" for n in range(count)).encode())
     await client.mkdir("@queues/q")
     fh = await client.open("@queues/q/orders/take", os.O_RDWR)
@@ -22,7 +22,7 @@ async def taken(client: MountClient, count: int) -> int:
 
 
 async def test_a_queue_shows_its_records(orders: MountClient):
-    """Held ones in `in-flight`, each with its value; `take` is there by name alone."""
+    """Held records are listed in `in-flight`, with their values; `take` is not listed."""
     fh = await taken(orders, 2)
 
     assert ["q"] == orders.list("@queues")
@@ -37,7 +37,7 @@ async def test_a_queue_shows_its_records(orders: MountClient):
 
 
 async def test_removing_a_record_in_flight_accepts_it(orders: MountClient):
-    """Whoever holds it; and moving it up releases it."""
+    """unlink(2) in `in-flight` accepts a record, and rename(2) to the parent directory releases it."""
     fh = await taken(orders, 2)
     directory = "@queues/q/orders/in-flight"
     await orders.filesystem.unlink(*orders.parent(f"{directory}/orders-0-0"))
@@ -54,7 +54,7 @@ async def test_removing_a_record_in_flight_accepts_it(orders: MountClient):
 
 
 async def test_rejected_records_are_kept_until_they_are_removed(orders: MountClient):
-    """By their names."""
+    """A rejected record stays in `rejected` until it is unlinked."""
     fh = await taken(orders, 1)
     await orders.filesystem.write(fh, b"reject\n", 2)
     directory = "@queues/q/orders/rejected"
@@ -67,7 +67,7 @@ async def test_rejected_records_are_kept_until_they_are_removed(orders: MountCli
 
 
 async def test_other_names_of_a_queue_do_not_exist(orders: MountClient):
-    """Nor can records be moved elsewhere, or renamed."""
+    """Other names in a queue give ENOENT, and records cannot be renamed or moved elsewhere."""
     fh = await taken(orders, 1)
     for path in (
         "log",
@@ -86,7 +86,7 @@ async def test_other_names_of_a_queue_do_not_exist(orders: MountClient):
 
 
 async def test_a_queue_is_removed_when_nobody_takes_from_it(orders: MountClient):
-    """And when it keeps something, only where that is allowed."""
+    """A queue with open files or stored state is not removed; an empty one is."""
     fh = await taken(orders, 1)
     with refused("ENOTEMPTY"):
         await orders.rmdir("@queues/q")
@@ -100,7 +100,7 @@ async def test_a_queue_is_removed_when_nobody_takes_from_it(orders: MountClient)
 
 
 async def test_a_name_belongs_to_one_kind(orders: MountClient):
-    """A queue and a consumer group never have the same name, and the refusal says which kind has it."""
+    """A queue and a consumer group never have the same name; the refusal says which kind has it."""
     await orders.mkdir("@groups/g")
     await orders.mkdir("@queues/q")
     for path in ("@queues/g", "@groups/q"):
@@ -117,8 +117,10 @@ async def test_a_name_belongs_to_one_kind(orders: MountClient):
 
 
 async def test_both_kinds_made_at_once_share_no_name(orders: MountClient):
-    """Of two mkdir of one name at the same time exactly one is refused."""
-    await orders.mkdir("@queues/first")  # Makes the topic of groups, which takes longer than all below.
+    """Of two simultaneous mkdir(2) of one name in `@groups` and `@queues`, one is refused."""
+    await orders.mkdir(
+        "@queues/first"
+    )  # Creates the topic of groups, which takes longer than all calls below.
 
     async def make(path: str) -> None:
         with suppress(FileError):
@@ -134,7 +136,7 @@ async def test_both_kinds_made_at_once_share_no_name(orders: MountClient):
 
 
 async def test_a_name_that_exists_leaves_no_error(orders: MountClient):
-    """Of workers that start together each but the first finds its queue there."""
+    """mkdir(2) of an existing queue gives EEXIST without a report, because workers that start together all call it."""
     await orders.mkdir("@queues/q")
     with refused("EEXIST"):
         await orders.mkdir("@queues/q")
@@ -142,7 +144,7 @@ async def test_a_name_that_exists_leaves_no_error(orders: MountClient):
 
 
 async def test_a_queue_is_configured_before_anybody_takes(orders: MountClient):
-    """Its settings hold for the first reader, and its name means the same directory before and after."""
+    """Settings written before the first `take` apply to it, and the queue's directory stays the same node."""
     await orders.append("orders/0/log", b"old\n")
     await orders.mkdir("@queues/q")
     directory = orders.lookup("@queues/q")
@@ -156,7 +158,7 @@ async def test_a_queue_is_configured_before_anybody_takes(orders: MountClient):
 
 
 async def test_a_queue_whose_topic_is_gone_still_shows_its_status(orders: MountClient):
-    """It keeps no state of a deleted topic, so that nothing prevents its removal."""
+    """A queue has no state of a deleted topic: its status is shown, and it can be removed."""
     await orders.filesystem.release(await taken(orders, 1))
     orders.engine.delete_topic("orders", with_records=True)
 
@@ -166,7 +168,7 @@ async def test_a_queue_whose_topic_is_gone_still_shows_its_status(orders: MountC
 
 
 async def test_a_setting_of_a_queue(orders: MountClient):
-    """A line sets one, and a bad one is refused."""
+    """A valid line in `config` changes a setting of the queue; an invalid one is refused."""
     await orders.filesystem.release(await taken(orders, 1))
     await orders.append("@queues/q/config", b"share.delivery.count.limit=2\n")
 
