@@ -1,4 +1,4 @@
-"""The open `follow` file, over a partition in memory."""
+"""The open file `follow`, over partitions in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from topicfs.storage.model import Isolation
 
 
 class Stream:
-    """An open file and the position that the kernel keeps for it."""
+    """An open file, and the position that the kernel keeps for it."""
 
     def __init__(self, handle: FollowHandle) -> None:
         self.handle = handle
@@ -36,7 +36,7 @@ class Stream:
 
 
 class Topic:
-    """Partitions in memory, followed."""
+    """Partitions in memory, and `follow` files that read them."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.partitions = {number: MemoryPartition("orders", number) for number in range(partitions)}
@@ -59,7 +59,7 @@ class Topic:
 
 
 async def test_it_begins_at_the_end():
-    """What was there before the opening is not shown."""
+    """`follow` shows only the records that are appended after its open(2)."""
     topic = Topic()
     topic.partitions[0].add(b"before")
     follow = topic.follow()
@@ -69,7 +69,7 @@ async def test_it_begins_at_the_end():
 
 
 async def test_a_read_waits_for_the_next_record(nursery: trio.Nursery):
-    """And is answered when it comes."""
+    """A read waits until a record is appended, and returns it."""
     topic, seen = Topic(), []
     follow = topic.follow()
 
@@ -86,7 +86,7 @@ async def test_a_read_waits_for_the_next_record(nursery: trio.Nursery):
 
 
 async def test_never_more_than_was_asked_for():
-    """`sed -u` asks for one byte; the rest is kept for its next read."""
+    """A read returns no more bytes than the program asks for; the next read returns the others."""
     topic = Topic()
     follow = topic.follow()
     topic.partitions[0].add(b"abc")
@@ -95,7 +95,7 @@ async def test_never_more_than_was_asked_for():
 
 
 async def test_what_was_read_too_far_can_be_read_again():
-    """`head -n 1` seeks back to the second line, for whoever reads on; further back there is nothing."""
+    """A program can seek back within the data of its last read, as `head -n 1` does; further back is ESPIPE."""
     topic = Topic()
     follow = topic.follow()
     topic.partitions[0].add(b"a")
@@ -112,7 +112,7 @@ async def test_what_was_read_too_far_can_be_read_again():
 
 
 async def test_several_partitions_and_one_that_comes_later():
-    """A new one from its first record."""
+    """`follow` of a topic reads all its partitions; a new partition is read from its first record."""
     topic = Topic(2)
     follow = topic.follow()
     topic.partitions[1].add(b"of 1")
@@ -123,7 +123,7 @@ async def test_several_partitions_and_one_that_comes_later():
 
 
 async def test_markers_of_transactions_are_passed_over():
-    """A control batch is nothing to read; neither does it end the reading."""
+    """Transaction markers are skipped: they are neither shown nor readable for poll(2)."""
     topic = Topic()
     follow = topic.follow(nonblocking=True)
     topic.partitions[0].add_marker()
@@ -135,7 +135,7 @@ async def test_markers_of_transactions_are_passed_over():
 
 
 async def test_the_form_is_the_names():
-    """`follow.json` shows whole records."""
+    """`follow.json` shows records in the form JSON."""
     topic = Topic()
     follow = topic.follow(JSON)
     topic.partitions[0].add(b"a")
@@ -150,12 +150,12 @@ async def fails(awaited: object) -> int:
 
 
 async def test_nothing_new_and_no_wish_to_wait():
-    """O_NONBLOCK: EAGAIN."""
+    """With O_NONBLOCK, a read without new records fails with EAGAIN."""
     assert await fails(Topic().follow(nonblocking=True).read(10)) == errno.EAGAIN
 
 
 async def test_a_deleted_topic_ends_it():
-    """ESTALE."""
+    """A read of a deleted topic fails with ESTALE."""
     topic = Topic()
     follow = topic.follow()
     topic.deleted = True
@@ -164,7 +164,7 @@ async def test_a_deleted_topic_ends_it():
 
 
 async def test_a_slow_follower_is_told_what_it_missed():
-    """ESTALE when records were deleted before they were read: nothing is skipped in silence."""
+    """If records were deleted before they were read, the read fails with ESTALE."""
     topic = Topic()
     follow = topic.follow()
     topic.partitions[0].add(b"a", b"b")
@@ -174,7 +174,7 @@ async def test_a_slow_follower_is_told_what_it_missed():
 
 
 class Notification:
-    """Counts how often the kernel was told."""
+    """Counts the notifications that the kernel gets."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -184,7 +184,7 @@ class Notification:
 
 
 async def test_poll_tells_the_kernel_once_when_something_comes():
-    """Each handle for one notification."""
+    """After a poll(2) that found nothing, the kernel is notified once, however many records arrive."""
     topic, kernel = Topic(), Notification()
     follow = topic.follow()
     assert 0 == follow.poll(kernel)
@@ -198,7 +198,7 @@ async def test_poll_tells_the_kernel_once_when_something_comes():
 
 
 async def test_a_newer_poll_replaces_the_older_one():
-    """And a closed file tells nobody."""
+    """Only the newest poll(2) is notified, and no poll of a closed file."""
     topic, old, new = Topic(), Notification(), Notification()
     follow = topic.follow()
     follow.poll(old)
@@ -215,7 +215,7 @@ async def test_a_newer_poll_replaces_the_older_one():
 
 
 async def test_poll_of_a_deleted_topic_is_readable():
-    """The read that follows tells the error, and does not wait."""
+    """poll(2) after the topic was deleted finds the file readable, because the next read fails at once."""
     topic = Topic()
     follow = topic.follow()
     topic.deleted = True
@@ -224,7 +224,7 @@ async def test_poll_of_a_deleted_topic_is_readable():
 
 
 async def test_records_beyond_the_visible_end_are_not_shown():
-    """Those that a transaction holds back, and those above the high watermark, come when they show; each once."""
+    """Records above the high watermark or of an open transaction are shown once, when they become visible."""
     topic = Topic()
     partition = topic.partitions[0]
     follow = topic.follow(nonblocking=True)

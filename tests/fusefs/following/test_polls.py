@@ -1,4 +1,4 @@
-"""The poll of an open file that waits, over `follow` files of a topic in memory."""
+"""Polls of an open file that waits, over `follow` files of a topic in memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from topicfs.fusefs.following.wakeups import WAKEUPS_PER_TURN
 
 
 def append_from_another_thread(topic: Topic) -> None:
-    """Append a record whose news the event loop delivers only after the caller's next wait."""
+    """Append a record in another thread; the event loop delivers the wakeup only after the caller's next wait."""
     thread = threading.Thread(target=topic.partitions[0].add, args=(b"a",))
     thread.start()
     thread.join()
 
 
 async def test_a_poll_that_sees_a_record_first_leaves_the_news_to_who_waits():
-    """The kernel wakes an epoll(7) that waits, even if a poll(2) sees the record before the news of it is delivered."""
+    """A waiting epoll(7) is woken, even if another poll(2) sees the record before the wakeup is delivered."""
     topic, waiting, sees = Topic(), Notification(), Notification()
     follow = topic.follow()
     assert 0 == follow.poll(waiting)
@@ -33,7 +33,7 @@ async def test_a_poll_that_sees_a_record_first_leaves_the_news_to_who_waits():
 
 
 async def test_a_poll_without_notification_leaves_who_waits():
-    """A poll for which nobody waits may reach the mount after one for which somebody does."""
+    """A poll without notification does not cancel the notification of an earlier poll."""
     topic, waiting = Topic(), Notification()
     follow = topic.follow()
     assert 0 == follow.poll(waiting)
@@ -45,7 +45,7 @@ async def test_a_poll_without_notification_leaves_who_waits():
 
 
 async def test_a_poll_in_the_queue_of_the_woken_keeps_its_turn():
-    """A file whose turn to be woken has not come is woken, even if it is polled meanwhile."""
+    """A file that is due to be woken is woken, even if it is polled before its turn."""
     topic, kernel = Topic(), Notification()
     follows = [topic.follow() for _ in range(WAKEUPS_PER_TURN + 1)]
     for follow in follows:
@@ -61,7 +61,7 @@ async def test_a_poll_in_the_queue_of_the_woken_keeps_its_turn():
 
 
 async def test_a_readable_file_is_notified_too():
-    """An edge-triggered epoll(7) reads until EAGAIN, and polls again only after the next notification."""
+    """A poll that finds the file readable is notified of the next record, as an edge-triggered epoll(7) needs it."""
     topic, kernel = Topic(), Notification()
     follow = topic.follow()
     topic.partitions[0].add(b"a")

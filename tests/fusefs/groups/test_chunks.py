@@ -1,4 +1,4 @@
-"""Records as pieces of text, and where each of them ends."""
+"""Chunks: records as pieces of text, with the position where each record ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def all_chunks(chunks: ChunkReader, end_offset: int) -> list[Chunk]:
 
 
 def places(chunk: Chunk) -> list[RecordEnd]:
-    """Each end of a record within the text, found from every byte of it."""
+    """Return the ends of all records of the chunk, found from every position in its text."""
     return sorted({chunk.at_or_before(position) for position in range(len(chunk.text) + 1)})
 
 
@@ -37,7 +37,7 @@ def places(chunk: Chunk) -> list[RecordEnd]:
     ids=["values", "kv"],
 )
 def test_each_records_end_is_known(form: Form, expected: list[RecordEnd]):
-    """An LF within a value ends nothing; and a null value is a line, too."""
+    """A chunk knows where each record ends: an LF inside a value ends none, and a null value is a line."""
     partition = MemoryPartition()
     partition.add(b"a\n" if form is VALUES else b"ab", b"bc", None)
 
@@ -48,10 +48,10 @@ def test_each_records_end_is_known(form: Form, expected: list[RecordEnd]):
 
 @pytest.mark.parametrize("form", [VALUES, KV])
 def test_where_offsets_are_missing_no_line_is_taken_for_one(form: Form):
-    """Neither where a value of two lines makes up for one, nor in front, nor between two batches."""
+    """Where offsets are missing, a value of two lines is not taken for two records."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")
-    partition.log_end_offset += 1  # As where a transaction ended.
+    partition.log_end_offset += 1  # As after a transaction's marker.
     partition.add(b"c\nd" if form is VALUES else b"c")
 
     chunks = all_chunks(reader(partition, form), 4)
@@ -61,7 +61,7 @@ def test_where_offsets_are_missing_no_line_is_taken_for_one(form: Form):
 
 
 def test_json_lines_end_at_their_lf():
-    """A line is a record."""
+    """In JSON each line is one record."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")
 
@@ -72,7 +72,7 @@ def test_json_lines_end_at_their_lf():
 
 
 def test_batches_end_where_they_end():
-    """They are given whole, also one whose first records are done already."""
+    """Batches are returned whole, even if the group is past their first records."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")
     partition.add(b"c")
@@ -86,7 +86,7 @@ def test_batches_end_where_they_end():
 
 
 def test_it_begins_and_ends_within_a_batch():
-    """At the position of a group, which may be anywhere."""
+    """A chunk can begin and end inside a batch, at any position of a group."""
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c", b"d")
 
@@ -96,7 +96,7 @@ def test_it_begins_and_ends_within_a_batch():
 
 
 def test_offsets_that_compaction_left_out():
-    """Reading goes on behind the record, wherever the next one is; at the end of a chunk behind the gap."""
+    """After a record, the next offset is the following one; at the end of a chunk, it is after the gap."""
     partition = MemoryPartition()
     kept = [Record(Offset(o), Timestamp(1), b"k", v) for o, v in ((2, b"x"), (5, b"y"))]
     partition.add_compacted(kept, last_offset=8)
@@ -107,7 +107,7 @@ def test_offsets_that_compaction_left_out():
 
 
 def test_what_shows_nothing_is_passed():
-    """Markers of transactions stand between records, and behind the last."""
+    """Transaction markers are skipped, between records and at the end."""
     partition = MemoryPartition()
     partition.add_marker()
     partition.add(b"a")
@@ -121,7 +121,7 @@ def test_what_shows_nothing_is_passed():
 
 
 def test_records_above_the_end_come_when_it_moves_on():
-    """Though they were read with the others: a batch may hold both."""
+    """Records above the end are returned once the end moves on, even if their batch was fetched before."""
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c")
     for form in (VALUES, KV):
@@ -132,7 +132,7 @@ def test_records_above_the_end_come_when_it_moves_on():
 
 
 def test_a_damaged_batch_is_given_as_its_error():
-    """The records around it are given, and reading goes on behind it."""
+    """A damaged batch is a chunk of its own with the error; the records around it are returned."""
     partition = MemoryPartition()
     partition.add(b"a")
     partition.add(b"b")
@@ -147,7 +147,7 @@ def test_a_damaged_batch_is_given_as_its_error():
 
 
 def test_records_that_are_gone():
-    """Who reads decides where to go on."""
+    """Reading deleted records raises SegmentDeletedError."""
     partition = MemoryPartition()
     partition.add(b"a", b"b")
     partition.log_start_offset = 1
@@ -157,7 +157,7 @@ def test_records_that_are_gone():
 
 
 def test_the_end_of_a_record_that_was_begun():
-    """From any of its bytes; from an end, that end."""
+    """`at_or_after` returns the end of the record that contains a position; for an end, that end."""
     partition = MemoryPartition()
     partition.add(b"abc", b"d")
     for form in (VALUES, JSON):

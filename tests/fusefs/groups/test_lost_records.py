@@ -10,7 +10,10 @@ from topicfs.storage.errors import NoPositionError
 
 
 async def test_records_that_an_unclean_election_lost(world: World):
-    """It goes back to the first that was given, whatever auto.offset.reset says, and commits that; it says so."""
+    """A reader of lost records goes back to the first of them, commits that offset, and reports it.
+
+    auto.offset.reset does not matter here.
+    """
     for value in (b"a", b"b", b"c"):
         world.add(0, value)
     world.groups.reset("latest")
@@ -28,7 +31,7 @@ async def test_records_that_an_unclean_election_lost(world: World):
 
 
 async def test_lost_records_that_were_not_given(world: World):
-    """They are no news: the reader goes on with what came in their place, and a drain ends at the new end."""
+    """If the lost records were not read yet, the reader continues with the new records, without a report."""
     large = b"a" * FETCH_BYTES
     for value in (large, b"b", b"c"):
         world.add(0, value)
@@ -43,7 +46,7 @@ async def test_lost_records_that_were_not_given(world: World):
 
 
 async def test_a_reader_that_was_given_nothing_yet(world: World):
-    """It has lost nothing: it begins with the records before the cut, and goes on with those that came in their place."""
+    """A reader that had read nothing reads the records before the truncation and the new ones, without a report."""
     for value in (b"a", b"b", b"c"):
         world.add(0, value)
     stream = world.open(0, p0=0)
@@ -56,7 +59,7 @@ async def test_a_reader_that_was_given_nothing_yet(world: World):
 
 
 async def test_lost_records_without_a_reset(world: World):
-    """With auto.offset.reset=none the group has no position there, until one is set."""
+    """With auto.offset.reset=none, a reader of lost records has no position until one is set."""
     world.add(0, b"a")
     world.add(0, b"b")
     world.groups.reset("none")
@@ -70,7 +73,7 @@ async def test_lost_records_without_a_reset(world: World):
 
 
 async def test_a_run_whose_records_were_lost(world: World):
-    """`next-10` gives what came in their place, up to the new end, and commits that end."""
+    """`next-10` continues with the new records up to the new end, and commits that end."""
     for value in (b"a", b"b", b"c"):
         world.add(0, value)
     stream = world.open(0, limit=ReadLimit(drains=True, records=10))
@@ -83,7 +86,7 @@ async def test_a_run_whose_records_were_lost(world: World):
 
 
 async def test_lost_records_that_poll_sees_first(world: World):
-    """What was given before is done only up to the first lost record: a reader that dies then skips nothing."""
+    """If poll(2) finds the loss first, only the records before it are committed, so that none is skipped."""
     for value in (b"a", b"b", b"c"):
         world.add(0, value)
     stream = world.open(0)

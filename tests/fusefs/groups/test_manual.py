@@ -1,4 +1,4 @@
-"""commit=manual: what is done is what the program says."""
+"""Groups with commit=manual: the program writes which positions to commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def manual(world: World, *numbers: int) -> Stream:
 
 
 async def test_manual_commits_what_was_given_when_it_is_written(world: World):
-    """`commit` where the program stands: of what it was given beyond it knows nothing yet."""
+    """`commit` commits the position that the program has read to; later records that it was sent do not count."""
     world.add(0, b"a", b"b", b"c")
     stream = await manual(world, 0)
     await stream.read()
@@ -33,7 +33,7 @@ async def test_manual_commits_what_was_given_when_it_is_written(world: World):
 
 
 async def test_manual_commits_an_offset(world: World):
-    """Of the partition read last, or of the one that is named."""
+    """`commit OFFSET` is about the partition read last, `commit PARTITION OFFSET` about that partition."""
     world = World(2)
     world.add(0, b"a", b"b")
     stream = await manual(world, 0, 1)
@@ -47,7 +47,7 @@ async def test_manual_commits_an_offset(world: World):
 
 
 async def test_manual_commits_the_offset_at_which_it_began(world: World):
-    """What a program commits is in the log, also where the next member would begin there anyway."""
+    """A commit of the position at which the member began is written to the log, too."""
     world.add(0, b"a")
     stream = await manual(world, 0)
     await stream.read()
@@ -57,7 +57,7 @@ async def test_manual_commits_the_offset_at_which_it_began(world: World):
 
 
 async def test_manual_commits_nothing_of_a_deleted_topic(world: World):
-    """What was read of it is not done in the topic that has its name now, which is read from its start."""
+    """Records of a deleted topic are not committed in a new topic of that name, which is read from its start."""
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     assert b"a\nb\n" == await stream.read()
@@ -74,7 +74,7 @@ async def test_manual_commits_nothing_of_a_deleted_topic(world: World):
 
 
 async def test_words_that_mean_nothing(world: World):
-    """EINVAL, with what can be written."""
+    """An unknown word fails with the words that are valid."""
     stream = await manual(world, 0)
 
     assert "`commit OFFSET`" in str(await errno_of(stream.write("done\n")))
@@ -83,7 +83,7 @@ async def test_words_that_mean_nothing(world: World):
 
 
 async def test_manual_gives_back_what_it_has_not_committed(world: World):
-    """With its next read, from the position that was committed last, as a consumer does."""
+    """A partition is given up at the next read, without a commit; the next member begins at the last commit."""
     world.add(0, b"a", b"b")
     stream = await manual(world, 0)
     await stream.read()

@@ -1,4 +1,4 @@
-"""The open `take` of a queue, over the embedded engine."""
+"""The open file `take` of a queue, over the embedded engine."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def queue(tmp_path: Path) -> Iterator[Queue]:
 
 
 async def test_each_read_is_one_record(queue: Queue):
-    """For this open file alone; one that is longer than what is asked for comes in pieces."""
+    """Each record is read by one open file only, in several reads if it is longer than the requested size."""
     queue.add(b"a", b"bcd", b"e")
     one, other = queue.open(), queue.open()
 
@@ -86,7 +86,7 @@ async def test_each_read_is_one_record(queue: Queue):
 
 
 async def test_what_is_accepted_is_done(queue: Queue):
-    """The word means the record read last, and is kept when the write returns."""
+    """`accept` is about the record read last, and is stored when write(2) returns."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -97,7 +97,7 @@ async def test_what_is_accepted_is_done(queue: Queue):
 
 
 async def test_what_is_released_comes_again(queue: Queue):
-    """And what is rejected does not."""
+    """A released record is read again; a rejected one is not."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -113,7 +113,7 @@ async def test_what_is_released_comes_again(queue: Queue):
 
 
 async def test_a_record_by_its_name(queue: Queue):
-    """Of several that are held."""
+    """A word may name one of several held records."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -124,7 +124,7 @@ async def test_a_record_by_its_name(queue: Queue):
 
 
 async def test_a_close_gives_back_what_is_held(queue: Queue):
-    """At once."""
+    """close(2) releases the held records at once."""
     queue.add(b"a")
     taker = queue.open()
     await taker.read()
@@ -134,7 +134,7 @@ async def test_a_close_gives_back_what_is_held(queue: Queue):
 
 
 async def test_words_that_mean_nothing(queue: Queue):
-    """Neither does a word about what was never read."""
+    """Unknown words, and words about records that are not held, fail."""
     queue.add(b"a")
     taker = queue.open()
     assert isinstance(await errno_of(taker.say("accept")), RecordNotHeldError)
@@ -145,7 +145,7 @@ async def test_words_that_mean_nothing(queue: Queue):
 
 
 async def test_what_was_read_before_is_gone(queue: Queue):
-    """But the record read last may be read again."""
+    """Only the record read last can be read again; seeking further back is ESPIPE."""
     queue.add(b"a", b"b")
     taker = queue.open()
     await taker.read()
@@ -158,7 +158,7 @@ async def test_what_was_read_before_is_gone(queue: Queue):
 
 
 async def test_a_read_waits_for_a_record(queue: Queue, nursery: trio.Nursery):
-    """One that comes, or that another gives back."""
+    """A read waits until a record is appended."""
     taker, seen = queue.open(nonblocking=False), []
 
     async def read() -> None:
@@ -175,14 +175,14 @@ async def test_a_read_waits_for_a_record(queue: Queue, nursery: trio.Nursery):
 
 
 async def test_json_tells_where_a_record_is_from(queue: Queue):
-    """`take.json`."""
+    """`take.json` shows the offset of a record."""
     queue.add(b"a")
 
     assert b'"offset":0' in await queue.open(form=JSON).read(1000)
 
 
 class Kernel:
-    """The kernel while a program waits in poll(2): it polls again when it is notified."""
+    """The kernel while a program waits in poll(2): it polls again after each notification."""
 
     def __init__(self, taker: Taker) -> None:
         self.taker = taker
@@ -199,7 +199,7 @@ class Kernel:
 
 
 async def test_poll_tells_of_a_record(queue: Queue):
-    """Which is held for the next read from then on."""
+    """After poll(2) finds a record, the file holds it for its next read."""
     taker = queue.open()
     assert 0 == taker.handle.poll(Kernel(taker)) & select.POLLIN
     with trio.fail_after(PATIENCE_S):
@@ -213,7 +213,7 @@ async def test_poll_tells_of_a_record(queue: Queue):
 
 
 async def test_a_record_that_comes_while_poll_looks_is_told(queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    """It comes after a thread found none, and before the event loop knows that."""
+    """A record is reported even if it arrives after a thread found none, before the event loop knows that."""
     taker = queue.open()
     session, looks = taker.session, []
     take = session.take
@@ -234,11 +234,11 @@ async def test_a_record_that_comes_while_poll_looks_is_told(queue: Queue, monkey
 
 
 async def test_a_program_that_no_longer_waits_holds_nothing(queue: Queue):
-    """Its poll(2) timed out: a record that comes later is another's."""
+    """After its poll(2) timed out, a program holds no record; later ones are free for others."""
     taker = queue.open()
     taker.handle.poll(Kernel(taker))
     await trio.testing.wait_all_tasks_blocked()
-    assert AGAIN == await errno_of(taker.read())  # In its turn, behind the look for poll(2).
+    assert AGAIN == await errno_of(taker.read())  # The read runs after the search for poll(2).
     queue.add(b"a")
     await trio.testing.wait_all_tasks_blocked()
 
@@ -246,7 +246,7 @@ async def test_a_program_that_no_longer_waits_holds_nothing(queue: Queue):
 
 
 async def test_polls_that_do_not_wait_find_a_record(queue: Queue):
-    """poll(2) with a timeout of zero, again and again."""
+    """Repeated calls of poll(2) with a timeout of zero find a record."""
     queue.add(b"a")
     taker = queue.open()
     with trio.fail_after(PATIENCE_S):
@@ -257,7 +257,7 @@ async def test_polls_that_do_not_wait_find_a_record(queue: Queue):
 
 
 async def test_the_error_of_a_poll_is_the_next_reads(queue: Queue):
-    """The file is readable, and the read does not wait."""
+    """If a poll fails, the file is readable, and the next read raises the error."""
     taker = queue.open()
     queue.engine.delete_topic("orders")
     with trio.fail_after(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""The end of an open file of a group: `next-1000` and `next-10s`, and when their positions are committed."""
+"""The end of a group's open file: `next-1000` and `next-10s`, and when their positions are committed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def next_records(count: int) -> ReadLimit:
 
 
 async def read_all(stream: Stream, size: int = 100) -> list[bytes]:
-    """Read to the end."""
+    """Return the data of all reads up to the end."""
     seen = []
     while data := await stream.read(size):
         seen.append(data)
@@ -51,12 +51,12 @@ async def read_all(stream: Stream, size: int = 100) -> list[bytes]:
     ],
 )
 def test_a_name_says_where_the_file_ends(name: str, limit: ReadLimit | None):
-    """A number is at least 1, has no leading zero and no upper limit; a larger number than there are records reads all."""
+    """The number in `next-N` is at least 1, without a leading zero or an upper limit."""
     assert limit == parse_read_limit(name)
 
 
 async def test_the_end_commits(world: World):
-    """Not a read that asks for more: a program that reads no end has done nothing. Then it is a member no longer."""
+    """The read that returns the end commits, and the member leaves; earlier reads commit nothing."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(2))
 
@@ -67,7 +67,7 @@ async def test_the_end_commits(world: World):
 
 
 async def test_who_closes_before_the_end_commits_nothing(world: World):
-    """All of it is given to the next one, also what was asked behind."""
+    """A file that is closed before its end commits nothing."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(3))
     await stream.read(2)
@@ -79,7 +79,7 @@ async def test_who_closes_before_the_end_commits_nothing(world: World):
 
 @pytest.mark.parametrize("count", [3, 4, BEYOND_64_BITS])
 async def test_fewer_records_end_where_the_partitions_ended(world: World, count: int):
-    """The end is where the log ended when the file was opened; the next run reads what came later."""
+    """With fewer records than the limit, the end is where the log ended at open(2)."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(count))
     world.add(0, b"later")
@@ -89,7 +89,7 @@ async def test_fewer_records_end_where_the_partitions_ended(world: World, count:
 
 
 async def test_nothing_to_read_is_an_end_at_once(world: World):
-    """And commits nothing."""
+    """Without any records, the first read returns the end, and nothing is committed."""
     stream = world.open(0, limit=next_records(5))
 
     assert [b"", b""] == [await stream.read(), await stream.read()]
@@ -99,7 +99,7 @@ async def test_nothing_to_read_is_an_end_at_once(world: World):
 @pytest.mark.parametrize("form", [VALUES, KV, JSON], ids=lambda form: form.suffix)
 @pytest.mark.parametrize("size", [1, 3, 7, 100, 100_000])
 async def test_records_are_counted_and_not_lines_or_reads(world: World, form: Form, size: int):
-    """Values with line breaks, batches of several records, and records that are larger than a read."""
+    """The limit counts records, not lines or reads: also for values with newlines and large records."""
     world = World(2)
     for number in (0, 1):
         world.add(number, b"two\nlines", b"", b"x" * 200, b"last")
@@ -119,7 +119,7 @@ async def test_records_are_counted_and_not_lines_or_reads(world: World, form: Fo
 
 
 async def test_offsets_without_records_are_not_counted(world: World):
-    """What compaction and transactions leave: gaps, markers, and records of an aborted transaction."""
+    """Gaps of compaction, transaction markers and aborted records do not count."""
     world.topic.all[0].skip_offsets(10)
     world.topic.all[0].add_compacted([record(12, value=b"a"), record(17, value=b"b")], last_offset=19)
     world.topic.all[0].add_marker()
@@ -140,7 +140,7 @@ async def test_offsets_without_records_are_not_counted(world: World):
 
 
 async def test_a_damaged_batch_fails_the_run(world: World):
-    """With the error, as in `drain`; who reads on has the records behind it, and the end commits both."""
+    """A damaged batch fails a read, as in `drain`; reading on gives the records after it, and the end commits both."""
     world.add(0, b"a")
     world.add(0, b"b")
     world.topic.all[0].damage(0)
@@ -152,7 +152,7 @@ async def test_a_damaged_batch_fails_the_run(world: World):
 
 
 async def test_what_was_seeked_back_over_is_given_to_the_next_program(world: World):
-    """A shell's loop of `read`: its buffer holds more than a line, and all lines of the run come to it."""
+    """A shell's loop of `read`, which seeks back after each line, gets all lines."""
     world.add(0, b"a", b"b", b"c")
     stream, seen = world.open(0, limit=next_records(2)), []
     while data := await stream.read():
@@ -164,7 +164,7 @@ async def test_what_was_seeked_back_over_is_given_to_the_next_program(world: Wor
 
 
 async def test_a_partition_that_was_begun_stays_until_the_end(world: World):
-    """Another reader would be given the same records: it waits, also when more was asked for."""
+    """A partition with records that were read is kept until the end: another member would get the same records."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0, limit=next_records(2))
     await stream.read(2)
@@ -178,7 +178,7 @@ async def test_a_partition_that_was_begun_stays_until_the_end(world: World):
 
 
 async def test_a_partition_of_which_nothing_was_given_goes_at_once(world: World):
-    """Though poll(2) has looked at it: its records do not count."""
+    """A partition without any records that were read is given up at once, even if poll(2) looked at it."""
     world = World(2)
     world.add(0, b"a")
     world.add(1, b"b")
@@ -193,7 +193,7 @@ async def test_a_partition_of_which_nothing_was_given_goes_at_once(world: World)
 
 
 async def test_who_has_given_something_waits_for_no_other_member(world: World):
-    """Others may wait for its end, so that it cannot wait until partitions are settled."""
+    """A run that has read records ends without waiting for other members, which may wait for its end."""
     world = World(2)
     world.add(0, b"a")
     stream = world.open(0, 1, limit=next_records(5))
@@ -208,7 +208,7 @@ async def test_who_has_given_something_waits_for_no_other_member(world: World):
 
 
 async def test_who_has_given_nothing_waits_for_partitions(world: World, nursery: trio.Nursery):
-    """An end without records would say that there are none."""
+    """A run without partitions waits for them: an end would say that there are no records."""
     world.add(0, b"a")
     stream, seen = world.open(limit=next_records(5), nonblocking=False), []
     world.groups.settle(GroupState.PREPARING_REBALANCE)
@@ -221,7 +221,7 @@ async def test_who_has_given_nothing_waits_for_partitions(world: World, nursery:
 
 
 async def test_a_partition_that_is_taken_away_fails_the_run(world: World):
-    """`max.poll.interval.ms` passed: no end is given, and nothing is committed of the other partitions either."""
+    """If max.poll.interval.ms expires, the run fails and commits nothing, not even for other partitions."""
     world = World(2)
     world.add(0, b"a")
     world.add(1, b"b")
@@ -236,7 +236,7 @@ async def test_a_partition_that_is_taken_away_fails_the_run(world: World):
 
 
 async def test_a_commit_that_comes_too_late_is_no_end(world: World):
-    """Another member is given the records: this run has to say that it failed."""
+    """If the final commit is too late, the run fails, because another member gets the records."""
     world.add(0, b"a")
     stream = world.open(0, limit=next_records(1))
     await stream.read()
@@ -246,7 +246,7 @@ async def test_a_commit_that_comes_too_late_is_no_end(world: World):
 
 
 async def test_a_commit_that_fails_is_tried_again(world: World):
-    """A full disk: no end is given before the position is in the log."""
+    """If the final commit fails, reads fail until it succeeds; the end comes after it."""
     world.add(0, b"a")
     stream = world.open(0, limit=next_records(1))
     await stream.read()
@@ -262,7 +262,7 @@ async def test_a_commit_that_fails_is_tried_again(world: World):
 
 
 async def test_manual_commits_are_the_programs(world: World):
-    """A line `commit` after the end: until then it stays a member, with its partitions."""
+    """With commit=manual, the member stays after the end until the program writes `commit`."""
     world.groups.present = replace(world.groups.present, commit="manual")
     world.add(0, b"a", b"b")
     stream = world.open(0, limit=next_records(1))
@@ -276,7 +276,7 @@ async def test_manual_commits_are_the_programs(world: World):
 
 
 async def test_poll_tells_of_the_end(world: World):
-    """Readable is what a read answers at once."""
+    """At the end poll(2) finds the file readable."""
     world.add(0, b"a", b"b")
     stream = world.open(0, limit=next_records(1))
     await stream.read()
@@ -287,7 +287,7 @@ async def test_poll_tells_of_the_end(world: World):
 
 
 class Notification:
-    """Notes that the kernel was told."""
+    """Notes whether the kernel was notified."""
 
     told = False
 
@@ -296,7 +296,7 @@ class Notification:
 
 
 async def test_so_many_seconds(world: World, nursery: trio.Nursery, mock_clock: trio.testing.MockClock):
-    """The run reads what is there and what arrives in its time. Then it ends, and commits."""
+    """`next-10s` reads the present records and those that arrive within 10 seconds; then it ends and commits."""
     world.add(0, b"a")
     stream, seen = world.open(0, limit=ReadLimit(seconds=10), nonblocking=False), []
     await read_behind(nursery, stream, seen)
@@ -317,7 +317,7 @@ async def test_so_many_seconds(world: World, nursery: trio.Nursery, mock_clock: 
 async def test_when_the_time_is_over_a_record_is_given_to_its_end(
     world: World, mock_clock: trio.testing.MockClock
 ):
-    """And none behind it, though more was fetched: who works slowly ends in time, too."""
+    """When the time is over, the record that was begun is finished, and no further one is read."""
     world.add(0, b"abc", b"def", b"ghi")
     stream = world.open(0, limit=ReadLimit(seconds=1))
     assert [b"abc\n", b"de"] == [await stream.read(4), await stream.read(2)]
@@ -330,7 +330,7 @@ async def test_when_the_time_is_over_a_record_is_given_to_its_end(
 
 
 async def test_poll_looks_ahead_and_the_time_is_over(world: World, mock_clock: trio.testing.MockClock):
-    """A poll that waits is woken; what an earlier one looked at was not given."""
+    """The end of the time wakes a waiting poll(2); records that a poll only looked at are not read."""
     stream, kernel = world.open(0, limit=ReadLimit(seconds=1)), Notification()
     assert 0 == stream.poll(kernel)
     mock_clock.jump(2)
@@ -348,7 +348,7 @@ async def test_poll_looks_ahead_and_the_time_is_over(world: World, mock_clock: t
 async def test_the_time_begins_when_the_group_admits_the_reader(
     world: World, mock_clock: trio.testing.MockClock
 ):
-    """A rebalance takes as long as the other members do: an end in it would say that nothing came."""
+    """The time begins when the group admits the member, not during the rebalance before."""
     world.add(0, b"a")
     world.groups.admits = False
     stream = world.open(limit=ReadLimit(seconds=1))
@@ -364,7 +364,7 @@ async def test_the_time_begins_when_the_group_admits_the_reader(
 
 
 async def test_time_without_end(world: World, mock_clock: trio.testing.MockClock):
-    """A number beyond 64 bits waits; the close ends the waiting."""
+    """A number of seconds above 64 bits waits; close(2) ends the wait."""
     stream = world.open(0, limit=ReadLimit(seconds=BEYOND_64_BITS))
     mock_clock.jump(10**9)
     await settled()

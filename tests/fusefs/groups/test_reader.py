@@ -1,4 +1,4 @@
-"""The open `log` and `drain` of a group: what a reader is given, what is committed when, and what it gives back."""
+"""The open files `log` and `drain` of a group: which records they return, commit and give up."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from topicfs.storage.errors import CorruptionError, GroupError, NoPositionError,
 
 
 async def test_it_begins_at_the_groups_position(world: World):
-    """And asks for nothing again of what is done."""
+    """A reader begins at the group's committed position."""
     world.add(0, b"a", b"b", b"c")
 
     assert b"b\nc\n" == await world.open(0, p0=1).read()
 
 
 async def test_asking_for_more_commits_what_was_given(world: World):
-    """Not before: a reader that dies with it has it given to another."""
+    """A read commits the records of the reads before it, so that unprocessed records are not lost."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
 
@@ -35,7 +35,7 @@ async def test_asking_for_more_commits_what_was_given(world: World):
 
 
 async def test_only_what_was_given_whole_is_done(world: World):
-    """A byte at a time, as bash reads a pipe: a line is done once its LF was given and more is asked for."""
+    """Read byte by byte, a record is committed when the first byte after it is read."""
     world.add(0, b"ab", b"c")
     stream, seen = world.open(0), []
     for _ in range(5):
@@ -46,7 +46,7 @@ async def test_only_what_was_given_whole_is_done(world: World):
 
 
 async def test_whole_records_where_one_fits(world: World):
-    """So a program that is killed has printed no half line of which another prints the whole."""
+    """A read returns whole records if at least one fits; a larger record comes in pieces."""
     world.add(0, b"abc", b"def", b"ghi")
     stream = world.open(0)
 
@@ -54,7 +54,7 @@ async def test_whole_records_where_one_fits(world: World):
 
 
 async def test_what_was_read_too_far_is_not_done(world: World):
-    """`head -n 1` and bash's `read` seek back to where they stand; the next read begins there."""
+    """If a program seeks back, as `head -n 1` and bash's `read` do, records after its position are not committed."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0)
     assert b"a\nb\nc\n" == await stream.read()
@@ -66,7 +66,7 @@ async def test_what_was_read_too_far_is_not_done(world: World):
 
 
 async def test_what_is_done_cannot_be_read_again(world: World):
-    """Seeking back behind it is ESPIPE."""
+    """Seeking back before a committed record is ESPIPE."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read(2)
@@ -79,7 +79,7 @@ async def test_what_is_done_cannot_be_read_again(world: World):
 
 @pytest.mark.parametrize("form", [VALUES, KV, JSON, BATCH])
 async def test_each_form_commits_offsets(form: Form, world: World):
-    """Whatever the text is."""
+    """Each form commits the same offsets."""
     world.add(0, b"a", b"b")
     world.add(0, b"c")
     stream = world.open(0, form=form)
@@ -90,7 +90,7 @@ async def test_each_form_commits_offsets(form: Form, world: World):
 
 
 async def test_partitions_in_turns(world: World):
-    """A busy one leaves the others their turn."""
+    """Partitions are read in turn, so a busy one does not block the others."""
     world = World(3)
     for number in range(3):
         world.add(number, b"%d" % number)
@@ -104,7 +104,7 @@ async def test_partitions_in_turns(world: World):
 
 
 async def test_it_waits_for_records_and_for_partitions(world: World, nursery: trio.Nursery):
-    """A member without partitions waits like one without records."""
+    """A read waits for an assignment of partitions, and then for records."""
     stream, seen = world.open(nonblocking=False), []
     await read_behind(nursery, stream, seen)
     assert [] == seen
@@ -123,7 +123,7 @@ async def test_it_waits_for_records_and_for_partitions(world: World, nursery: tr
 
 
 async def test_a_partition_of_which_nothing_is_owed_is_given_back_at_once(world: World):
-    """Nobody has to read for it: the program may be busy with another partition's records."""
+    """A partition with no uncommitted records is given up at once, without a read."""
     world = World(2)
     world.add(0, b"a")
     stream = world.open(0, 1)
@@ -136,7 +136,7 @@ async def test_a_partition_of_which_nothing_is_owed_is_given_back_at_once(world:
 
 
 async def test_what_was_handed_out_is_answered_first(world: World):
-    """A partition goes once its reader asked for more, with the position committed before."""
+    """A partition with uncommitted records is given up at the next read, after their commit."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read(2)
@@ -150,7 +150,7 @@ async def test_what_was_handed_out_is_answered_first(world: World):
 
 
 async def test_a_record_that_was_begun_is_given_to_its_end(world: World):
-    """And nothing behind it: another member is given that, and none is given the rest of a line."""
+    """A record that was begun is finished before its partition is given up; no further one is read."""
     world.add(0, b"abcdef", b"g")
     stream = world.open(0)
     assert b"ab" == await stream.read(2)
@@ -165,7 +165,7 @@ async def test_a_record_that_was_begun_is_given_to_its_end(world: World):
 
 
 async def test_a_waiting_reader_gives_back_at_once(world: World, nursery: trio.Nursery):
-    """It has asked for more: what it had is done."""
+    """A waiting reader commits and gives up its partition at once: it has asked for more."""
     world.add(0, b"a")
     stream, seen = world.open(0, nonblocking=False), []
     await stream.read()
@@ -181,7 +181,7 @@ async def test_a_waiting_reader_gives_back_at_once(world: World, nursery: trio.N
 
 
 async def test_a_line_that_a_program_left_to_the_next_goes_to_the_next_owner(world: World):
-    """What was seeked back over was given, and not looked at."""
+    """Records that the program seeked back over are not committed; the partition's next member reads them."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0)
     await stream.read()
@@ -195,7 +195,7 @@ async def test_a_line_that_a_program_left_to_the_next_goes_to_the_next_owner(wor
 
 
 async def test_a_partition_that_comes_again_begins_at_its_new_position(world: World):
-    """Others went on meanwhile."""
+    """A partition that returns is read from its newly committed position."""
     world.add(0, b"a", b"b", b"c", b"d")
     stream = world.open(0)
     await stream.read(2)
@@ -208,7 +208,7 @@ async def test_a_partition_that_comes_again_begins_at_its_new_position(world: Wo
 
 
 async def test_a_partition_that_was_taken_away(world: World):
-    """`max.poll.interval.ms` passed: nothing more of it is given, nothing of it committed."""
+    """After max.poll.interval.ms, nothing more of the lost partition is read or committed."""
     world.add(0, b"abc", b"d")
     stream = world.open(0)
     await stream.read(2)
@@ -221,7 +221,7 @@ async def test_a_partition_that_was_taken_away(world: World):
 
 
 async def test_the_last_close_leaves(world: World):
-    """What was not asked behind is not done."""
+    """The last close(2) leaves the group without a commit."""
     world.add(0, b"a")
     stream = world.open(0)
     await stream.read()
@@ -232,7 +232,7 @@ async def test_the_last_close_leaves(world: World):
 
 
 async def test_a_failed_commit_is_told_by_the_next_read(world: World):
-    """And nothing more is given before one succeeds: nothing is given twice in silence."""
+    """After a failed commit, reads fail until a commit succeeds, so that no record is read twice unnoticed."""
     world.add(0, b"a", b"b", b"c")
     stream = world.open(0)
     await stream.read(2)
@@ -249,7 +249,7 @@ async def test_a_failed_commit_is_told_by_the_next_read(world: World):
 
 
 async def test_a_commit_that_came_too_late_is_no_error(world: World):
-    """The partition is another's by then, which was given the records again."""
+    """A commit after the partition was reassigned is not an error: its new member reads the records again."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read(2)
@@ -261,7 +261,7 @@ async def test_a_commit_that_came_too_late_is_no_error(world: World):
 
 
 async def test_who_is_no_member_any_longer_is_told(world: World):
-    """At each read."""
+    """After the group was deleted, each read fails with that reason."""
     stream = world.open(0)
     stream.member.lose(GroupError("deleted"))
 
@@ -269,7 +269,7 @@ async def test_who_is_no_member_any_longer_is_told(world: World):
 
 
 async def test_drain_ends_where_the_partitions_ended(world: World):
-    """With an empty read, and with all of it committed."""
+    """`drain` ends where the partitions ended at open(2); then an empty read returns, and all is committed."""
     world = World(2)
     world.add(0, b"a")
     world.add(1, b"b")
@@ -286,7 +286,7 @@ async def test_drain_ends_where_the_partitions_ended(world: World):
 
 
 async def test_drain_waits_until_its_positions_are_committed(world: World, nursery: trio.Nursery):
-    """A second one is empty then."""
+    """The end of `drain` waits for the commit."""
     world.add(0, b"a")
     stream, seen = world.open(0, limit=DRAIN, nonblocking=False), []
     await stream.read()
@@ -300,7 +300,7 @@ async def test_drain_waits_until_its_positions_are_committed(world: World, nurse
 
 
 async def test_drain_that_cannot_commit_says_so_in_place_of_its_end(world: World):
-    """On a full disk."""
+    """If the commit fails, `drain` fails instead of ending."""
     world.add(0, b"a")
     stream = world.open(0, limit=DRAIN)
     await stream.read()
@@ -310,7 +310,7 @@ async def test_drain_that_cannot_commit_says_so_in_place_of_its_end(world: World
 
 
 async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nursery):
-    """While partitions are on their way from one member to another, none of them has come to its end."""
+    """`drain` waits while a rebalance may still assign partitions to it."""
     world = World(2)
     stream, seen = world.open(0, limit=DRAIN, nonblocking=False), []
     await read_behind(nursery, stream, seen)
@@ -326,7 +326,7 @@ async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nurser
 
 
 async def test_drain_waits_for_a_position_that_a_transaction_may_move(world: World, nursery: trio.Nursery):
-    """Its partition is assigned, and its records are this reader's as soon as the position is decided."""
+    """`drain` waits for a partition whose position is undecided because a transaction may change it."""
     world.add(0, b"a")
     stream, seen = world.open(limit=DRAIN, nonblocking=False), []
     stream.member.undecided = (orders(0),)
@@ -340,7 +340,7 @@ async def test_drain_waits_for_a_position_that_a_transaction_may_move(world: Wor
 
 
 async def test_drain_passes_markers(world: World):
-    """They are done, too: the lag is nothing afterwards."""
+    """`drain` commits past a transaction marker, so that the lag is 0."""
     world.add(0, b"a")
     world.topic.all[0].add_marker()
     stream = world.open(0, limit=DRAIN)
@@ -351,7 +351,7 @@ async def test_drain_passes_markers(world: World):
 
 @pytest.mark.parametrize("drains", [True, False])
 async def test_a_partition_that_shows_nothing_is_done_when_it_was_looked_through(world: World, drains: bool):
-    """A log of aborted records alone leaves no lag; an empty one leaves no position."""
+    """A log of aborted records only is committed to its end; an empty log gets no position."""
     world = World(2)
     world.topic.all[0].add_marker()
     stream = world.open(0, 1, limit=ReadLimit(drains=drains))
@@ -361,7 +361,7 @@ async def test_a_partition_that_shows_nothing_is_done_when_it_was_looked_through
 
 
 async def test_auto_offset_reset(world: World):
-    """Without a position: the earliest record, the latest, the first since a time, or an error."""
+    """Without a position, auto.offset.reset decides: earliest, latest, by_duration or none (an error)."""
     world.topic.all[0].add(b"a", time=1_000)
     world.topic.all[0].add(b"b", time=9_000)
 
@@ -378,7 +378,7 @@ async def test_auto_offset_reset(world: World):
 
 @pytest.mark.parametrize("position", [0, 9])
 async def test_a_position_out_of_range(world: World, position: int):
-    """Below the log's start, or above its end, as after an unclean election: as without one, and @status says so."""
+    """A position outside the log is reset by auto.offset.reset, with a report."""
     world.add(0, b"a", b"b", b"c")
     world.topic.all[0].log_start_offset = 1
 
@@ -388,7 +388,7 @@ async def test_a_position_out_of_range(world: World, position: int):
 
 
 async def test_records_that_are_deleted_before_they_are_read(world: World):
-    """Reading goes on by `auto.offset.reset`, and a line says so."""
+    """If unread records were deleted, the reader continues by auto.offset.reset, with a report."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read()
@@ -401,7 +401,7 @@ async def test_records_that_are_deleted_before_they_are_read(world: World):
 
 
 async def test_a_damaged_batch_is_done_only_when_more_is_asked_for(world: World):
-    """A program that ends with the error leaves it to be seen by the next one."""
+    """A damaged batch fails a read, and is committed by the read after it."""
     world.add(0, b"a")
     world.add(0, b"b")
     world.topic.all[0].damage(0)
@@ -414,7 +414,7 @@ async def test_a_damaged_batch_is_done_only_when_more_is_asked_for(world: World)
 
 
 async def test_a_deleted_topic_ends_it(world: World):
-    """ESTALE; but who reads several topics goes on with the others."""
+    """After its topic was deleted, a read fails with ESTALE."""
     stream = world.open(0)
     del world.engine.all["orders"]
     stream.member.assign()
@@ -423,7 +423,7 @@ async def test_a_deleted_topic_ends_it(world: World):
 
 
 async def test_a_partition_that_was_opened_again(world: World):
-    """Reading goes on in the new one, where it was."""
+    """After a partition was reopened, reading continues at its offset."""
     world.add(0, b"a")
     stream = world.open(0)
     await stream.read()
@@ -437,12 +437,12 @@ async def test_a_partition_that_was_opened_again(world: World):
 async def test_a_read_that_waits_hears_of_a_partition_that_was_opened_again(
     world: World, nursery: trio.Nursery
 ):
-    """Its records are news as those of the partition before were."""
+    """A waiting read also hears of records after its partition was reopened."""
     stream, seen = world.open(0, nonblocking=False), []
     await read_behind(nursery, stream, seen)
     again = MemoryTopic("orders", 1)
     world.engine.all["orders"] = again
-    world.topic.all[0].listeners[0]()  # What the engine says of the log that failed.
+    world.topic.all[0].listeners[0]()  # The engine's signal that the log failed.
     await settled()
     again.all[0].add(b"a")
     await settled()

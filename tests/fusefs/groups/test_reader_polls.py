@@ -1,4 +1,4 @@
-"""The poll of a group's open `log` and `drain`: it is readable when the next read waits for nothing."""
+"""Polls of a group's open `log` and `drain`: the file is readable if the next read does not wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.fusefs.groups.conftest import DRAIN, World, settled
 
 
 class Notification:
-    """Counts how often the kernel was told."""
+    """Counts the notifications that the kernel gets."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -19,7 +19,7 @@ class Notification:
 
 
 async def test_poll_asks_for_nothing(world: World):
-    """What was given stays undone; readable is what the next read is answered with."""
+    """poll(2) commits nothing; the next read returns what it found."""
     world.add(0, b"a")
     stream, kernel = world.open(0), Notification()
     await settled()
@@ -35,7 +35,7 @@ async def test_poll_asks_for_nothing(world: World):
 
 
 async def test_poll_tells_of_partitions_too(world: World):
-    """And of the end of a drain."""
+    """poll(2) is notified of a new partition with records, and of the end of `drain`."""
     world.add(0, b"a")
     stream, kernel = world.open(), Notification()
     assert 0 == stream.poll(kernel)
@@ -49,7 +49,7 @@ async def test_poll_tells_of_partitions_too(world: World):
 
 
 async def test_a_polled_partition_can_be_given_back(world: World):
-    """What was looked at beforehand was not given."""
+    """A partition that poll(2) only looked at is given up at once."""
     world.add(0, b"a")
     stream = world.open(0)
     stream.poll(None)
@@ -60,7 +60,7 @@ async def test_a_polled_partition_can_be_given_back(world: World):
 
 
 async def test_poll_of_a_deleted_topic_is_readable(world: World):
-    """The read that follows tells the error, and does not wait."""
+    """poll(2) after the topic was deleted finds the file readable, because the next read fails at once."""
     stream = world.open(0)
     await settled()
     del world.engine.all["orders"]
