@@ -1,4 +1,4 @@
-"""Batches as they stand: which of them show, and what a written one becomes."""
+"""The form BATCH: which batches a reader sees, and how written batches are converted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def render(data, start_offset, end_offset, **options):
 
 
 def sent(data):
-    """What a written batch becomes."""
+    """Return the batch that the form makes of one written batch."""
     (made,) = BATCH.parse(bytes(data), timestamp=1, max_batch_bytes=LIMIT)
     assert scan(made, check_crc=True).problem is None
     return made
@@ -58,7 +58,7 @@ def records(data):
 
 
 def test_the_suffix():
-    """`log.batch`."""
+    """The suffix `.batch` names the form BATCH."""
     assert by_suffix(".batch") is BATCH
 
 
@@ -67,20 +67,20 @@ def test_the_suffix():
     [(0, 7, (0, 3)), (1, 7, (1, 3)), (0, 6, (0, 2)), (1, 4, (1, 2)), (3, 5, (0, 0))],
 )
 def test_only_whole_batches_show(start, end, shown):
-    """Of [0, 2), [2, 4) and [4, 7) those wholly within the offsets asked for."""
+    """Only batches that lie completely inside the requested offsets are shown."""
     batches = [batch(b"a", b"b"), batch(b"c", b"d", offset=2), batch(b"e", b"f", b"g", offset=4)]
     assert render(b"".join(batches), start, end) == b"".join(batches[slice(*shown)])
 
 
 def test_markers_and_emptied_batches_do_not_show():
-    """They hold no records, and no producer could send them."""
+    """Control batches and batches without records are not shown: no producer could send them."""
     empty = encode([], PRODUCER, base_offset=1, last_offset=3)
     data = b"".join([batch(b"a"), empty, MARKER, batch(b"b", offset=4)])
     assert render(data, 0, 5) == batch(b"a") + batch(b"b", offset=4)
 
 
 def test_batches_of_aborted_transactions_do_not_show():
-    """As far as the reader is told of aborts: one who reads uncommitted data is not."""
+    """Batches of aborted transactions are hidden if the reader gets the list of aborts (read_committed)."""
     aborted, plain = batch(b"x", stamp=IN_TRANSACTION), batch(b"y", offset=1)
     told = (AbortedTransaction(ProducerId(7), Offset(0)),)
     assert render(aborted + plain, 0, 2, aborted=told) == plain
@@ -89,7 +89,7 @@ def test_batches_of_aborted_transactions_do_not_show():
 
 
 def test_a_damaged_batch_is_told_by_its_checksum():
-    """With its position, as decoding tells it."""
+    """A batch with a wrong checksum raises CorruptBatchError with its position."""
     data = batch(b"aaaa") + batch(b"bbbb", offset=1)
     data[-2] ^= 1
     with pytest.raises(CorruptBatchError) as caught:
@@ -99,7 +99,7 @@ def test_a_damaged_batch_is_told_by_its_checksum():
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_plain_batch_stays_as_it_is(codec):
-    """Its producer's id, epoch and sequence, its codec and its times among it."""
+    """A plain batch is stored as it is, with producer, codec and timestamps."""
     data = batch(b"a", None, timestamp=[5, 3], key=b"k", stamp=PRODUCER)
     assert sent(data) == data
     packed = encode([Record(Offset(0), Timestamp(5), b"k", b"v" * 500, ())], BatchStamp(codec=codec))
@@ -107,7 +107,7 @@ def test_a_plain_batch_stays_as_it_is(codec):
 
 
 def test_a_batch_of_a_transaction_becomes_a_plain_one():
-    """Its marker does not come along, and without one it would hold back every reader behind it for ever."""
+    """A transactional batch becomes a plain one: without a marker, its transaction would stay open forever."""
     header = read_header(made := sent(batch(b"a", b"b", timestamp=4, stamp=IN_TRANSACTION)))
     assert not header.is_transactional
     assert (-1, -1, -1) == (header.producer_id, header.producer_epoch, header.base_sequence)
@@ -115,7 +115,7 @@ def test_a_batch_of_a_transaction_becomes_a_plain_one():
 
 
 def test_a_thinned_batch_becomes_a_dense_one_without_producer():
-    """A producer numbers its records without holes."""
+    """A compacted batch gets consecutive offsets and no producer, whose sequence numbers have no gaps."""
     kept = [
         Record(Offset(offset), Timestamp(offset), b"k", None, (Header(b"h", b"1"),)) for offset in (3, 4, 8)
     ]
@@ -126,7 +126,7 @@ def test_a_thinned_batch_becomes_a_dense_one_without_producer():
 
 
 def test_a_batch_stamped_by_a_log_keeps_the_times_it_showed():
-    """The mark of LogAppendTime is for the next log to set."""
+    """The records of a LogAppendTime batch keep that time, and the batch becomes CreateTime."""
     data = batch(b"a", b"b", timestamp=[1, 2], stamp=PRODUCER)
     set_append_time(data, 0, 99)
     header = read_header(made := sent(data))
@@ -135,7 +135,7 @@ def test_a_batch_stamped_by_a_log_keeps_the_times_it_showed():
 
 
 def test_a_delete_horizon_is_left_behind():
-    """It says when the old log was cleaned; the record's time stands apart from it."""
+    """A delete horizon is removed, because it says when the old log was cleaned; timestamps stay."""
     data = batch(None, timestamp=5, key=b"k", stamp=BatchStamp(delete_horizon_ms=Timestamp(77)))
     header = read_header(made := sent(data))
     assert header.delete_horizon_ms is None
@@ -143,7 +143,7 @@ def test_a_delete_horizon_is_left_behind():
 
 
 def test_what_is_no_batch_of_a_client_is_refused():
-    """A marker, damage, bytes without meaning, and one batch too large: the whole write."""
+    """A control batch, damage, other bytes or a batch that is too large refuses the whole write."""
     damaged = batch(b"aaaa")
     damaged[-2] ^= 1
     for data, reason in ((MARKER, "marker"), (damaged, "checksum"), (b"x" * 100, "not a record batch")):

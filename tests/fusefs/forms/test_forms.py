@@ -1,4 +1,4 @@
-"""What all forms share: suffixes, ranges, measures, and single records."""
+"""The properties of all forms: suffixes, ranges, measures, and single records."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
 
 
 def columns_of(*batches):
-    """Columns over these lists of records, a batch each."""
+    """Return columns over one batch for each of these lists of records."""
     (columns,) = decode(b"".join(encode(records) for records in batches))
     return columns
 
 
 @pytest.mark.parametrize(("suffix", "form"), [("", VALUES), (".kv", KV), (".json", JSON)])
 def test_forms_by_suffix(suffix, form):
-    """The three names of files."""
+    """Each suffix of a file's name selects its form."""
     assert form is by_suffix(suffix)
     assert suffix == form.suffix
 
 
 @pytest.mark.parametrize("suffix", [".batches", "json", ".JSON", "."])
 def test_other_suffixes_are_no_form(suffix):
-    """They do not exist."""
+    """An unknown suffix raises KeyError."""
     with pytest.raises(KeyError):
         by_suffix(suffix)
 
@@ -42,7 +42,7 @@ def test_other_suffixes_are_no_form(suffix):
     bounds=st.tuples(st.integers(0, 2**24), st.integers(0, 2**24)),
 )
 def test_a_range_is_its_records_rendered_one_by_one(form, first, second, bounds):
-    """Start inclusive, end exclusive, over batch boundaries; what `measure` says is what `render` makes."""
+    """`render` of a range joins its records' lines (start inclusive, end exclusive); `measure` returns its sizes."""
     start, end = bounds
     second = [record._replace(offset=record.offset + first[-1].offset + 1) for record in second]
     columns = columns_of(first, second)
@@ -61,7 +61,7 @@ def test_a_range_is_its_records_rendered_one_by_one(form, first, second, bounds)
 
 @pytest.mark.parametrize("form", FORMS)
 def test_batches_without_records_measure_nothing(form):
-    """Control batches, and those that compaction emptied, take no bytes but keep their place."""
+    """Batches without records have size 0 in `measure`, and a place of their own."""
     data = (
         encode([Record(0, 0, None, b"a")])
         + encode([Record(1, 0, b"\0\0\0\1", b"")], BatchStamp(transactional=True, control=True))
@@ -80,7 +80,7 @@ def test_batches_without_records_measure_nothing(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_empty_text_is_no_batch(form):
-    """And a text without its last LF is the caller's mistake."""
+    """An empty text makes no batches; a text without a final LF raises ValueError."""
     assert [] == form.parse(b"", timestamp=0, max_batch_bytes=1000)
     with pytest.raises(ValueError, match="no LF"):
         form.parse(b'{"payload":"x"}', timestamp=0, max_batch_bytes=1000)
@@ -89,7 +89,7 @@ def test_an_empty_text_is_no_batch(form):
 @pytest.mark.parametrize("form", [KV, JSON])
 @pytest.mark.parametrize("index", [-1, 1])
 def test_a_record_that_is_not_there(form, index):
-    """Indexes are those of the columns, from 0."""
+    """`render_one` raises IndexError for an index outside the columns."""
     with pytest.raises(IndexError):
         form.render_one(columns_of([Record(0, 0, None, b"")]), index, **WHERE)
 
@@ -97,7 +97,7 @@ def test_a_record_that_is_not_there(form, index):
 @pytest.mark.parametrize("form", [KV, JSON])
 @given(records=record_lists())
 def test_what_is_printed_is_accepted(form, records):
-    """Every line comes back as the record it was, as far as its form shows it."""
+    """A parsed line makes the record that was rendered, in all fields that the form shows."""
     text = form.render(columns_of(records), **WHERE, **EVERYTHING)
 
     batches = form.parse(text, timestamp=5, max_batch_bytes=2**31 - 1)
@@ -114,7 +114,7 @@ def test_what_is_printed_is_accepted(form, records):
 
 
 def test_headers_are_shown_in_json_alone():
-    """`log` and `log.kv` leave them out."""
+    """Headers are shown in `.json`, and not in `log` and `log.kv`."""
     columns = columns_of([Record(0, 0, b"k", b"v", (Header(b"h", b"x"),))])
 
     assert b"v\n" == VALUES.render(columns, **WHERE, **EVERYTHING)

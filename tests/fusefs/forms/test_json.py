@@ -1,4 +1,4 @@
-"""One JSON object a line, as kcat prints it, and what comes back in."""
+"""The form JSON: one object on each line, as kcat prints it, and lines that are parsed."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HEAD = '{"topic":"orders","partition":3,"offset":'
 
 
 def line_of(record, stamp=None):
-    """The rendering of one record."""
+    """Return the rendering of one record."""
     (columns,) = decode(encode([record], stamp or BatchStamp()))
     return JSON.render(columns, **WHERE, **EVERYTHING).decode()
 
 
 def record_of(line):
-    """The record that this line makes, with 99 for the time of arrival."""
+    """Return the record of one line, whose time of arrival is 99."""
     (batch,) = JSON.parse(line.strip("\n").encode() + b"\n", timestamp=99, max_batch_bytes=100_000)
     (record,) = decode(batch)[0]
     return record
@@ -65,19 +65,19 @@ def record_of(line):
     ],
 )
 def test_fields_in_kcats_order(record, rest):
-    """Headers only where there are some; base64 takes the place of what is no UTF-8."""
+    """Fields have kcat's order; headers appear only if there are any, and values that are not UTF-8 are base64."""
     assert HEAD + rest + "\n" == line_of(record)
 
 
 def test_append_time_is_said():
-    """`tstype` as kcat spells it, with the time of the batch."""
+    """A record with LogAppendTime has `"tstype":"logappend"`, as in kcat, and the time of its batch."""
     line = line_of(Record(0, 5, None, b"x"), BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME))
 
     assert ("logappend", 5) == (json.loads(line)["tstype"], json.loads(line)["ts"])
 
 
 def test_records_of_the_oldest_format_have_no_time():
-    """As kcat does, `tstype` and `ts` are left out where there is none to tell."""
+    """Records of the oldest format have no timestamp, so `tstype` and `ts` are omitted, as in kcat."""
     entry = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")
 
     line = JSON.render(decode(entry)[0], **WHERE, **EVERYTHING).decode()
@@ -86,7 +86,7 @@ def test_records_of_the_oldest_format_have_no_time():
 
 
 def test_what_is_escaped():
-    """Quote and backslash, the five letters, other control characters in upper-case hex; not DEL, not the slash."""
+    """Quotes, backslashes and control characters are escaped; DEL and the slash are not."""
     value = bytes(range(0x20)) + b'"\\/\x7f' + "é€😀\u2028".encode()
 
     shown = line_of(Record(0, 0, None, value)).partition('"payload":')[2]
@@ -100,7 +100,7 @@ def test_what_is_escaped():
 
 @given(st.binary(max_size=60), st.integers(0, 40))
 def test_text_is_text_exactly_where_python_says_so(value, padding):
-    """UTF-8 is told from other bytes at every length and place."""
+    """A value is text if Python decodes it as UTF-8, whatever its length; otherwise it is base64."""
     value = b"x" * padding + value
     fields = json.loads(line_of(Record(0, 0, None, value)))
 
@@ -119,13 +119,13 @@ def test_text_is_text_exactly_where_python_says_so(value, padding):
     ],
 )  # fmt: skip
 def test_sequences_that_are_no_utf8(value):
-    """Overlong forms, surrogates, beyond U+10FFFF, cut-off and stray bytes."""
+    """Invalid UTF-8 is base64: overlong forms, surrogates, code points above U+10FFFF, cut-off and stray bytes."""
     assert '"payload_base64"' in line_of(Record(0, 0, None, value.encode("latin-1")))
 
 
 @given(record_lists())
 def test_every_line_is_json_with_the_recordss_fields(records):
-    """Python's reader sees what the record holds, kcat's fields and no others."""
+    """Each line is JSON with exactly kcat's fields, whose values are the record's."""
     (columns,) = decode(encode(records))
 
     lines = JSON.render(columns, **WHERE, **EVERYTHING).decode().removesuffix("\n").split("\n")
@@ -142,7 +142,7 @@ def test_every_line_is_json_with_the_recordss_fields(records):
 
 
 def test_odd_bytes_in_a_header_name_come_back():
-    """They show as lone surrogates, which are not to be had in any other way."""
+    """Invalid bytes in a header's name are shown as lone surrogates, and parsed back."""
     record = Record(0, 0, None, b"v", (Header(b"\xff\xc3\xa9\xed\xa0\x80", b"x"),))
     line = line_of(record)
 
@@ -169,7 +169,7 @@ def test_odd_bytes_in_a_header_name_come_back():
     ],
 )  # fmt: skip
 def test_lines_that_people_write(line, expected):
-    """Only payload is needed; ignored fields may hold anything."""
+    """A line needs only a payload; ignored fields may have any value."""
     assert expected == record_of(line)
 
 
@@ -218,7 +218,7 @@ def test_lines_that_people_write(line, expected):
     ],
 )
 def test_a_bad_line_is_named_with_its_reason(line, reason):
-    """The first two lines are good; nothing of the text is taken."""
+    """A bad line raises FormError with its number and reason, and no line of the text is used."""
     text = ('{"payload":"a"}\n' * 2 + line + "\n").encode()
 
     with pytest.raises(FormError, match=reason) as caught:
@@ -230,13 +230,13 @@ def test_a_bad_line_is_named_with_its_reason(line, reason):
 
 @pytest.mark.parametrize("line", [b'{"payload":"\xff"}', b'\xef\xbb\xbf{"payload":"v"}'])
 def test_a_line_that_is_no_plain_utf8(line):
-    """Other encodings, and a byte order mark, are refused."""
+    """A line that is not UTF-8, or has a byte order mark, is refused."""
     with pytest.raises(FormError, match="line 1: not "):
         JSON.parse(line + b"\n", timestamp=0, max_batch_bytes=1000)
 
 
 def test_a_line_too_long_is_named():
-    """The limit is that of the batch the record makes."""
+    """A line whose record exceeds the largest batch raises RecordTooLargeError with its number."""
     text = b'{"payload":"a"}\n{"payload":"' + b"b" * 100 + b'"}\n'
 
     with pytest.raises(RecordTooLargeError, match="line 2 "):
@@ -244,7 +244,7 @@ def test_a_line_too_long_is_named():
 
 
 def test_topic_names_are_strings_like_any_other():
-    """Kafka's names need no escapes; a foreign one would get them."""
+    """A topic's name is escaped like any other string."""
     (columns,) = decode(encode([Record(0, 0, None, b"")]))
 
     line = JSON.render(columns, TopicPartition('a"b', 0), **EVERYTHING)

@@ -1,4 +1,4 @@
-"""Plain lines."""
+"""The form VALUES: one value on each line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERYTHING = {"start_offset": 0, "end_offset": 2**63 - 1}
     [(b"hello", b"hello\n", b"hello"), (b"", b"\n", b""), (None, b"\n", b""), (b"a\nb", b"a\nb\n", b"a\nb")],
 )
 def test_a_value_and_its_line(value, line, alone):
-    """A tombstone is nothing but LF, an LF inside stays; a single record has no LF added."""
+    """A tombstone is an empty line; an LF inside a value stays; a single record has no LF added."""
     (columns,) = decode(encode([Record(0, 0, b"key", value)]))
 
     assert line == VALUES.render(columns, **WHERE, **EVERYTHING)
@@ -29,7 +29,7 @@ def test_a_value_and_its_line(value, line, alone):
 
 @given(st.lists(st.binary(max_size=50).map(lambda line: line.replace(b"\n", b" ")), min_size=1))
 def test_lines_in_are_lines_out(lines):
-    """What was appended is what is read, byte for byte."""
+    """Appended lines are read back byte for byte."""
     text = b"".join(line + b"\n" for line in lines)
 
     batches = VALUES.parse(text, timestamp=7, max_batch_bytes=500)
@@ -39,13 +39,13 @@ def test_lines_in_are_lines_out(lines):
 
 
 def test_records_of_lines_have_no_key_and_the_given_time():
-    """Carriage returns, tabs and NULs are part of the value."""
+    """A line's record has no key and the given timestamp; CR, TAB and NUL are part of its value."""
     (batch,) = VALUES.parse(b"a\r\t\0\n", timestamp=1700000000000, max_batch_bytes=1000)
 
     assert [Record(0, 1700000000000, None, b"a\r\t\0")] == list(decode(batch)[0])
 
 
 def test_a_line_too_long_is_named():
-    """The second line does not fit a batch of 100 bytes."""
+    """A line whose record exceeds the largest batch raises RecordTooLargeError with its number."""
     with pytest.raises(RecordTooLargeError, match="line 2 "):
         VALUES.parse(b"a\n" + b"b" * 100 + b"\n", timestamp=0, max_batch_bytes=100)

@@ -1,4 +1,4 @@
-"""Several partitions as one stream, against a merge of plain lists."""
+"""Several partitions merged into one stream, compared with a merge of plain lists."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from topicfs.storage.errors import CorruptionError, OversizeError, SegmentDelete
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 
 Times = list[list[list[int]]]
-"""Of each partition the batches, of each batch the timestamps."""
+"""For each partition its batches, for each batch its timestamps."""
 
 
 def partitions_of(times: Times) -> list[MemoryPartition]:
-    """Partitions whose values say where they stand; every third one holds the end of a line."""
+    """Return partitions whose values name their partition and offset; every third value contains a newline."""
     partitions = []
     for number, batches in enumerate(times):
         partition = MemoryPartition(number=number)
@@ -78,7 +78,7 @@ def read_all(reader: MergedReader, size: int = 7) -> bytes:
 
 
 def order_of(times: Times) -> list[tuple[int, int]]:
-    """(partition, offset) as they come: always the smallest of the next timestamps, of equal ones the first partition."""
+    """Return (partition, offset) in merged order: the smallest next timestamp first, then the lowest partition."""
     queues = [[timestamp for batch in batches for timestamp in batch] for batches in times]
     heap = [(queue[0], number, 0) for number, queue in enumerate(queues) if queue]
     heapq.heapify(heap)
@@ -102,13 +102,16 @@ TIMES = st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), m
 
 @given(TIMES, st.integers(1, 40))
 def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: Times, size: int):
-    """However times run within a partition, and however the reads cut the stream."""
+    """The stream takes the smallest next timestamp, keeps each partition's order, and does not depend on read sizes."""
     assert expected_of(times) == read_all(reader_of(partitions_of(times)), size)
 
 
 @pytest.mark.parametrize("kept", [1, 9])
 def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
-    """Later records follow, older or not. Read again it is the same; once it went on too often that is refused."""
+    """After an extension, records follow at their new positions, older or not; earlier positions stay.
+
+    Reading from the start again works as long as all extensions are remembered (KEPT_ROUNDS); then it is refused.
+    """
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_ROUNDS", kept)
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_BYTES", 4)
     partitions = partitions_of([[[5], [3]], [[4], [1]]])
@@ -128,7 +131,7 @@ def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix)
 def test_lines_are_those_of_the_partitions_files(form: Form):
-    """Each as its partition's own file has it."""
+    """Each line of the stream is the line of its partition's own file."""
     partitions = partitions_of([[[1, 4, 2], [9]], [[3], [3]]])
 
     merged = read_all(reader_of(partitions, form))
@@ -144,7 +147,7 @@ def test_lines_are_those_of_the_partitions_files(form: Form):
 
 @given(TIMES, st.data())
 def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject):
-    """What is held of idle partitions is let go, and read again when its turn comes."""
+    """With any limits of memory the stream is the same: data of idle partitions is dropped and read again."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", data.draw(st.integers(0, 2000)))
         patch.setattr(topicfs.fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 1)
@@ -157,7 +160,7 @@ def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject)
 
 @given(TIMES, st.lists(st.integers(0, 200), max_size=5))
 def test_any_place_can_be_read(times: Times, positions: list[int]):
-    """Further on by rendering up to there, further back from the front."""
+    """Any position can be read: later ones by rendering up to them, earlier ones from the front again."""
     reader, expected = reader_of(partitions_of(times)), expected_of(times)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -167,14 +170,14 @@ def test_any_place_can_be_read(times: Times, positions: list[int]):
 
 
 def test_what_is_merged_now_is_not_let_go(monkeypatch: pytest.MonkeyPatch):
-    """However little may be held: the lines of one round are taken before anything is dropped."""
+    """However low HELD_BYTES is, the lines of one round are used before data is dropped."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 1)
 
     assert expected_of([[[1, 2]], [[0, 1]]]) == read_all(reader_of(partitions_of([[[1, 2]], [[0, 1]]])))
 
 
 def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.MonkeyPatch):
-    """Of each partition only some lines are at hand: what is newer than the last of them waits."""
+    """A line waits if an older line of another partition may not be rendered yet."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
     times = [[[1, 2, 3, 4, 5]], [[2, 9, 9, 9]], [[1, 8, 8]]]
 
@@ -182,7 +185,7 @@ def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.Monk
 
 
 def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
-    """So it was not held."""
+    """With a low HELD_BYTES, dropped batches are read again."""
     times: Times = [[[time] for time in range(20)] for _ in range(5)]
     reads = []
     for held_bytes in (10_000_000, 1000):
@@ -198,7 +201,7 @@ def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    """With many partitions of many batches; but for the one that was used last."""
+    """Held data stays within HELD_BYTES, with many partitions of many batches."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 20_000)
     partitions = partitions_of([[[time] for time in range(50)] for _ in range(30)])
     reader = reader_of(partitions)
@@ -214,7 +217,7 @@ def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_appended_meanwhile_does_not_show():
-    """A stream ends where the partitions ended when it was opened."""
+    """A stream ends where its partitions ended when it was opened."""
     partitions = partitions_of([[[1]], [[2]]])
     reader = reader_of(partitions)
     partitions[0].add(b"later", time=0)
@@ -223,7 +226,7 @@ def test_what_is_appended_meanwhile_does_not_show():
 
 
 def test_shares_may_begin_and_end_anywhere():
-    """As ranges of time do."""
+    """A partition's share may begin and end at any offset, as ranges of time do."""
     partition = partitions_of([[[1, 2], [3, 4]]])[0]
 
     reader = MergedReader([MergedRange(partition, Offset(1), Offset(3))], JSON, Isolation.READ_COMMITTED)
@@ -232,7 +235,7 @@ def test_shares_may_begin_and_end_anywhere():
 
 
 def test_damage_costs_its_own_records_and_is_told_once():
-    """What stands before it in time is read first; who reads on gets what stands behind."""
+    """A damaged batch fails one read, after the records that come before it in time; later records are read."""
     partitions = partitions_of([[[1], [3], [5]], [[2], [4]]])
     partitions[0].damage(1)
     reader = reader_of(partitions)
@@ -246,7 +249,7 @@ def test_damage_costs_its_own_records_and_is_told_once():
 
 
 def test_records_that_were_deleted_are_told_each_time():
-    """Reading on cannot be right: lines would be missing without a word."""
+    """If records of the stream were deleted, every read fails, because lines would be missing unnoticed."""
     partition = MemoryPartition()
     for time in range(4):
         partition.add(b"%d" % time, time=time)
@@ -260,7 +263,7 @@ def test_records_that_were_deleted_are_told_each_time():
 
 
 def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: pytest.MonkeyPatch):
-    """Lines that come next stand in more batches than one request may take apart: they are merged in parts, and none is lost."""
+    """If the next lines are in more batches than a request may decode, they are merged over several calls."""
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 40_000)
     partitions = []
     for number in range(8):
@@ -290,7 +293,7 @@ def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: 
 
 
 def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytest.MonkeyPatch):
-    """So that partitions with large batches in turns do not have them decoded again for every line."""
+    """Rendered lines are kept when their batches are dropped, so batches are not decoded again for each line."""
     times: Times = [[list(range(number, 200, 7))] for number in range(7)]
     partitions = partitions_of(times)
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 100 * len(partitions) * 30)
@@ -299,7 +302,7 @@ def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytes
 
 
 def test_very_many_records_of_one_offset_stand_as_damage():
-    """No producer makes them, and they could only be rendered together; what stands around them is read."""
+    """A batch with too many records of one offset, which no producer makes, is reported as damaged."""
     partition = MemoryPartition()
     partition.add(b"before")
     same = b"".join(record(b"same") for _ in range(topicfs.fusefs.views.merged_stream.LINES_AT_ONCE + 1))

@@ -1,4 +1,4 @@
-"""Single records, as their own files and extended attributes need them."""
+"""Single records, for their own files and extended attributes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from topicfs.storage.model import Header, Isolation, Offset, Record, Timestamp, 
 
 
 def test_a_record_comes_with_its_batch_and_place() -> None:
-    """Everything the attributes show: the record, the batch's base offset, position and segment, type, epoch."""
+    """A found record has its batch, timestamp type, leader epoch, position and segment."""
     partition = MemoryPartition()
     partition.add(b"before")
     partition.roll()
@@ -41,7 +41,7 @@ def test_a_record_comes_with_its_batch_and_place() -> None:
 
 
 def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
-    """No newline behind a value, nothing for a null one; the line in the other forms."""
+    """In VALUES a record's content is its value without a newline, empty for null; in other forms it is its line."""
     partition = MemoryPartition()
     partition.add(b"value", None, key=b"k")
     first, second = find_record(partition, Offset(0)), find_record(partition, Offset(1))
@@ -57,7 +57,7 @@ def test_a_records_own_file_is_exactly_its_value_or_its_line() -> None:
 
 @pytest.mark.parametrize("size", [1, 100, 2_000_000])
 def test_the_short_way_to_a_record_finds_what_the_long_one_does(size) -> None:
-    """Its value and its time, whether its batch has a record or is larger than a topic takes by default; too large a batch it leaves."""
+    """`find_plain` finds the same value and time as `find_record`, in batches of any size up to its limit."""
     partition = MemoryPartition()
     values = [b"%06d" % number * 16 for number in range(-(-size // 106))]
     partition.add(*values)
@@ -70,7 +70,7 @@ def test_the_short_way_to_a_record_finds_what_the_long_one_does(size) -> None:
 
 
 def test_batches_that_take_long_are_left_to_the_long_way() -> None:
-    """Which minds what a request may still decode; so are compressed ones, however small they are."""
+    """`find_plain` returns None for large or compressed batches, which `find_record` counts against the allowance."""
     partition = MemoryPartition()
     partition.add(bytes(2**21))
     partition.append(encode([Record(Offset(0), Timestamp(1), None, b"packed")], BatchStamp(codec=Codec.LZ4)))
@@ -80,7 +80,7 @@ def test_batches_that_take_long_are_left_to_the_long_way() -> None:
 
 
 def test_there_is_no_record_outside_the_visible_log_nor_in_its_gaps() -> None:
-    """Below the start, at and above the visible end, at a marker, where compaction removed."""
+    """No record is found below the log start, at or above the visible end, at a marker, or in a gap."""
     partition = MemoryPartition()
     partition.add(b"0", b"1", b"2")
     partition.add_marker()
@@ -95,7 +95,7 @@ def test_there_is_no_record_outside_the_visible_log_nor_in_its_gaps() -> None:
 
 
 def test_finding_a_record_reads_its_batch_alone() -> None:
-    """However long the log is."""
+    """Finding a record reads only its batch."""
     partition = MemoryPartition()
     for number in range(5000):
         partition.add(b"value %d" % number)
@@ -107,7 +107,7 @@ def test_finding_a_record_reads_its_batch_alone() -> None:
 
 
 def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
-    """Not the offsets of markers and gaps around them; none while nothing is visible."""
+    """The first and last offsets are those of visible records, not of markers or gaps, or None."""
     partition = MemoryPartition()
     assert earliest_offset(partition) is None
     assert latest_offset(partition) is None
@@ -126,7 +126,7 @@ def test_the_first_and_the_last_record_are_those_a_reader_sees() -> None:
 
 
 def test_a_damaged_batch_is_told_to_who_asks_for_its_records() -> None:
-    """With the file and the position; its neighbors are found."""
+    """Finding a record of a damaged batch raises an error with the position; its neighbors are found."""
     partition = MemoryPartition()
     for number in range(3):
         partition.add(b"value %d" % number)
@@ -140,7 +140,7 @@ def test_a_damaged_batch_is_told_to_who_asks_for_its_records() -> None:
 
 
 def test_a_record_found_by_its_time_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search hands it over: the log is not entered a second time at its offset."""
+    """A search by time returns the decoded record, without a second read of the log."""
     log = filled(12).log
     monkeypatch.setattr(log, "read", None)
     found = first_record_at(log, Timestamp(45))
@@ -152,7 +152,7 @@ def test_a_record_found_by_its_time_is_decoded_once(monkeypatch: pytest.MonkeyPa
     ("isolation", "expected"), [(Isolation.READ_COMMITTED, b"c"), (Isolation.READ_UNCOMMITTED, b"a")]
 )
 def test_a_time_leads_past_the_records_that_readers_do_not_see(isolation: Isolation, expected: bytes) -> None:
-    """Those of an aborted transaction: the next record that is as late is found behind them."""
+    """A search by time skips records of aborted transactions."""
     log = Transactions()
     log.write(b"a", b"b", pid=1)
     log.end(pid=1, commit=False)

@@ -1,4 +1,4 @@
-"""View files: golden bytes, round trips, and every kind of file that is not believed."""
+"""View files: golden bytes, round trips, and all kinds of files that are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def test_the_bytes_are_those_of_the_diagram() -> None:
-    """Written out by hand once, and read back."""
+    """The file's bytes are those of its documented format, and are parsed back."""
     content = ViewFile(Offset(100), {".kv": Section(MARK, KNOWN)})
     assert sealed(GOLDEN) == encode_view_file(content)
     assert content == decode_view_file(sealed(GOLDEN))
@@ -59,7 +59,7 @@ def test_the_bytes_are_those_of_the_diagram() -> None:
     )
 )
 def test_what_is_written_is_read_back(forms: dict[str, tuple[int, int, list[tuple[int, int]]]]) -> None:
-    """Any number of forms and entries."""
+    """Any number of forms and entries is parsed back as written."""
     sections = {
         suffix: Section(
             LogMark(size, checksum, Position(size), checksum),
@@ -78,14 +78,14 @@ def test_what_is_written_is_read_back(forms: dict[str, tuple[int, int, list[tupl
 
 @pytest.mark.parametrize("length", range(len(GOLDEN) + 4))
 def test_a_torn_file_is_refused(length: int) -> None:
-    """Cut at every byte."""
+    """A file that is cut at any byte is refused."""
     with pytest.raises(ViewFileError):
         decode_view_file(sealed(GOLDEN)[:length])
 
 
 @pytest.mark.parametrize("position", range(len(GOLDEN) + 4))
 def test_a_flipped_bit_is_noticed(position: int) -> None:
-    """Anywhere, the checksum included."""
+    """A file with any bit flipped is refused."""
     data = bytearray(sealed(GOLDEN))
     data[position] ^= 1
     with pytest.raises(ViewFileError):
@@ -110,13 +110,13 @@ def test_a_flipped_bit_is_noticed(position: int) -> None:
     ],
 )
 def test_a_file_that_is_whole_but_not_of_this_format_is_refused(body: bytes) -> None:
-    """Another magic or version, counts and lengths that do not add up: with a checksum that does."""
+    """A wrong magic, version, count or length is refused even with a valid checksum."""
     with pytest.raises(ViewFileError):
         decode_view_file(sealed(body))
 
 
 def test_names_carry_the_base_offset() -> None:
-    """Twenty digits, as those of the segment; nothing else is one."""
+    """A view file's name is its segment's base offset in twenty digits; other names are not view files."""
     assert "00000000000000000042.view" == view_file(Offset(42))
     assert 42 == parse_view_file("00000000000000000042.view")
     assert 42 == parse_view_file("00000000000000000042.view.tmp")
@@ -125,7 +125,7 @@ def test_names_carry_the_base_offset() -> None:
 
 
 def test_a_log_is_known_again_by_its_first_and_last_batch() -> None:
-    """It may have grown; it may not be shorter, or have other batches at those places."""
+    """A mark fits a log with the same first and last batch that is at least as long."""
     batches = [bytes(encode(records([b"value %d" % number], timestamp=1000))) for number in range(4)]
     log = memoryview(b"".join(batches))
     last = Position(len(batches[0] + batches[1]))
@@ -140,7 +140,7 @@ def test_a_log_is_known_again_by_its_first_and_last_batch() -> None:
 
 
 def test_a_log_without_those_batches_cannot_be_marked() -> None:
-    """An empty one, and one that is shorter than what was measured of it."""
+    """An empty log, or one shorter than the measured size, cannot be marked."""
     log = memoryview(bytes(encode(records([b"value"], timestamp=1000))))
     for data, size, last in ((memoryview(b""), 0, 0), (log, len(log) + 1, 0), (log, len(log), len(log))):
         with pytest.raises(ViewFileError):

@@ -1,4 +1,4 @@
-"""Damaged batches: who needs them is told where and why, everybody else reads what there is."""
+"""Damaged batches: a read that needs one fails with its place and cause; all other reads work."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def values(number: int) -> bytes:
 
 @pytest.fixture
 def partition() -> MemoryPartition:
-    """Twelve batches of three records, rolled after the fourth and the eighth: batch n holds offsets from 3n on."""
+    """Twelve batches of three records, rolled after the fourth and the eighth: batch n has offsets from 3n on."""
     return numbered(BATCHES, rolled_after=(3, 7))
 
 
 def without(*damaged: int) -> bytes:
-    """What a view shows: all batches but these."""
+    """Return the text of a view without the batches `damaged`."""
     return b"".join(values(number) for number in range(BATCHES) if number not in damaged)
 
 
@@ -40,7 +40,7 @@ def place_of(damaged: int) -> int:
 
 @pytest.mark.parametrize("damaged", range(BATCHES))
 def test_a_damaged_batch_counts_as_if_it_were_not_there(partition: MemoryPartition, damaged: int) -> None:
-    """The size is that of all others, and every byte of them is read, left and right of the place."""
+    """A damaged batch has no positions in a view; all bytes before and after its place can be read."""
     partition.damage(3 * damaged)
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
@@ -62,7 +62,7 @@ def test_a_damaged_batch_counts_as_if_it_were_not_there(partition: MemoryPartiti
 def test_a_read_across_the_place_fails_with_file_position_and_cause(
     partition: MemoryPartition, damaged: int, measured: bool
 ) -> None:
-    """Again and again, whatever was read before; a read up to the place or from it on does not."""
+    """A read across a damaged batch fails each time with file, position and cause; reads on either side work."""
     partition.damage(3 * damaged)
     segment = partition.memory_segments[damaged // 4]
     view = PartitionViews(partition).whole(VALUES)
@@ -83,7 +83,7 @@ def test_a_read_across_the_place_fails_with_file_position_and_cause(
 def test_who_reads_on_is_stopped_once_at_the_place(
     partition: MemoryPartition, damaged: int, step: int
 ) -> None:
-    """Also where a read ended exactly there, and at the very end: no reader passes without a word."""
+    """A reader that reads on fails exactly once at a damaged batch, also if a read ends there."""
     partition.damage(3 * damaged)
     handle, expected = ViewReader(PartitionViews(partition).whole(VALUES)), without(damaged)
     seen, stops = b"", 0
@@ -101,7 +101,7 @@ def test_who_reads_on_is_stopped_once_at_the_place(
 
 
 def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
-    """A reader stops once for each run of damaged batches, also where a run ends a segment or goes on in the next one."""
+    """A reader fails once for each series of damaged batches, also if it crosses segments."""
     for damaged in (2, 3, 4, 7):
         partition.damage(3 * damaged)
     view = PartitionViews(partition).whole(VALUES)
@@ -122,7 +122,7 @@ def test_several_damaged_batches_in_a_row(partition: MemoryPartition) -> None:
 
 @pytest.mark.parametrize("at", [8, 16, 17, 23, 26, 57, 60])
 def test_damage_in_the_header_costs_no_other_batch(partition: MemoryPartition, at: int) -> None:
-    """Length, magic, checksum, last offset delta, count: what the header says then is not believed."""
+    """Damage in any field of a batch's header affects no other batch."""
     partition.damage(3 * 5, at=at)
     if at in (8, 16):
         partition.broken_from.add(3 * 5)
@@ -143,7 +143,7 @@ def read_around(read: object, size: int, place: int) -> bytes:
 def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(
     partition: MemoryPartition,
 ) -> None:
-    """Several batches at once, up to the end of the log as well."""
+    """If the log cannot find the batches after a break, the view continues at the next readable offset."""
     partition.broken_from |= {3 * 5, 3 * 6}
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
@@ -157,7 +157,7 @@ def test_a_break_the_log_cannot_walk_over_is_left_by_the_next_readable_offset(
 
 
 def test_ranges_feel_only_the_damage_inside_them(partition: MemoryPartition) -> None:
-    """Before, behind, and beginning within the damaged batch."""
+    """A range fails only for damaged batches inside it."""
     partition.damage(3 * 5)
     for whole_is_known in (False, True):
         views = PartitionViews(partition)
@@ -180,7 +180,7 @@ def test_ranges_feel_only_the_damage_inside_them(partition: MemoryPartition) -> 
 def test_damage_that_came_after_measuring_shifts_nothing(
     partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Positions stay as measured: the batch's bytes and those up to the next known place fail, no other."""
+    """If a batch is damaged after measuring, positions stay: its bytes up to the next known position fail."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 50)
     view = PartitionViews(partition).whole(VALUES)
     assert view.measure()
@@ -201,7 +201,7 @@ def test_damage_that_came_after_measuring_shifts_nothing(
 
 
 def test_a_damaged_end_does_not_stop_growth(partition: MemoryPartition) -> None:
-    """What is appended behind it is shown."""
+    """Records that are appended after a damaged batch are shown."""
     view = PartitionViews(partition).whole(VALUES)
     assert len(without()) == view.size
     partition.add(b"bad")
@@ -213,7 +213,7 @@ def test_a_damaged_end_does_not_stop_growth(partition: MemoryPartition) -> None:
 
 
 def test_the_front_can_be_removed_up_to_and_inside_damage(partition: MemoryPartition) -> None:
-    """A new generation begins behind it, or at it."""
+    """The log start can move before, into and after a damaged batch."""
     partition.damage(3 * 5)
     views = PartitionViews(partition)
     assert views.whole(VALUES).measure()
@@ -232,7 +232,7 @@ def content_behind(start: int) -> bytes:
 
 @pytest.fixture(params=[False, True], ids=["", "small steps"], autouse=True)
 def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything in one fetch and window, and batch by batch."""
+    """Run each test with the usual limits, and with small ones that fetch batch by batch."""
     if request.param:
         monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
         monkeypatch.setattr(measure, "STEP_BYTES", 150)

@@ -1,4 +1,4 @@
-"""Data removed at the front: old readers keep their positions, new views count afresh."""
+"""Records deleted at the front of a log: open readers keep their positions, new views start from 0."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from topicfs.storage.model import Offset
 
 @pytest.fixture
 def partition() -> MemoryPartition:
-    """Four segments of ten batches of three records each: offsets 0 to 119."""
+    """A partition of four segments of ten batches of three records, offsets 0 to 119."""
     return numbered(40, rolled_after=(9, 19, 29))
 
 
 def remove(partition: MemoryPartition, start: int) -> None:
-    """Move the log start, and delete the segments below it as retention would."""
+    """Move the log start, and delete the segments below it, as retention does."""
     partition.delete_records(Offset(start))
     partition.delete_oldest_segments(start // 30)
 
@@ -30,7 +30,7 @@ def remove(partition: MemoryPartition, start: int) -> None:
 def test_an_old_view_keeps_its_positions_and_a_new_one_counts_afresh(
     partition: MemoryPartition, form: Form, start: int
 ) -> None:
-    """Removed bytes are refused one by one, all others are where they were."""
+    """In an old view, deleted bytes are refused and others keep their positions; a new view starts at position 0."""
     views = PartitionViews(partition)
     old = views.whole(form)
     before = content(partition, form)
@@ -50,7 +50,7 @@ def test_an_old_view_keeps_its_positions_and_a_new_one_counts_afresh(
 
 
 def test_an_open_reader_is_refused_removed_bytes_it_had_rendered(partition: MemoryPartition) -> None:
-    """Also those in its window: a removed byte is removed for everybody. It reads on behind them."""
+    """A read of deleted bytes fails even if the reader still has them in memory; later bytes are read."""
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
     before = content(partition)
@@ -64,7 +64,7 @@ def test_an_open_reader_is_refused_removed_bytes_it_had_rendered(partition: Memo
 
 
 def test_a_reader_at_the_end_neither_repeats_nor_loses_a_line(partition: MemoryPartition) -> None:
-    """As `tail -f` does while retention removes all that it has read, and records are appended."""
+    """A reader at the end, like `tail -f`, gets each line once while retention deletes what it has read."""
     views = PartitionViews(partition)
     view = views.whole(VALUES)
     reader, seen = ViewReader(view), b""
@@ -86,7 +86,7 @@ def remove_all_but_last(partition: MemoryPartition) -> None:
 
 
 def test_the_same_view_is_given_until_data_is_removed(partition: MemoryPartition) -> None:
-    """Appends and rolls change nothing about positions."""
+    """The same view is returned until records are deleted; appends and rolls do not change it."""
     views = PartitionViews(partition)
     view = views.whole(VALUES)
     partition.add(b"more")
@@ -99,7 +99,7 @@ def test_the_same_view_is_given_until_data_is_removed(partition: MemoryPartition
 
 
 def test_a_new_generation_measures_nothing_again(partition: MemoryPartition) -> None:
-    """What was known is kept: the new start is found by rendering a little."""
+    """After a deletion, the new view uses the old measure, and renders only a little to find its start."""
     partition = MemoryPartition()
     for number in range(20_000):
         partition.add(b"a value that is long enough to make a few index entries %d" % number)
@@ -114,7 +114,7 @@ def test_a_new_generation_measures_nothing_again(partition: MemoryPartition) -> 
 
 
 def test_all_records_removed_leaves_an_empty_new_view(partition: MemoryPartition) -> None:
-    """And the old one has its size, and nothing to read."""
+    """If all records are deleted, the old view keeps its size, and both views show new records."""
     views = PartitionViews(partition)
     old, size = views.whole(VALUES), len(content(partition))
     assert size == old.size
@@ -127,7 +127,7 @@ def test_all_records_removed_leaves_an_empty_new_view(partition: MemoryPartition
 
 
 def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -> None:
-    """Positions stay; what is gone is refused; a range that is gone altogether is refused at every byte."""
+    """A range keeps its positions after a deletion, and refuses deleted bytes."""
     views = PartitionViews(partition)
     opened: list[tuple[View, bytes, int]] = []
     for whole_is_known in (False, True):
@@ -148,7 +148,7 @@ def test_ranges_lose_their_front_as_the_whole_does(partition: MemoryPartition) -
 
 
 def test_a_marker_removed_at_the_front_takes_no_byte_with_it() -> None:
-    """A reader that had not begun yet reads on at the first byte, which is still there."""
+    """Deleting a marker at the front removes no bytes, so a reader gets the first one."""
     partition = MemoryPartition()
     partition.add_marker()
     partition.add(b"a")
@@ -160,7 +160,7 @@ def test_a_marker_removed_at_the_front_takes_no_byte_with_it() -> None:
 
 
 def test_views_made_before_segments_were_rewritten_read_on_only(partition: MemoryPartition) -> None:
-    """After a compaction old positions mean nothing any more, except for who is just reading."""
+    """After a compaction, an old view can only be read on, and a new view is right."""
     views = PartitionViews(partition)
     old = views.whole(VALUES)
     size = old.size

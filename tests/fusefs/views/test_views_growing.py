@@ -1,4 +1,4 @@
-"""Views that grow: sizes after appends, what that costs, and views nobody has measured yet."""
+"""Views that grow: sizes after appends, their cost, and views that nobody has measured yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.model import Offset
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
 def test_the_size_follows_every_append(form: Form) -> None:
-    """Across rolls too, and it is exact each time."""
+    """A view's size is exact after each append and roll."""
     partition = MemoryPartition()
     view = PartitionViews(partition).whole(form)
     for number in range(30):
@@ -30,7 +30,7 @@ def test_the_size_follows_every_append(form: Form) -> None:
 
 
 def test_a_size_costs_only_what_was_added() -> None:
-    """After each append one batch is read, and none when nothing was appended."""
+    """After an append, asking for the size reads one batch; without one, nothing."""
     partition = MemoryPartition()
     views = PartitionViews(partition)
     view = views.whole(VALUES)
@@ -45,7 +45,7 @@ def test_a_size_costs_only_what_was_added() -> None:
 
 
 def test_a_reader_at_the_end_reads_on_when_there_is_more() -> None:
-    """As tail -f does: nothing is repeated, nothing lost, and waiting reads nothing."""
+    """A reader at the end, like `tail -f`, gets each record once; reads without new records fetch nothing."""
     partition = MemoryPartition()
     view = PartitionViews(partition).whole(VALUES)
     reader, position, seen = ViewReader(view), 0, b""
@@ -62,7 +62,7 @@ def test_a_reader_at_the_end_reads_on_when_there_is_more() -> None:
 
 
 def test_an_unmeasured_view_is_read_from_the_front_without_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first lines of a long log cost one fetch; the size asked meanwhile costs none."""
+    """The first lines of an unmeasured long log cost one fetch, and asking for its size costs none."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
     partition = MemoryPartition()
     for number in range(20_000):
@@ -75,7 +75,7 @@ def test_an_unmeasured_view_is_read_from_the_front_without_measuring(monkeypatch
 
 
 def test_measuring_goes_step_by_step_and_ends_with_the_exact_size() -> None:
-    """Each call measures about as many bytes of batches as it may; the size grows with them."""
+    """Each call of `measure` measures about `max_bytes` of batches, until the size is exact."""
     partition = MemoryPartition()
     for number in range(1000):
         partition.add(b"line %d" % number)
@@ -91,7 +91,7 @@ def test_measuring_goes_step_by_step_and_ends_with_the_exact_size() -> None:
 
 
 def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no further."""
+    """A read far into an unmeasured view measures up to its position, and no further."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
     monkeypatch.setattr(measure, "STEP_BYTES", 1000)
     partition = MemoryPartition()
@@ -105,7 +105,7 @@ def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: p
 
 
 def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While records are appended: every read is right, and the size in the end exact."""
+    """Threads can measure and read one view at the same time."""
     monkeypatch.setattr(measure, "STEP_BYTES", 2000)
     partition = MemoryPartition()
     for number in range(3000):
@@ -135,7 +135,7 @@ def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.Mon
 
 
 def test_asking_for_a_size_does_not_wait_for_who_is_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk may be slow; a stat answers with what is known."""
+    """Asking for a size does not wait for a thread that measures; it returns the known size."""
     partition = MemoryPartition()
     partition.add(b"a")
     view = PartitionViews(partition).whole(VALUES)
@@ -162,7 +162,7 @@ def test_asking_for_a_size_does_not_wait_for_who_is_measuring(monkeypatch: pytes
 def test_records_removed_before_they_were_measured_are_told_when_measuring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An old view can never be measured then; asking it for its size stays harmless, and a new view is fine."""
+    """If records are deleted before they were measured, `measure` and reads of the old view fail, not its size."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 0)
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c")

@@ -1,4 +1,4 @@
-"""Aborted transactions through views, selectors and markers: as if they had never been written."""
+"""Aborted transactions in views, selectors and links: their records are not shown."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ def whole(log, form=VALUES, isolation=Isolation.READ_COMMITTED):
 
 
 def test_the_whole_view_shows_committed_records_alone(log):
-    """Its size counts what it shows, in every form."""
+    """A read_committed view shows and counts only plain and committed records, in each form."""
     assert b"p1\nc2\n" == whole(log)
     assert 2 == whole(log, JSON).count(b'"payload"')
 
 
 def test_read_uncommitted_shows_everything_but_markers(log):
-    """--isolation read_uncommitted."""
+    """A read_uncommitted view shows all records but no markers."""
     assert b"a0\np1\nc2\na3\na6\n" == whole(log, isolation=Isolation.READ_UNCOMMITTED)
 
 
 def test_single_records_of_aborted_transactions_are_nowhere(log):
-    """Their offsets are as if compaction had removed them."""
+    """Records of aborted transactions are not found by their offsets."""
     found = [offset for offset in range(8) if find_record(log, Offset(offset)) is not None]
     assert [1, 2] == found
 
 
 def test_the_first_and_the_last_visible_record(log):
-    """earliest and latest name committed records."""
+    """`earliest` and `latest` name visible records."""
     assert (1, 2) == (earliest_offset(log), latest_offset(log))
 
 
 def test_counting_from_the_end_counts_visible_records(log):
-    """-1 is the last committed record, whatever was aborted behind it."""
+    """`-1` is the last visible record, even if aborted records follow."""
     place = resolve(parse("-1"), log)
     view = PartitionViews(log).range(VALUES, place.start_offset, place.end_offset)
     view.measure()
@@ -73,7 +73,7 @@ def test_counting_from_the_end_counts_visible_records(log):
 
 
 def test_an_open_transaction_holds_back_what_comes_after(log):
-    """Nothing beyond its first record shows until it is decided; then all of it at once."""
+    """Records from the first one of an open transaction on are shown once it ends."""
     made = Transactions()
     made.log.append(batch(b"p0", timestamp=NOW))
     made.write(b"t1", pid=1)
@@ -85,7 +85,10 @@ def test_an_open_transaction_holds_back_what_comes_after(log):
 
 
 def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
-    """Though the whole view, which was measured before, knows no place between the two: the range's first is its own."""
+    """Damage in a hidden batch before a range does not affect the range.
+
+    The measured whole view has no entry between the two, so the range needs an entry of its own.
+    """
     made = Transactions(index_interval_bytes=0)
     made.write(b"hidden", pid=1)
     made.end(pid=1, commit=False)
@@ -95,7 +98,7 @@ def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
     assert views.whole(VALUES).measure()
     behind = views.range(VALUES, Offset(2), None)
     data = bytearray(made.on_disk.content("00000000000000000000.log"))
-    data[8] ^= 1  # of the first batch's length
+    data[8] ^= 1  # A byte of the first batch's length.
     made.on_disk.write("00000000000000000000.log", bytes(data))
     at = len(b"first\n")
     assert Entry(0, Offset(2)) == behind.place_at(at)
@@ -104,9 +107,9 @@ def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
 
 @pytest.fixture
 def with_damage():
-    """Offsets 0 aborted, 1 abort, 2 plain, 3 committed, 4 commit, 5 aborted, 6 plain, 7 aborted, 8 abort, 9 plain.
+    """Offsets: 0 aborted, 1 abort, 2 plain, 3 committed, 4 commit, 5 aborted, 6 plain, 7 aborted, 8 abort, 9 plain.
 
-    All but the last one of producer 1; those at 2 and 6 are made damaged by the tests.
+    The transactions are those of producer 1; the tests damage the batches at 2 and 6.
     """
     made = Transactions()
     made.write(b"a0", pid=1)
@@ -124,7 +127,7 @@ def with_damage():
 
 @pytest.mark.parametrize("damaged", [(), (2,), (6,), (2, 6)])
 def test_what_is_aborted_stays_so_behind_damage(with_damage, damaged):
-    """And no more than that: a transaction that ended before it does not hide the producer's next one."""
+    """After damage, exactly the records of aborted transactions are hidden."""
     fetched = with_damage.read(Offset(0), max_bytes=10**6)
     data = bytearray(fetched.data)
     for header in scan(data):

@@ -1,4 +1,4 @@
-"""Views against the plain concatenation of rendered records, through random lives of a partition."""
+"""Views compared with the joined rendering of all records, through random histories of a partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 class Line(NamedTuple):
-    """One record as every form renders it, by suffix."""
+    """The rendering of one record in each form, by suffix."""
 
     offset: int
     rendered: dict[str, bytes]
@@ -40,11 +40,11 @@ class Handle:
     form: Form
     reader: ViewReader
     known_end: Offset
-    """Where the view ended when it was last seen to be measured."""
+    """The view's end when it was last seen to be measured."""
 
 
 class ViewsOfAPartition(RuleBasedStateMachine):
-    """Appends, rolls, gaps, markers and removals beside open readers of whole views and of ranges."""
+    """Appends, rolls, gaps, markers and deletions, with open readers of whole views and ranges."""
 
     @initialize(base_offset=st.sampled_from([0, 5, 10**12]))
     def begin(self, base_offset: int) -> None:
@@ -109,7 +109,7 @@ class ViewsOfAPartition(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def hide_the_end(self, share: float) -> None:
-        """An open transaction may begin anywhere above what was visible before."""
+        """Begin an open transaction somewhere above the visible end."""
         offsets = self.partition.offsets()
         visible_end = offsets.visible_end(self.views.isolation)
         self.partition.last_stable_offset = visible_end + int((offsets.log_end_offset - visible_end) * share)
@@ -209,14 +209,14 @@ class ViewsOfAPartition(RuleBasedStateMachine):
         )
 
     def _lost(self, handle: Handle) -> bool:
-        """Whether records of the view may have been removed before they were measured."""
+        """Return whether records of the view may have been deleted before they were measured."""
         start_offset, limit = self.partition.log_start_offset, handle.view.limit
         return handle.known_end < (start_offset if limit is None else min(start_offset, limit))
 
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small intervals and windows, so that a few records make many of them."""
+    """Use small intervals and windows, so that a few records make many of them."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
     monkeypatch.setattr(sparse_index, "MAX_BATCH_INTERVAL", 400)
     monkeypatch.setattr(measure, "STEP_BYTES", 300)
@@ -231,9 +231,9 @@ TestViewsOfAPartition.settings = settings(stateful_step_count=50)
 
 
 def test_a_range_is_measured_by_itself_when_what_the_whole_needs_is_gone() -> None:
-    """A range whose records are all there is measured, though those just before it were removed.
+    """A range with all its records is measured, even if the records just before it were deleted.
 
-    This is what hypothesis found with seed 1026.
+    Hypothesis found this with seed 1026.
     """
     state = ViewsOfAPartition()
     state.begin(base_offset=0)

@@ -1,4 +1,4 @@
-"""Views over the real log: rolls, deletion, restarts, damage and time, as the double promised them."""
+"""Views over the real log: rolls, deletion, restarts, damage and times behave as in the test double."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from topicfs.storage.model import Offset
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many entries and windows."""
+    """Use small limits, so that there are many entries and windows."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 500)
     monkeypatch.setattr(measure, "STEP_BYTES", 3000)
     monkeypatch.setattr(rendering, "WINDOW_BYTES", 2000)
@@ -62,7 +62,7 @@ class Both:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
 def test_a_real_log_is_rendered_as_the_double_is(form: Form) -> None:
-    """Over many segments, read in order and at random."""
+    """A view of a real log with many segments has the double's content, read in order and at random."""
     both = Both()
     assert len(both.on_disk.log.segments()) > 5
     view = both.views().whole(form)
@@ -77,7 +77,7 @@ def test_a_real_log_is_rendered_as_the_double_is(form: Form) -> None:
 
 
 def test_growth_is_seen_across_rolls() -> None:
-    """By the size and by a reader at the end."""
+    """Appends across rolls change the size, and reach a reader at the end."""
     both = Both(10)
     view = both.views().whole(VALUES)
     handle, seen = ViewReader(view), b""
@@ -89,7 +89,7 @@ def test_growth_is_seen_across_rolls() -> None:
 
 
 def test_retention_removes_bytes_of_old_views_only() -> None:
-    """Positions stay, removed ones are refused, files of removed segments go."""
+    """After retention, old views keep their positions and refuse deleted bytes, and their view files are removed."""
     both = Both()
     views = both.views()
     old = views.whole(VALUES)
@@ -109,7 +109,7 @@ def test_retention_removes_bytes_of_old_views_only() -> None:
 
 
 def test_the_log_start_inside_a_batch() -> None:
-    """DeleteRecords, and then a restart that remembers it."""
+    """The log start can be inside a batch, also after a restart."""
     both = Both()
     views = both.views()
     assert views.whole(VALUES).measure()
@@ -122,7 +122,7 @@ def test_the_log_start_inside_a_batch() -> None:
 
 
 def test_a_restart_measures_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the log itself loads beside the view files, cleanly or not."""
+    """After a restart nothing is measured again; the view files do not disturb loading the log, clean or not."""
     both = Both()
     views = both.views()
     assert views.whole(VALUES).measure()
@@ -141,7 +141,7 @@ def test_a_restart_measures_nothing_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def damaged_log(at: int) -> tuple[Both, FoundRecord]:
-    """A log with a bit flipped on disk, in byte `at` of the batch that holds offset 90; and how that batch was."""
+    """Return a log with a flipped bit in byte `at` of offset 90's batch, and that batch's record before."""
     both = Both(100)
     found = found_in(both.on_disk.log, 90)
     name = f"{found.segment_base_offset:020d}.log"
@@ -159,7 +159,7 @@ def found_in(partition: Log | MemoryPartition, offset: int) -> FoundRecord:
 
 @pytest.mark.parametrize("at", [17, 27, 35, 43, 57, 61, 70])
 def test_damage_on_disk_costs_its_batch_alone(at: int) -> None:
-    """In the records and in the fields of the header; told with the file and the position."""
+    """A flipped bit in records or header fields affects one batch; the error has file and position."""
     both, found = damaged_log(at)
     before = content(both.double, end=found.batch.base_offset)
     behind = content(both.double, start=found.batch.end_offset)
@@ -176,7 +176,7 @@ def test_damage_on_disk_costs_its_batch_alone(at: int) -> None:
 
 @pytest.mark.parametrize("at", [8, 11, 16, 23])
 def test_damage_by_which_the_log_loses_its_way_costs_no_more_than_its_segment(at: int) -> None:
-    """A length, the magic, a last offset: what is before, and the segments behind, are all there."""
+    """Damage to a batch's length, magic or last offset affects at most its segment."""
     both, found = damaged_log(at)
     before = content(both.double, end=found.batch.base_offset)
     next_segment = min(base for base in both.on_disk.base_offsets() if base > found.batch.base_offset)
@@ -190,7 +190,7 @@ def test_damage_by_which_the_log_loses_its_way_costs_no_more_than_its_segment(at
 
 
 def test_selectors_agree_with_the_double() -> None:
-    """Offsets, ranges, the last ones and times, for every name of a list."""
+    """Selectors find the same records in the real log and in the double."""
     both = Both()
     both.on_disk.log.delete_records(Offset(50))
     both.double.delete_records(Offset(50))
@@ -221,7 +221,7 @@ def test_selectors_agree_with_the_double() -> None:
 
 
 def test_every_record_is_found_by_its_offset() -> None:
-    """Across all segments."""
+    """Each record is found by its offset, in all segments."""
     both = Both()
     for offset in range(0, both.double.log_end_offset, 7):
         assert found_in(both.double, offset).record == found_in(both.on_disk.log, offset).record

@@ -1,4 +1,4 @@
-"""Views of ranges: measured by themselves when short, from the whole view when that is known."""
+"""Views of ranges: measured on their own if short, or derived from the measured whole view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topicfs.storage.model import Offset
 
 @pytest.fixture
 def partition() -> MemoryPartition:
-    """Offsets 0 to 299, three a batch, in three segments."""
+    """A partition of offsets 0 to 299, three in a batch, in three segments."""
     return numbered(100, rolled_after=(30, 70))
 
 
@@ -29,7 +29,7 @@ def test_a_range_is_the_rendering_of_its_records(
     whole_is_known: bool,
     direct: int,
 ) -> None:
-    """Inside batches, across segments, empty, to the end; by itself and as a part of the whole."""
+    """A range shows exactly its records, inside batches or across segments, derived from the whole view or not."""
     monkeypatch.setattr(view_module, "DIRECT_OFFSETS", direct)
     views = PartitionViews(partition)
     if whole_is_known:
@@ -45,7 +45,7 @@ def test_a_range_is_the_rendering_of_its_records(
 
 @pytest.mark.parametrize("whole_is_known", [False, True])
 def test_an_open_range_grows_with_the_log(partition: MemoryPartition, whole_is_known: bool) -> None:
-    """Also one that begins at the end."""
+    """An open range grows with the log, even if it begins at the log's end."""
     views = PartitionViews(partition)
     if whole_is_known:
         views.whole(VALUES).measure()
@@ -59,7 +59,7 @@ def test_an_open_range_grows_with_the_log(partition: MemoryPartition, whole_is_k
 
 
 def test_a_closed_range_does_not_grow(partition: MemoryPartition) -> None:
-    """It holds what its name meant."""
+    """A closed range does not grow."""
     view = PartitionViews(partition).range(VALUES, Offset(290), Offset(300))
     size = view.size
     partition.add(b"more")
@@ -68,7 +68,7 @@ def test_a_closed_range_does_not_grow(partition: MemoryPartition) -> None:
 
 
 def test_a_range_is_clipped_at_the_log_start(partition: MemoryPartition) -> None:
-    """The records below are no more."""
+    """Records below the log start are not in a range."""
     partition.delete_records(Offset(100))
     views = PartitionViews(partition)
     assert content(partition, start=100, end=150) == read_all(views.range(VALUES, Offset(0), Offset(150)))
@@ -76,7 +76,7 @@ def test_a_range_is_clipped_at_the_log_start(partition: MemoryPartition) -> None
 
 
 def test_a_range_of_a_known_log_renders_next_to_nothing() -> None:
-    """The size of `42-` of a long log is a subtraction once the whole is measured."""
+    """If the whole view is measured, the size of a range is computed without rendering its records."""
     partition = MemoryPartition()
     for number in range(50_000):
         partition.add(b"a value that is long enough to make a few index entries %d" % number)
@@ -93,7 +93,7 @@ def test_a_range_of_a_known_log_renders_next_to_nothing() -> None:
 
 
 def test_a_short_range_of_an_unknown_log_is_measured_by_itself() -> None:
-    """At once, and without a look at the rest of the log."""
+    """A short range of an unmeasured log is measured without reading the rest of the log."""
     partition = MemoryPartition()
     for number in range(50_000):
         partition.add(b"a value that is long enough to fill a long log %d" % number)
@@ -104,7 +104,7 @@ def test_a_short_range_of_an_unknown_log_is_measured_by_itself() -> None:
 
 
 def test_a_range_moves_into_the_whole_once_that_is_known() -> None:
-    """An open handle on `1-` is then measured without work, and its positions stay."""
+    """Once the whole view is measured, an open range uses it, and its positions stay."""
     partition = MemoryPartition()
     for number in range(80_000):
         partition.add(b"line %d" % number)

@@ -1,4 +1,4 @@
-"""Reading views: every byte at every place, through windows that stay small."""
+"""Reading views: every byte at every position, through windows that stay small."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINE = (
 
 @pytest.fixture
 def partition() -> MemoryPartition:
-    """Three segments of small batches; nulls, an empty value, line feeds inside."""
+    """A partition with three segments of small batches: null and empty values, and newlines inside values."""
     partition = MemoryPartition()
     for number in range(30):
         partition.add(b"value %d" % number, None, b"", b"a\nb\tc\\", key=b"k%d" % number)
@@ -35,7 +35,7 @@ def partition() -> MemoryPartition:
 
 
 def lines(count: int, *, batch: int) -> MemoryPartition:
-    """`count` numbered lines of 100 bytes, `batch` of them a batch."""
+    """Return a partition with `count` numbered lines of 100 bytes, `batch` of them in each batch."""
     partition = MemoryPartition()
     for first in range(0, count, batch):
         text = b"".join(b"%07d" % number + LINE[7:] for number in range(first, first + batch))
@@ -49,7 +49,7 @@ def lines(count: int, *, batch: int) -> MemoryPartition:
 def test_a_view_is_the_concatenation_of_its_records(
     partition: MemoryPartition, form: Form, step: int
 ) -> None:
-    """In every form, by every size of read, over segment bounds; and its size is what is read."""
+    """A view is the joined rendering of its records, in each form and by reads of any size; its size is exact."""
     view = PartitionViews(partition).whole(form)
     expected = content(partition, form)
     assert expected == read_all(view, step=step)
@@ -59,7 +59,7 @@ def test_a_view_is_the_concatenation_of_its_records(
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
 def test_any_range_read_by_a_new_reader_is_that_of_the_whole(partition: MemoryPartition, form: Form) -> None:
-    """Every place is found by itself, not only by those who read up to it."""
+    """A new reader can read at any position."""
     view = PartitionViews(partition).whole(form)
     expected = content(partition, form)
     for position in range(0, len(expected), 13):
@@ -67,7 +67,7 @@ def test_any_range_read_by_a_new_reader_is_that_of_the_whole(partition: MemoryPa
 
 
 def test_reads_at_and_beyond_the_end_are_empty(partition: MemoryPartition) -> None:
-    """And a read that runs over the end is short."""
+    """A read at or after the end is empty, and a read across the end is short."""
     view = PartitionViews(partition).whole(VALUES)
     reader = ViewReader(view)
     assert b"" == reader.read(view.size, 10)
@@ -77,20 +77,20 @@ def test_reads_at_and_beyond_the_end_are_empty(partition: MemoryPartition) -> No
 
 
 def test_an_empty_partition_is_an_empty_file() -> None:
-    """Of size 0, measured, and readable."""
+    """A view of an empty partition has size 0."""
     view = PartitionViews(MemoryPartition(base_offset=7)).whole(VALUES)
     assert (0, True, b"") == (view.size, view.measured, ViewReader(view).read(0, 10))
 
 
 def test_a_read_may_begin_at_any_position(partition: MemoryPartition) -> None:
-    """Without a copy where one window holds all its bytes."""
+    """A read inside one window may start at any position."""
     view, whole = PartitionViews(partition).whole(VALUES), content(partition)
     for position in range(0, view.size, 31):
         assert whole[position : position + 50] == ViewReader(view).read(position, 50)
 
 
 def test_a_log_that_starts_inside_a_batch_shows_that_batch_in_part(partition: MemoryPartition) -> None:
-    """DeleteRecords may cut anywhere: the first bytes are those of the first record left."""
+    """If the log starts inside a batch, the view starts with the first remaining record."""
     for start in range(9):
         partition.delete_records(Offset(start))
         view = PartitionViews(partition).whole(VALUES)
@@ -99,7 +99,7 @@ def test_a_log_that_starts_inside_a_batch_shows_that_batch_in_part(partition: Me
 
 
 def test_control_batches_and_gaps_render_to_nothing() -> None:
-    """Markers occupy offsets and show no line; neither do batches emptied by compaction."""
+    """Transaction markers and batches without records have no bytes in a view."""
     partition = MemoryPartition()
     partition.add_marker()
     partition.add(b"a")
@@ -126,7 +126,7 @@ def test_nothing_above_the_visible_end_is_shown(partition: MemoryPartition) -> N
 
 
 def test_reading_on_renders_and_fetches_everything_once() -> None:
-    """A view read in small steps costs its own bytes, and no lookup between."""
+    """Reading a view in small steps fetches each batch once."""
     partition = lines(16_000, batch=160)
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
     position = 0
@@ -138,12 +138,13 @@ def test_reading_on_renders_and_fetches_everything_once() -> None:
 
 @pytest.mark.parametrize("step", [4096, 100_000, 131_072, 2**20])
 def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
-    """Each read lies in one window, so that its bytes need not be gathered from two; whatever its size."""
+    """For a sequential reader each read lies in one window, whatever its size, so that no bytes are copied together."""
     partition = lines(60_000, batch=160)
     view = PartitionViews(partition).whole(VALUES)
     reader, expected, position = ViewReader(view), content(partition), 0
     while part := reader.read(position, step):
-        # Not by `view.size`: how much is measured on the spot depends on the time it takes, in an uncompiled build too long.
+        # `view.size` may be too small here: it measures only as long as that is quick, and uncompiled code is
+        # slow.
         assert (min(step, len(expected) - position), True) == (len(part), isinstance(part, memoryview))
         assert expected[position : position + step] == bytes(part)
         position += len(part)
@@ -151,7 +152,7 @@ def test_whoever_reads_on_is_given_windows_of_whole_reads(step: int) -> None:
 
 
 def test_what_is_not_plain_is_read_among_what_is() -> None:
-    """Headers, compression and a marker between batches of plain values: the same text, wherever a read ends."""
+    """Batches with headers or compression, and markers, can be read among plain ones by reads of any size."""
     partition = MemoryPartition()
     for number in range(300):
         value = b"%d " % number * 100
@@ -169,7 +170,7 @@ def test_what_is_not_plain_is_read_among_what_is() -> None:
 
 
 def test_a_random_read_fetches_little_around_its_place() -> None:
-    """The index leads to at most 64 KiB of rendering before the place, and the fetch is bounded."""
+    """A read at a random position renders at most 64 KiB before it, and its fetch is bounded."""
     partition = lines(100_000, batch=20)
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
@@ -183,7 +184,7 @@ def test_a_random_read_fetches_little_around_its_place() -> None:
 
 
 def test_readahead_that_overtakes_is_served_without_starting_over() -> None:
-    """The kernel asks in parallel: each pair of requests in the wrong order, and nothing is fetched twice."""
+    """Two requests in the wrong order, as the kernel's readahead sends them, fetch nothing twice."""
     partition = lines(20_000, batch=160)
     view = PartitionViews(partition).whole(VALUES)
     view.measure()
@@ -198,7 +199,7 @@ def test_readahead_that_overtakes_is_served_without_starting_over() -> None:
 
 
 def test_a_batch_larger_than_the_window_is_rendered_in_parts() -> None:
-    """Four megabytes in one batch: every read is right, and no window holds them all."""
+    """A batch larger than a window is rendered in parts."""
     partition = lines(40_000, batch=40_000)
     view = PartitionViews(partition).whole(VALUES)
     expected, reader = content(partition), ViewReader(view)
@@ -212,7 +213,7 @@ def test_a_batch_larger_than_the_window_is_rendered_in_parts() -> None:
 
 
 def test_a_single_record_larger_than_the_window_is_read_whole() -> None:
-    """Three megabytes in one value, between small ones."""
+    """A record larger than a window is read completely."""
     partition = MemoryPartition()
     partition.add(b"before")
     partition.add(b"x" * 3_000_000)
@@ -223,7 +224,7 @@ def test_a_single_record_larger_than_the_window_is_read_whole() -> None:
 
 
 def test_a_hundred_thousand_one_record_batches_are_one_file() -> None:
-    """As many appends from a shell make them: sizes, places and the index stay right and small."""
+    """A view of 100,000 batches of one record, as a shell's appends make them, is exact and has a small index."""
     partition = MemoryPartition()
     encoded = encode_lines(LINE, timestamp=1)[0]
     for _ in range(100_000):
@@ -236,7 +237,7 @@ def test_a_hundred_thousand_one_record_batches_are_one_file() -> None:
 
 
 def test_large_keys_do_not_hide_small_values_far_from_an_index_entry() -> None:
-    """64 KiB of one-byte lines may stand for gigabytes of keys: entries follow the batches' bytes too."""
+    """Batches with large keys and small values get enough index entries for a read to be bounded."""
     partition = MemoryPartition()
     for _ in range(64):
         partition.add(b"v", key=b"k" * 100_000)
@@ -248,7 +249,7 @@ def test_large_keys_do_not_hide_small_values_far_from_an_index_entry() -> None:
 
 
 def test_memory_stays_flat_while_a_view_is_read() -> None:
-    """Fifty megabytes of JSON from twenty of records, through a few windows."""
+    """Reading a view of many windows needs the memory of a few."""
     partition = lines(200_000, batch=1000)
     view = PartitionViews(partition).whole(JSON)
     reader, position = ViewReader(view), 0
@@ -264,7 +265,7 @@ def test_memory_stays_flat_while_a_view_is_read() -> None:
 
 
 def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -> None:
-    """Two handles read alternately."""
+    """Two readers of one view have positions of their own."""
     view = PartitionViews(partition).whole(KV)
     expected = content(partition, KV)
     first, second = ViewReader(view), ViewReader(view)
@@ -276,7 +277,7 @@ def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -
 def test_an_offset_the_log_denies_is_told_as_deleted(
     partition: MemoryPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the front goes between looking and reading."""
+    """If the log start moves between the lookup and the read, the read raises SegmentDeletedError."""
     reader = ViewReader(PartitionViews(partition).whole(VALUES))
 
     def deny(offset: int, **_: object) -> None:
