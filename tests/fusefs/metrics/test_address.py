@@ -20,7 +20,7 @@ from topicfs.fusefs.metrics.address import LOOPBACK, MetricsAddressError, parse_
     ],
 )
 def test_an_address_is_a_port_and_maybe_a_host(text: str, host: str, port: int):
-    """Without a host it is this machine alone that may ask."""
+    """An address is [HOST:]PORT; without a host, the server listens on the loopback interface only."""
     assert (host, port) == parse_metrics_address(text)
 
 
@@ -42,12 +42,12 @@ def test_an_address_is_a_port_and_maybe_a_host(text: str, host: str, port: int):
     ],
 )
 def test_what_is_no_address_is_refused_with_the_remedy(text: str):
-    """In one line that names it."""
+    """An invalid address is refused in one line that names it and the remedy."""
     with pytest.raises(MetricsAddressError) as raised:
         parse_metrics_address(text)
     assert str(raised.value).startswith(f"{text}: not an address to listen at; name HOST:PORT")
 
 
 def test_an_address_is_shown_as_it_is_written_in_an_url():
-    """The numbers of IPv6 in brackets."""
+    """An IPv6 address is shown in brackets, as in a URL."""
     assert ["127.0.0.1:1", "[::1]:2"] == [str(parse_metrics_address(text)) for text in ("1", "[::1]:2")]

@@ -1,4 +1,4 @@
-"""The metrics of an engine and of the mount over it, as Prometheus' own parser reads them."""
+"""The metrics of an engine and of its mount, as Prometheus' own parser reads them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def watched(counts: RequestCounts | None = None) -> WatchedMount:
 
 
 def samples(text: str) -> Samples:
-    """Each sample by its name and labels; one that came twice is an error."""
+    """Return each sample by its name and labels, and check that none is repeated."""
     found: Samples = {}
     for family in text_string_to_metric_families(text):
         for one in family.samples:
@@ -64,7 +64,7 @@ def of(found: Samples, metric: table.Metric, **labels: str) -> float | None:
 
 
 def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
-    """With the kind, the labels and the meaning that the table has."""
+    """The collector's metrics are those of the table, with the same kind, labels and meaning."""
     counts = RequestCounts()
     counts.note(NUMBERS["read"], 5)
     counts.note_error(NUMBERS["read"], 5)
@@ -83,7 +83,7 @@ def test_every_metric_of_the_table_is_collected_and_no_other(engine: Engine):
 
 
 def test_names_follow_prometheus_conventions():
-    """A prefix, base units, `_total` for what only grows, and a sentence each."""
+    """Names follow Prometheus: a prefix, base units, `_total` for counters; each meaning is a sentence."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     for metric in METRICS:
         assert re.fullmatch(r"topicfs_[a-z]+(_[a-z]+)*", metric.name)
@@ -94,7 +94,7 @@ def test_names_follow_prometheus_conventions():
 
 
 def test_the_page_about_watching_has_the_table():
-    """Each metric in a row with its kind, its labels and its meaning, in this order."""
+    """docs/watching.md lists each metric with its kind, labels and meaning, in the table's order."""
     text = (ROOT / "docs" / "watching.md").read_text()
     rows = re.findall(r"(?m)^\| `(topicfs_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", text)
     expected = [
@@ -105,7 +105,7 @@ def test_the_page_about_watching_has_the_table():
 
 
 def test_appends_and_how_topics_stand(engine: Engine):
-    """By topic; what is not open is counted and not opened."""
+    """Appends, sizes and numbers of partitions are reported by topic; a scrape opens no partition."""
     partitions = engine.create_topic("orders", partitions=2).partitions()
     append_lines(partitions[0], "a\nb\n")
     append_lines(partitions[1], "c\n")
@@ -125,7 +125,7 @@ def test_appends_and_how_topics_stand(engine: Engine):
 
 
 def test_a_scrape_opens_no_partition(tmp_path: Path):
-    """Of very many that were closed in order."""
+    """A scrape counts unopened partitions without opening them."""
     made = open_engine(tmp_path / "data")
     made.create_topic("orders", partitions=3)
     made.close()
@@ -137,7 +137,7 @@ def test_a_scrape_opens_no_partition(tmp_path: Path):
 
 
 def test_requests_are_histograms_that_end_in_infinity():
-    """Cumulative, in seconds; a request that takes longer than the last bucket is in none but infinity."""
+    """Histograms of requests are cumulative and in seconds; the last bucket is infinity."""
     counts = RequestCounts()
     for nanoseconds in (100, 1_500, 1_500, 60_000_000_000):
         counts.note(NUMBERS["read"], nanoseconds)
@@ -154,7 +154,7 @@ def test_requests_are_histograms_that_end_in_infinity():
 
 
 def test_the_state_of_the_mount():
-    """When it began, what is open, and what waits."""
+    """The mount's metrics are its start time, open files, waiting reads and their limit."""
     found = scraped(MemoryEngine(), watched())
     assert (1.5, 3, 2, 1000) == tuple(
         of(found, metric)
@@ -163,7 +163,7 @@ def test_the_state_of_the_mount():
 
 
 def test_the_lag_of_a_group_is_summed_by_topic(engine: Engine):
-    """Read when it is first asked for, and not waited for; no lag is below zero."""
+    """A group's lag is the sum over a topic's partitions; a position beyond the end counts as 0."""
     orders = engine.create_topic("orders", partitions=2).partitions()
     for partition in orders.values():
         append_lines(partition, "a\nb\nc\n")
@@ -175,7 +175,7 @@ def test_the_lag_of_a_group_is_summed_by_topic(engine: Engine):
 
 
 def test_groups_that_nobody_has_asked_for_are_read_behind_the_first_scrape(tmp_path: Path):
-    """Which does not wait for them; without any group nothing begins."""
+    """A first scrape starts reading the groups and does not wait; without groups, nothing is read."""
     first = open_engine(tmp_path / "data")
     assert {} == first.groups.known_positions()
     assert CONSUMER_OFFSETS not in first.topics()
@@ -192,7 +192,7 @@ def test_groups_that_nobody_has_asked_for_are_read_behind_the_first_scrape(tmp_p
 
 
 def test_series_are_bounded(engine: Engine, monkeypatch: pytest.MonkeyPatch):
-    """Groups that are furthest behind are shown, the rest as one; nothing is left out of a sum."""
+    """The groups with the largest lags are shown, the others as one series with their sum."""
     monkeypatch.setattr(engine_metrics, "MOST_LAGS", 2)
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\nc\nd\n")
     for number in range(4):
@@ -210,7 +210,7 @@ HOSTILE = 'a"b\\c\nd{}, é\u2028'
 
 
 def test_hostile_names_stay_inside_their_labels(engine: Engine):
-    """A group may have any name: what is read back is the name, and no other sample came of it."""
+    """A group's name with any characters stays inside its label."""
     append_lines(engine.create_topic("orders").partitions()[0], "a\n")
     engine.groups.set_positions(HOSTILE, {TopicPartition("orders", 0): Position(0)})
     found = scraped(engine)
@@ -221,7 +221,7 @@ def test_hostile_names_stay_inside_their_labels(engine: Engine):
 
 
 def test_a_remote_engine_is_asked_nothing():
-    """However long it answers nothing: what is known is shown, and what its cache did."""
+    """A scrape asks a remote engine nothing: it shows what is known, and the counts of the cache."""
     engine = StallingEngine()
     engine.counts.topic("orders")
     engine.make("orders").all[0].arrive(b"a", b"b")
@@ -238,7 +238,7 @@ def test_a_remote_engine_is_asked_nothing():
 
 
 def test_a_scrape_rests():
-    """Each time it has worked for a step, and not before."""
+    """A scrape pauses each time it has worked for `step_seconds`."""
     now, rests = [0.0], []
     pace = Pace(clock=lambda: now[0], sleep=rests.append, step_seconds=1.0)
     for step, _ in enumerate(pace.over(range(10)), 1):
@@ -248,7 +248,7 @@ def test_a_scrape_rests():
 
 
 def test_between_little_things_the_clock_is_rarely_looked_at():
-    """Once for so many; then as between others."""
+    """Between small steps, the clock is read once in LITTLE_ONES."""
     looks: list[float] = []
 
     def clock() -> float:
@@ -265,7 +265,7 @@ def test_between_little_things_the_clock_is_rarely_looked_at():
 
 
 async def test_the_file_is_there_by_name(orders: MountClient):
-    """It is not listed; it is read as any text, and only read."""
+    """`@metrics` can be looked up and read, but it is not listed and not writable."""
     assert "@metrics" not in orders.list()
     await orders.append("orders/0/log", b"a\n")
     text = (await orders.cat("@metrics")).decode()
@@ -277,7 +277,7 @@ async def test_the_file_is_there_by_name(orders: MountClient):
 
 
 async def test_whoever_opens_the_file_gets_what_is_so_then(orders: MountClient):
-    """Also while another has it open, who goes on with what was."""
+    """Each open(2) of `@metrics` collects new values; a file that is already open keeps its text."""
     fh = await orders.open("@metrics")
     before = await orders.read_on(fh)
     await orders.append("orders/0/log", b"a\n")
@@ -288,7 +288,7 @@ async def test_whoever_opens_the_file_gets_what_is_so_then(orders: MountClient):
 
 
 def test_a_directory_whose_name_is_no_text_has_its_metrics(tmp_path: Path):
-    """As it is shown everywhere else: one name must not take all metrics along."""
+    """A directory's name that is not UTF-8 is escaped in its label, and does not fail the scrape."""
     folder = tmp_path / "d\udcff"
     engine = open_engine(folder)
     assert 1 == scraped(engine)["topicfs_directory_online", (("directory", rf"{tmp_path}/d\udcff"),)]

@@ -1,4 +1,4 @@
-"""Metrics over HTTP: what is answered, and how scrapers that are slow, many or hostile are."""
+"""Metrics over HTTP: the answers, and scrapers that are slow, many or hostile."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def asked(server: MetricsServer, path: str = "/metrics", **headers: str) -> tupl
 
 
 def test_a_scrape_is_answered_in_the_text_format(server: MetricsServer):
-    """Of the version that Prometheus names; compressed for who takes that."""
+    """A scrape is answered in Prometheus' text format, compressed if the client accepts gzip."""
     status, body, headers = asked(server)
     assert (200, True) == (status, b"\ntopicfs_topics 0.0\n" in body)
     assert headers["Content-Type"].startswith("text/plain; version=")
@@ -51,7 +51,7 @@ def test_a_scrape_is_answered_in_the_text_format(server: MetricsServer):
 
 
 def test_the_headers_of_an_answer_come_in_one_piece(server: MetricsServer):
-    """Whatever ends it: half of them, without a length, is an empty scrape to who asked, and no failed one."""
+    """The headers of an answer are sent in one piece: a part of them, without a length, would be an empty scrape."""
     with socket.create_connection(server.address) as client:
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         head = client.recv(1 << 20).partition(b"\r\n\r\n")
@@ -62,13 +62,13 @@ def test_the_headers_of_an_answer_come_in_one_piece(server: MetricsServer):
 
 
 def test_some_metrics_may_be_asked_for_by_name(server: MetricsServer):
-    """As other exporters allow it."""
+    """`name[]` restricts a scrape to the metrics with these names, as in other exporters."""
     body = asked(server, "/metrics?name[]=topicfs_topics&name[]=no_such")[1]
     assert [b"topicfs_topics 0.0"] == [line for line in body.splitlines() if not line.startswith(b"#")]
 
 
 def test_several_scrapes_at_once_are_each_whole(server: MetricsServer):
-    """As many as are answered at the same time."""
+    """MAX_CONCURRENT_SCRAPES scrapes at a time are each answered completely."""
     with ThreadPoolExecutor(MAX_CONCURRENT_SCRAPES) as threads:
         answers = list(threads.map(lambda _: asked(server)[:2], range(MAX_CONCURRENT_SCRAPES)))
     assert [200] * MAX_CONCURRENT_SCRAPES == [status for status, _ in answers]
@@ -78,7 +78,7 @@ def test_several_scrapes_at_once_are_each_whole(server: MetricsServer):
 def test_scrapers_that_say_nothing_hold_up_no_more_than_their_places(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ):
-    """Beyond these others are told to come again; one that had its time is ended for them."""
+    """When silent scrapers take all places, others get 503, until a silent one is closed after PATIENCE_SECONDS."""
     idle = [socket.create_connection(server.address) for _ in range(MAX_CONCURRENT_SCRAPES)]
     wait_until(lambda: asked_status(server) == 503, "all places are taken")
     monkeypatch.setattr(server_module, "CLIENT_TIMEOUT_SECONDS", 0.0)
@@ -91,7 +91,7 @@ def asked_status(server: MetricsServer) -> int:
     try:
         return asked(server)[0]
     except (OSError, HTTPException):
-        return 503  # It was closed before all of the question was sent.
+        return 503  # The server closed the connection before the whole request was sent.
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def asked_status(server: MetricsServer) -> int:
     ],
 )
 def test_whatever_is_sent_the_next_scrape_is_answered(server: MetricsServer, request_line: bytes, capfd):
-    """And nothing is printed about it."""
+    """After any invalid request the next scrape is answered, and nothing is printed."""
     with socket.create_connection(server.address) as client:
         client.sendall(request_line)
         client.shutdown(socket.SHUT_WR)
@@ -117,7 +117,7 @@ def test_whatever_is_sent_the_next_scrape_is_answered(server: MetricsServer, req
 
 
 def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
-    """As are an address of another machine, and a name that nobody knows."""
+    """A port in use, an address of another machine and an unknown name are refused in one line with the reason."""
     cases = {
         server.address: "in use; another program listens there: name another port",
         MetricsAddress("192.0.2.1", 9464): "this machine has no such address",
@@ -132,7 +132,7 @@ def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
 
 
 def test_after_the_end_the_port_is_free():
-    """At once, though a connection was just ended; nobody is answered any more, and closing again does nothing."""
+    """After `close` the port is free at once, and no thread is left; closing twice is harmless."""
     server = MetricsServer(MetricsAddress("127.0.0.1", reserve_ports(1)[0]))
     server.serve(MetricsCollector(MemoryEngine()))
     asked(server)

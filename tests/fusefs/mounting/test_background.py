@@ -1,4 +1,4 @@
-"""The process that starts a daemon always tells how that went."""
+"""The process that starts a daemon always reports whether the start succeeded."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def started(serve: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_daemon_that_stands_is_no_word() -> None:
-    """The command returns while the daemon goes on."""
+    """If the daemon is mounted, the command ends with status 0 and no output."""
     done = started("stands")
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
 
@@ -52,6 +52,6 @@ def test_a_daemon_that_stands_is_no_word() -> None:
     ],
 )
 def test_whatever_ends_the_daemon_is_told(serve: str, told: str) -> None:
-    """In one line, with exit status 1; where the program itself is at fault its trace stands above."""
+    """However the daemon ends before it is mounted, the command reports why in its last line, with exit status 1."""
     done = started(serve)
     assert (1, told) == (done.returncode, done.stderr.splitlines()[-1])

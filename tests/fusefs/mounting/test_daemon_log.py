@@ -21,7 +21,7 @@ ABOUT = {"mountpoint": "/srv/orders", "topics": "/data"}
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[logging.Logger]:
-    """The logger of the process, which is the tests' again afterwards."""
+    """The root logger of the process, with its state restored at the end."""
     root = logging.getLogger()
     handlers, level, of_pyfuse3 = root.handlers[:], root.level, logging.getLogger("pyfuse3").level
     root.handlers[:] = []
@@ -45,14 +45,14 @@ def said(tmp_path: Path, form: LogFormat | None, message: str = "7 \x1b[31m reco
 
 
 def test_text_is_one_line_a_message(tmp_path: Path):
-    """With its time and its level, and nothing that a terminal obeys; below it the traceback."""
+    """A text message is one line with time and level, its escape sequences escaped, and the traceback below."""
     first, *traceback = said(tmp_path, None).splitlines()
     assert first.endswith(r" ERROR failed: 7 \x1b[31m records")
     assert "Traceback (most recent call last):" == traceback[0]
 
 
 def test_json_is_one_object_a_line(tmp_path: Path):
-    """With the fields of the mount, and the traceback inside."""
+    """A JSON message is one object on one line, with the mount's fields and the traceback."""
     (line,) = said(tmp_path, LogFormat.JSON).splitlines()
     found = json.loads(line)
     assert {"time", "level", "logger", "message", "exception", "mountpoint", "topics", "pid"} == found.keys()
@@ -67,13 +67,13 @@ def test_json_is_one_object_a_line(tmp_path: Path):
 
 
 def test_names_that_are_no_text_are_json_all_the_same(tmp_path: Path):
-    """What is no UTF-8 in a file's name is escaped."""
+    """Bytes of a file's name that are not UTF-8 are escaped in JSON."""
     assert "\udc80" in json.loads(said(tmp_path, LogFormat.JSON, "\udc80"))["message"]
 
 
 @pytest.fixture
 def journal() -> Iterator[socket.socket]:
-    """The journal's socket, in a folder of a short name."""
+    """A socket in place of the journal's; its folder has a short name."""
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening,
@@ -84,7 +84,7 @@ def journal() -> Iterator[socket.socket]:
 
 
 def test_an_entry_of_the_journal_has_fields(journal: socket.socket, root_logger: logging.Logger):
-    """Those that journalctl shows and filters by."""
+    """An entry of the journal has the fields that journalctl shows and filters by."""
     handler = JournalHandler(ABOUT, Path(journal.getsockname()))
     handler.setFormatter(logging.Formatter("%(message)s"))
     root_logger.addHandler(handler)
@@ -114,19 +114,19 @@ def test_an_entry_of_the_journal_has_fields(journal: socket.socket, root_logger:
     ],
 )
 def test_priorities_are_syslogs(level: int, number: int):
-    """A level between two has the lower one's."""
+    """A level between two standard ones has the priority of the lower one."""
     assert number == priority(level)
 
 
 def test_a_journal_that_does_not_listen_is_named():
-    """And what to do instead."""
+    """If no journal listens, the error names its path and the remedy."""
     with pytest.raises(OSError, match="no journal listens there; use --log-format text or json") as raised:
         JournalHandler(ABOUT, Path("/nowhere/journal"))
     assert "/nowhere/journal" == raised.value.filename
 
 
 def test_a_journal_that_hangs_holds_nobody_up(journal: socket.socket, monkeypatch: pytest.MonkeyPatch):
-    """A full queue is waited for once; when the journal goes on, it is told how many entries it did not get."""
+    """If the journal hangs, entries are dropped after one wait; later it gets the number of missing entries."""
     monkeypatch.setattr(daemon_log, "JOURNAL_TIMEOUT_SECONDS", 0.01)
     handler = JournalHandler({}, Path(journal.getsockname()))
     own = logging.getLogger("topicfs.hung")
@@ -150,7 +150,7 @@ def test_a_journal_that_hangs_holds_nobody_up(journal: socket.socket, monkeypatc
 def test_a_stream_of_the_journal_without_its_socket_is_text(
     root_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """As in a root of its own: who did not ask for the journal gets a mount all the same."""
+    """Without the journal's socket, as in a chroot, a mount logs text, unless the journal was requested."""
     monkeypatch.setattr("logging_journald.JournaldTransport.SOCKET_PATH", tmp_path / "none")
     monkeypatch.setattr(daemon_log, "_leads_to_journal", lambda: True)
     begin_log(None, None, terminal=True, debug=False, about=ABOUT)
@@ -163,7 +163,7 @@ def test_a_stream_of_the_journal_without_its_socket_is_text(
 def test_a_daemon_without_a_terminal_logs_to_syslog(
     journal: socket.socket, form: LogFormat | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """Where no journal listens: with its priority, its process and its mountpoint."""
+    """If no journal listens, a daemon logs to syslog with its priority, process ID and mountpoint."""
     monkeypatch.setattr("logging_journald.JournaldTransport.SOCKET_PATH", tmp_path / "none")
     monkeypatch.setattr(daemon_log, "SYSLOG_SOCKET", journal.getsockname())
     begin_log(form, None, terminal=False, debug=False, about={**ABOUT, "mountpoint": "/srv/50%s"})
@@ -182,7 +182,7 @@ def test_a_daemon_without_a_terminal_logs_to_syslog(
 def test_syslog_holds_nobody_up(
     journal: socket.socket, trouble: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    """A logger that hangs, or is not there, loses entries; the one that is started again gets them."""
+    """If syslog hangs or is missing, entries are lost without a wait; a restarted syslog gets later entries."""
     monkeypatch.setattr(daemon_log, "SYSLOG_SOCKET", journal.getsockname())
     handler = SyslogHandler()
     own = logging.getLogger("topicfs.syslog")
@@ -208,7 +208,7 @@ def test_syslog_holds_nobody_up(
 def test_a_daemon_without_a_terminal_logs_to_the_journal(
     journal: socket.socket, root_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ):
-    """Where one listens, as text with fields."""
+    """If a journal listens, a daemon without a terminal logs to it."""
     monkeypatch.setattr("logging_journald.JournaldTransport.SOCKET_PATH", Path(journal.getsockname()))
     begin_log(None, None, terminal=False, debug=False, about=ABOUT)
     assert [JournalHandler] == [type(one) for one in root_logger.handlers]

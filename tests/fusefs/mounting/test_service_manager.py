@@ -1,4 +1,4 @@
-"""What a service manager is told, over a real socket of its protocol."""
+"""Messages to a service manager, over a real socket of its protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.fusefs.mounting.service_manager import ServiceManager
 
 @pytest.fixture
 def listening() -> Iterator[socket.socket]:
-    """A manager's socket; its folder has a short name, since the path of a socket has at most 107 bytes."""
+    """A manager's socket; its folder has a short name, because a socket's path has at most 107 bytes."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(Path(folder) / "notify"))
         manager.settimeout(PATIENCE_S)
@@ -30,7 +30,7 @@ def told(listening: socket.socket) -> list[str]:
 
 
 def test_the_manager_hears_each_state(listening: socket.socket) -> None:
-    """One datagram a state, with a line for people."""
+    """The manager gets one datagram for each state, with a line for people."""
     environment = {"NOTIFY_SOCKET": listening.getsockname(), "OTHER": "stays"}
     manager = ServiceManager.of_environment(environment)
     assert {"OTHER": "stays"} == environment
@@ -43,7 +43,7 @@ def test_the_manager_hears_each_state(listening: socket.socket) -> None:
 
 
 def test_the_manager_hears_of_settings_being_read_again(listening: socket.socket) -> None:
-    """With the time at which that began, and ready again however it went."""
+    """The manager hears when reloading the settings begins, and READY at its end, even if it fails."""
     manager = ServiceManager.of_environment({"NOTIFY_SOCKET": listening.getsockname()})
     with suppress(ValueError), manager.reloading():
         reloading, since = told(listening)
@@ -54,7 +54,7 @@ def test_the_manager_hears_of_settings_being_read_again(listening: socket.socket
 
 
 def test_an_abstract_address_begins_with_an_at_sign() -> None:
-    """It needs no file."""
+    """An address that begins with `@` is an abstract socket, which needs no file."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0topicfs-test-{os.getpid()}")
         listening.settimeout(PATIENCE_S)
@@ -76,13 +76,13 @@ def test_an_abstract_address_begins_with_an_at_sign() -> None:
 def test_the_watchdog_is_asked_for_by_the_environment(
     environment: dict[str, str], expected: float | None
 ) -> None:
-    """In microseconds, and only of this process."""
+    """WATCHDOG_USEC sets the watchdog's time, in microseconds, unless WATCHDOG_PID is another process."""
     assert expected == ServiceManager.of_environment(environment).watchdog_seconds
     assert {} == environment
 
 
 def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.socket) -> None:
-    """The event loop, which does it before, has ended then; behind the block nobody does."""
+    """`kept_patient` notifies the watchdog during its block, when the event loop no longer does it, and not after."""
     watched = {"NOTIFY_SOCKET": listening.getsockname(), "WATCHDOG_USEC": "20000"}
     with ServiceManager.of_environment(watched).send_watchdog():
         assert [["WATCHDOG=1"]] * 3 == [told(listening) for _ in range(3)]
@@ -95,7 +95,7 @@ def test_the_watchdog_is_fed_while_everything_is_put_on_disk(listening: socket.s
 
 
 def test_a_manager_that_reads_nothing_holds_up_nobody(listening: socket.socket) -> None:
-    """The event loop tells that it turns; waiting for the manager would stop it."""
+    """A manager that reads nothing never blocks the sender, which is the event loop."""
     manager = ServiceManager.of_environment({"NOTIFY_SOCKET": listening.getsockname()})
     telling = Thread(target=lambda: [manager.alive() for _ in range(1000)], daemon=True)
     telling.start()
@@ -104,7 +104,7 @@ def test_a_manager_that_reads_nothing_holds_up_nobody(listening: socket.socket) 
 
 
 def test_a_manager_that_does_not_listen_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    """The mount is what counts; the log has a line."""
+    """A manager that does not listen causes a line in the log, and no failure."""
     ServiceManager.of_environment({"NOTIFY_SOCKET": "/nowhere/notify"}).ready("stands")
     assert ["the service manager was not told READY: [Errno 2] No such file or directory"] == caplog.messages
     ServiceManager.of_environment({}).ready("nobody asked")

@@ -1,4 +1,4 @@
-"""Mounting by the system calls and by fusermount3, for a kernel that asks nobody here."""
+"""Mounting by system calls and by fusermount3; no daemon answers the kernel's requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Mounting = Callable[..., int]
 
 
 def row(path: Path) -> tuple[set[str], str, str, set[str]]:
-    """Options of the mount at a path, type, source, and options of the file system."""
+    """Return the options, type, source and file system options of the mount at `path`."""
     shown = str(path).replace(" ", "\\040")
     lines = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {shown} " in line]
     before, _, behind = lines[-1].partition(" - ")
@@ -35,7 +35,7 @@ def row(path: Path) -> tuple[set[str], str, str, set[str]]:
 
 @pytest.fixture(params=["system call", "fusermount3"])
 def mounting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mounting:
-    """Each of the two ways."""
+    """Mount in each of the two ways."""
     if request.param == "fusermount3":
 
         def refuse(*_: object, **__: object) -> int:
@@ -61,7 +61,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 def test_a_mount_has_its_source_and_its_options(
     mounting: Mounting, place: Path, allow_other: bool, read_only: bool
 ):
-    """Whoever mounts; no file of it is a device or gets another user's rights, and modes are checked by the kernel."""
+    """A mount has its source, `nosuid`, `nodev` and `default_permissions`, and the options that were requested."""
     if allow_other and os.geteuid() != 0:
         pytest.skip("needs root, unless /etc/fuse.conf allows it")
     device = mounting(place, SOURCE, allow_other=allow_other, read_only=read_only)
@@ -78,7 +78,7 @@ def test_a_mount_has_its_source_and_its_options(
 
 
 def test_a_mount_that_was_unmounted_is_not_unmounted_again(mounting: Mounting, place: Path):
-    """Something else may be mounted there by then."""
+    """`unmount` leaves a mount alone that was mounted at the same place after its own was unmounted."""
     device = mounting(place, b"first", allow_other=False, read_only=False)
     subprocess.run(["fusermount3", "-u", "-z", str(place)], check=True)
     other = mounting(place, b"second", allow_other=False, read_only=False)
@@ -89,7 +89,7 @@ def test_a_mount_that_was_unmounted_is_not_unmounted_again(mounting: Mounting, p
 
 
 def test_what_the_system_refuses_has_a_reason(mounting: Mounting, tmp_path: Path):
-    """The reason, and what it takes."""
+    """A refused mount names the system's reason and the requirements."""
     missing = tmp_path / "missing"
     with pytest.raises(
         MountError, match=r"missing: cannot be mounted \(.*No such file.*\); it takes /dev/fuse"
@@ -98,14 +98,14 @@ def test_what_the_system_refuses_has_a_reason(mounting: Mounting, tmp_path: Path
 
 
 def test_a_missing_program_is_named(place: Path, monkeypatch: pytest.MonkeyPatch):
-    """Who may not mount by a system call needs it."""
+    """If fusermount3 is missing, the error names it."""
     monkeypatch.setattr(system_mount.shutil, "which", lambda _: None)
     with pytest.raises(MountError, match=r"\(fusermount3 is missing\)"):
         system_mount._by_fusermount(place, b"x", [], read_only=False)
 
 
 def test_a_mount_whose_device_is_not_received_is_unmounted(place: Path, monkeypatch: pytest.MonkeyPatch):
-    """The kernel drops the device if the process may open no more files; the mountpoint would be left dead."""
+    """If the process cannot receive the device, the mountpoint is unmounted again."""
     receive = socket.recv_fds
 
     def receive_none(end: socket.socket, size: int, _most: int) -> object:
@@ -121,7 +121,7 @@ def test_a_mount_whose_device_is_not_received_is_unmounted(place: Path, monkeypa
 
 
 def test_a_daemon_that_died_leaves_no_program_with_its_device(mounting: Mounting, place: Path):
-    """A child would keep the file system alive, and every program that uses it waiting for an answer."""
+    """Child processes do not inherit the device: a child would keep the mount of a dead daemon alive."""
     device = mounting(place, b"x", allow_other=False, read_only=False)
     with subprocess.Popen(["sleep", "600"]) as child:
         try:

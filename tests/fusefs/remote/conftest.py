@@ -14,7 +14,7 @@ from topicfs.fusefs.processes.signals import Look
 
 @pytest.fixture
 async def engine() -> AsyncIterator[StallingEngine]:
-    """With the topic `orders`, whose partition has the records a, b and c; whatever still waits at the end is let go."""
+    """A remote engine with `orders`, whose partition has the records a, b and c; waiting calls end with the fixture."""
     engine = StallingEngine()
     engine.make("orders").all[0].arrive(b"a", b"b", b"c", time=TIME)
     yield engine
@@ -23,13 +23,13 @@ async def engine() -> AsyncIterator[StallingEngine]:
 
 @pytest.fixture
 def ending() -> set[int]:
-    """Programs that have been told to end."""
+    """The process IDs of programs with a pending signal."""
     return set()
 
 
 @pytest.fixture
 def look(ending: set[int]) -> Callable[[int], Look]:
-    """What is seen of a program."""
+    """Return a process's state, with a pending signal if it is in `ending`."""
     return lambda pid: Look(1, stuck=False, pending=1 << 1 if pid in ending else 0)
 
 

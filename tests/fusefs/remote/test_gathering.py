@@ -1,4 +1,4 @@
-"""acks=0 over a remote engine: answered at once, appended in order by threads, and told to whoever can still be told."""
+"""acks=0 over a remote engine: writes are answered at once, threads append the lines in order and report failures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIt
 
 
 async def test_writes_are_answered_while_nothing_is_appended(client: Program, engine: StallingEngine) -> None:
-    """What comes during one append goes into the next, in the order of the writes, whoever wrote it."""
+    """Lines that several files write during an append go into the next one, in the order of the writes."""
     engine.line.stall("append")
     first, second = [await client.open("orders/0/log", APPEND) for _ in range(2)]
     for number in range(10):
@@ -38,7 +38,7 @@ async def test_writes_are_answered_while_nothing_is_appended(client: Program, en
 async def test_a_begun_line_and_a_durable_write_come_behind_what_waits(
     client: Program, engine: StallingEngine
 ) -> None:
-    """At the close of its file."""
+    """close(2) appends the unfinished line after the lines that wait."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, b"d\nbeg")
     await client.fs.write(fh, b"un")
@@ -48,7 +48,7 @@ async def test_a_begun_line_and_a_durable_write_come_behind_what_waits(
 
 
 async def test_a_failure_is_told_by_the_next_call(client: Program, engine: StallingEngine) -> None:
-    """Of each file whose lines were in it; `@status` has the one that was closed before."""
+    """A failed append fails the next call on each file whose lines it had; for closed files, `@status` has a line."""
     engine.line.stall("append")
     written, closed = [await client.open("orders/0/log", APPEND) for _ in range(2)]
     for fh in (written, closed):
@@ -65,7 +65,7 @@ async def test_a_failure_is_told_by_the_next_call(client: Program, engine: Stall
 async def test_lines_that_cannot_be_parsed_are_refused_at_once(
     client: Program, engine: StallingEngine
 ) -> None:
-    """They are looked at before the write is answered."""
+    """A line that cannot be parsed fails its own write."""
     fh = await client.open("orders/0/log.json", APPEND)
     with refused("EINVAL"):
         await client.fs.write(fh, b"nonsense\n")
@@ -75,7 +75,7 @@ async def test_lines_that_cannot_be_parsed_are_refused_at_once(
 async def test_where_too_much_waits_a_write_waits_for_room(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And ends with its program: nothing more is known of that file."""
+    """A write waits while the buffer is full; if its program is killed then, later writes of that file fail."""
     monkeypatch.setattr(linger_buffer, "MAX_GATHERED_BYTES", 1)
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
@@ -103,14 +103,14 @@ async def test_where_too_much_waits_a_write_waits_for_room(
 
 
 async def test_the_end_of_a_mount_appends_what_waits(engine: StallingEngine) -> None:
-    """What was answered is in the log."""
+    """The end of the mount appends the waiting lines."""
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         await Program(mount).append("orders/0/log", b"d\ne\n")
     assert 5 == engine.partition("orders", 0).log_end_offset
 
 
 async def test_nothing_gathers_any_longer_when_the_mount_ends(engine: StallingEngine) -> None:
-    """Lines that would gather for an hour are appended at once."""
+    """The end of the mount does not wait for the linger time."""
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         gather_for_an_hour(mount)
         await Program(mount).append("orders/0/log", b"d\ne\n")
@@ -118,7 +118,7 @@ async def test_nothing_gathers_any_longer_when_the_mount_ends(engine: StallingEn
 
 
 async def test_nothing_gathers_any_longer_for_an_fsync(client: Program, engine: StallingEngine) -> None:
-    """fsync(2) has the lines of its file appended at once."""
+    """fsync(2) does not wait for the linger time."""
     gather_for_an_hour(client.client)
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, b"d\n")
@@ -136,7 +136,7 @@ def gather_for_an_hour(mount: MountClient) -> None:
 async def test_the_end_of_a_mount_waits_a_moment_only(
     engine: StallingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For an engine that does not answer: what is lost then is told."""
+    """If the engine does not answer, the mount's end waits for END_SECONDS and reports lines that may be lost."""
     monkeypatch.setattr(linger_buffer, "END_SECONDS", 0.05)
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         engine.line.stall("append")

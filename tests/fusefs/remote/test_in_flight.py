@@ -1,4 +1,4 @@
-"""Large writes that are answered while they are under way: in their order, and every failure told by close(2) at the latest."""
+"""Large writes that are answered before their append ends: order is kept, and close(2) reports every failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def client(engine: StallingEngine, look: Callable[[int], Look]) -> AsyncIt
 
 
 async def killed_while_writing(client: Program, engine: StallingEngine, ending: set[int]) -> int:
-    """A file of which two writes were answered when its program was killed in the third; the appends stall."""
+    """Return a file whose program was killed in its third write; two writes were answered, and all appends stall."""
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
@@ -46,7 +46,7 @@ async def killed_while_writing(client: Program, engine: StallingEngine, ending: 
 
 
 async def test_writes_are_answered_while_some_are_under_way(client: Program, engine: StallingEngine) -> None:
-    """As many as may be but one; the next one waits for the first of them, and close(2) for all."""
+    """All but one of `max_in_flight` writes are answered at once; the next waits for the first, close(2) for all."""
     engine.line.stall("append")
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
@@ -65,7 +65,7 @@ async def test_writes_are_answered_while_some_are_under_way(client: Program, eng
 async def test_a_small_write_waits_for_all_before_it(
     client: Program, engine: StallingEngine, last: bytes
 ) -> None:
-    """It may be the last one of a program that looks at no close(2); a begun line waits for its file's end as always."""
+    """A small write waits for all writes before it, as the program's last one may; an unfinished line does not."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     await client.fs.write(fh, last)
@@ -75,7 +75,7 @@ async def test_a_small_write_waits_for_all_before_it(
 
 
 async def test_a_failure_is_told_by_the_next_write(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing behind what failed is kept, until the program goes on."""
+    """A failed append fails the next write, whose lines are dropped; the program can then continue."""
     fh = await client.open("orders/0/log", APPEND)
     for block in BLOCKS[:2]:
         await client.fs.write(fh, block)
@@ -92,7 +92,7 @@ async def test_a_failure_is_told_by_the_next_write(client: Program, monkeypatch:
 async def test_a_failure_that_the_kernel_may_drop_is_told_again(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a write(2) that is cut into requests of a MiB: the rest of it again does not bring back what was before it."""
+    """If the kernel may drop the error, the repeated request fails with it again."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, (b"x" * 127 + b"\n") * (MAX_REQUEST_BYTES // 128))
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -110,7 +110,7 @@ async def test_a_failure_that_the_kernel_may_drop_is_told_again(
 async def test_a_failure_is_told_by_the_end(
     client: Program, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """close(2) and fsync(2) wait for what is under way."""
+    """close(2) and fsync(2) wait for appends under way, and fail if one fails."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -125,7 +125,7 @@ async def test_a_failure_is_told_by_the_end(
 async def test_lines_that_cannot_be_parsed_are_refused_at_once(
     client: Program, engine: StallingEngine
 ) -> None:
-    """What is under way before them is kept."""
+    """A line that cannot be parsed fails its own write; earlier writes are stored."""
     fh = await client.open("orders/0/log.json", APPEND)
     await client.fs.write(fh, b'{"payload":"kept"}\n' * (LARGE_BYTES // 16))
     with refused("EINVAL"):
@@ -136,7 +136,7 @@ async def test_lines_that_cannot_be_parsed_are_refused_at_once(
 
 
 async def test_a_file_of_o_sync_waits_for_each_write(client: Program, engine: StallingEngine) -> None:
-    """That is what its program asked for."""
+    """A write to a file opened with O_SYNC is answered after its append."""
     fh = await client.open("orders/0/log", APPEND | os.O_SYNC)
     await client.fs.write(fh, BLOCKS[0])
     assert 1 == engine.line.calls["append"]
@@ -146,7 +146,7 @@ async def test_a_file_of_o_sync_waits_for_each_write(client: Program, engine: St
 async def test_what_a_program_that_ended_was_told_is_still_looked_after(
     client: Program, engine: StallingEngine, ending: set[int]
 ) -> None:
-    """The write that it was killed in is left unanswered; if what was answered before is lost, `@status` says so."""
+    """After a program was killed, its answered writes, and the one it was killed in, are still appended."""
     fh = await killed_while_writing(client, engine, ending)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.client.close, fh)
@@ -158,7 +158,7 @@ async def test_what_a_program_that_ended_was_told_is_still_looked_after(
 async def test_what_is_lost_behind_a_program_that_ended_is_reported(
     client: Program, engine: StallingEngine, ending: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the thread that goes on waiting for it."""
+    """If an append fails after its program was killed, `@status` reports the loss."""
     fh = await killed_while_writing(client, engine, ending)
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
     engine.line.go_on()
@@ -170,7 +170,7 @@ async def test_what_is_lost_behind_a_program_that_ended_is_reported(
 async def test_the_close_of_a_duplicate_takes_no_error_away(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a child that got the open file: its parent, which writes on, is told too."""
+    """If close(2) of a duplicate, as by a child, fails with an error, the next write of the file fails with it, too."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -189,7 +189,7 @@ async def test_the_close_of_a_duplicate_takes_no_error_away(
 async def test_a_begun_line_behind_what_is_lost_is_no_record(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its program was told by close(2)."""
+    """After a failed append, close(2) fails, and the unfinished line after it is not stored."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0] + b"begun")
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -201,7 +201,7 @@ async def test_a_begun_line_behind_what_is_lost_is_no_record(
 
 
 async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a program that was killed: nobody is left to be told."""
+    """A failure that no call can return is reported."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
@@ -210,7 +210,7 @@ async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch
 
 
 async def test_a_topics_own_log_begins_in_all_its_partitions(engine: StallingEngine) -> None:
-    """Each key's lines are in its partition, in their order."""
+    """Lines for a topic are in the partition of their key, in order."""
     engine.make("spread", partitions=3)
     async with mounted(engine, None, max_in_flight=3) as mount:
         program = Program(mount)

@@ -1,4 +1,4 @@
-"""`@producers` over a cluster, whose brokers know no named producers."""
+"""`@producers` over a cluster, whose brokers have no named producers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.doubles.stalling_engine import StallingEngine
 
 
 async def test_the_producers_of_a_cluster_are_empty_and_only_read(engine: StallingEngine) -> None:
-    """It shows nothing; opening it for writing is EPERM."""
+    """Over a cluster, `@producers` is empty, and opening it for writing fails with EPERM."""
     async with mounted(engine, None) as client:
         assert b"" == await client.cat("@producers")
         assert 0o444 == (await client.stat("@producers")).mode & 0o777

@@ -1,6 +1,6 @@
-"""The mount over a remote engine: the event loop's thread asks it nothing, and what needs no answer needs no patience.
+"""The mount over a remote engine: the event loop's thread calls it only for facts that are known without an answer.
 
-The double fails the test wherever something waits in the event loop's thread, and remembers no answer.
+The engine's double fails the test if a call waits in the event loop's thread; it caches no answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 async def everything_prompt(client: Program) -> None:
-    """Do what needs no answer; the thread that runs the test waits nowhere."""
+    """Make the requests that need no answer of the engine; none waits."""
     assert ["@groups", "@status", "orders"] == await client.list()
     assert ["config", "status", "0"] == await client.list("orders")
     names = await client.list("orders/0")
@@ -42,17 +42,17 @@ async def everything_prompt(client: Program) -> None:
         await client.fs.release(await client.open(f"orders/0/{name}"))
 
 
-# What needs no answer
+# Requests that ask the engine nothing
 
 
 async def test_names_attributes_and_opening_ask_nothing(client: Program, engine: StallingEngine):
-    """Not one call goes to the engine, so that it need not be there."""
+    """Listings, attributes and open(2) of files make no call to the engine."""
     await everything_prompt(client)
     assert not engine.line.calls
 
 
 async def test_they_ask_nothing_while_everything_else_waits(client: Program, engine: StallingEngine):
-    """More programs than there are threads wait for answers."""
+    """Such requests are answered while more programs than threads wait for the engine."""
     engine.line.stall()
     async with trio.open_nursery() as nursery:
         for offset in range(THREADS + 10):
@@ -64,12 +64,12 @@ async def test_they_ask_nothing_while_everything_else_waits(client: Program, eng
 
 
 async def failing(call: Callable[..., object], *arguments: object) -> None:
-    """Do what may fail."""
+    """Make a call, and ignore a FileError."""
     with contextlib.suppress(FileError):
         await call(*arguments)  # type: ignore[misc]
 
 
-# What is asked
+# Requests that ask the engine
 
 
 @pytest.mark.parametrize(
@@ -87,20 +87,20 @@ async def failing(call: Callable[..., object], *arguments: object) -> None:
     ],
 )
 async def test_content_is_asked_for_and_comes(client: Program, content: bytes, name: str):
-    """From an engine that forgets each answer as soon as it has given it."""
+    """Reads return the engine's content, even if the engine caches no answer."""
     assert content in await client.cat(f"orders/0/{name}")
 
 
 @pytest.mark.parametrize(("target", "name"), [("0", "earliest"), ("2", "latest"), ("2.json", "latest.json")])
 async def test_links_are_asked_for_when_they_are_read(client: Program, engine: StallingEngine, target, name):
-    """Until then they have no size."""
+    """A link asks the engine only when it is read; until then its size is 0."""
     assert 0 == (await client.stat(f"orders/0/{name}")).size
     assert not engine.line.calls
     assert target == await client.readlink(f"orders/0/{name}")
 
 
 async def test_an_empty_partition_has_no_links(client: Program, engine: StallingEngine):
-    """Its bounds say so."""
+    """An empty partition has no links, which is known from its bounds without a call."""
     engine.make("empty")
     assert "latest" not in await client.list("empty/0")
     with refused("ENOENT"):
@@ -112,7 +112,7 @@ async def test_an_empty_partition_has_no_links(client: Program, engine: Stalling
 
 
 async def test_settings_attributes_and_the_topics_own_files(client: Program):
-    """They too come from the engine."""
+    """Settings, extended attributes and the topic's files come from the engine."""
     assert b"# cleanup.policy=delete\n" in await client.cat("orders/config")
     assert b"partition 0 log_start_offset 0 high_watermark 3 state online\n" in await client.cat(
         "orders/status"
@@ -127,7 +127,7 @@ async def test_settings_attributes_and_the_topics_own_files(client: Program):
 
 @pytest.mark.parametrize("acks", [Acks.LEADER, Acks.ALL])
 async def test_lines_are_appended_in_threads(engine: StallingEngine, acks: Acks):
-    """Whatever acks says: when a write is answered is the engine's to know."""
+    """Lines are appended in threads, whatever the acks: the engine decides when a write is answered."""
     async with mounted(engine, None, acks=acks) as mount:
         client = Program(mount)
         await client.append("orders/0/log", b"d\ne\n")
@@ -137,7 +137,7 @@ async def test_lines_are_appended_in_threads(engine: StallingEngine, acks: Acks)
 
 
 async def test_topics_and_settings_are_changed_in_threads(engine: StallingEngine):
-    """What was changed is there when the call returns."""
+    """Topics and settings are changed in threads; the change is made when the call returns."""
     async with mounted(engine, None, allow_delete=True) as mount:
         client = Program(mount)
         await client.fs.mkdir(client.fs.root.node_id, b"events")
@@ -161,7 +161,7 @@ async def test_topics_and_settings_are_changed_in_threads(engine: StallingEngine
 
 
 async def test_a_follower_gets_what_arrives(client: Program, engine: StallingEngine):
-    """It asks once there is something, and not before."""
+    """A reader of `follow` calls the engine only after a record has arrived."""
     fh = await client.open("orders/0/follow")
     seen: list[bytes] = []
 
@@ -178,7 +178,7 @@ async def test_a_follower_gets_what_arrives(client: Program, engine: StallingEng
 
 
 async def test_who_follows_a_topic_gets_the_partitions_that_answer(client: Program, engine: StallingEngine):
-    """One that is not answered for does not stand before the others once theirs are known."""
+    """A reader of a topic's `follow` gets the records of each partition that answers, without waiting for others."""
     engine.make("events", partitions=2)
     fh = await client.open("events/follow")
     engine.partition("events", 0).arrive(b"zero")
@@ -190,7 +190,7 @@ async def test_who_follows_a_topic_gets_the_partitions_that_answer(client: Progr
 
 
 async def test_an_error_is_told_to_the_request_that_asked(client: Program, engine: StallingEngine):
-    """The next request asks again."""
+    """An error of the engine fails the request that asked; the next one asks again."""
     engine.line.error = PartitionOfflineError("orders-0: no broker answers")
     with refused("EIO") as refusal:
         await client.cat("orders/0/log")
@@ -203,7 +203,7 @@ async def test_an_error_is_told_to_the_request_that_asked(client: Program, engin
 
 
 async def test_a_request_that_asks_runs_in_a_thread_as_a_whole(client: Program, engine: StallingEngine):
-    """It waits there for one answer after the other, and is not begun again for each."""
+    """A request that asks runs completely in one thread, and is not repeated for each answer."""
     partition = engine.partition("orders", 0)
     count = 32
     for number in range(count):
@@ -212,12 +212,12 @@ async def test_a_request_that_asks_runs_in_a_thread_as_a_whole(client: Program, 
     assert engine.line.calls["read"] < 3 * count
 
 
-# Programs that end, and the end of the mount
+# The end of programs, and of the mount
 
 
 @pytest.fixture
 def ending() -> set[int]:
-    """Programs that have been told to end."""
+    """The process IDs of programs with a pending signal."""
     return set()
 
 
@@ -237,7 +237,7 @@ async def two(engine: StallingEngine, ending: set[int]) -> AsyncIterator[tuple[P
     ["orders/0/@1", "orders/0/log", "orders/0/status", "orders/config", "orders/log", "orders/0/latest"],
 )
 async def test_a_program_that_ends_waits_no_longer(two, engine: StallingEngine, ending: set[int], path: str):
-    """EINTR; the other one, which waits for the same, gets its answer."""
+    """A waiting call of a killed program fails with EINTR; another program that waits for the same gets its answer."""
     engine.line.stall()
     first, second = two
     found: list[object] = []
@@ -265,7 +265,7 @@ async def test_a_program_that_ends_waits_no_longer(two, engine: StallingEngine, 
 async def test_a_write_that_is_interrupted_is_not_known_to_be_kept(
     two, engine: StallingEngine, ending: set[int]
 ):
-    """It may be; so nothing more is written through the same file, and `@status` says why."""
+    """After an interrupted write, which may be appended or not, the file refuses writes; `@status` has the reason."""
     first, second = two
     fh = await first.open("orders/0/log", APPEND)
     engine.line.stall()
@@ -291,7 +291,7 @@ async def test_a_write_that_is_interrupted_is_not_known_to_be_kept(
 
 
 async def test_changes_end_with_their_program(two, engine: StallingEngine, ending: set[int]):
-    """mkdir(2) and rmdir(2) too."""
+    """mkdir(2) ends with EINTR if its program is killed."""
     first, _ = two
     root = first.fs.root.node_id
     await first.lookup("orders")
@@ -304,7 +304,7 @@ async def test_changes_end_with_their_program(two, engine: StallingEngine, endin
 
 
 async def test_the_end_of_a_mount_waits_for_no_answer(engine: StallingEngine):
-    """Requests are told that the mount is gone, and a begun line that it may be lost."""
+    """At the end of the mount, waiting requests fail with ENOTCONN, and an unanswered line is reported."""
     async with mounted(engine, None) as mount, trio.open_nursery() as nursery:
         client = Program(mount)
         fh = await client.open("orders/0/log", APPEND)

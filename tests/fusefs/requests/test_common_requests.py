@@ -1,4 +1,4 @@
-"""The common requests, over a pair of sockets in place of the kernel's device: what is answered, and what is passed on."""
+"""The common requests, over a pair of sockets in place of the kernel's device: which are answered or forwarded."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ READDIR = 28
 
 
 class Kernel:
-    """The other end of the device."""
+    """The kernel's end of the device."""
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
         self.last_id = 2**33
 
     def asks(self, opcode: int, body: bytes = b"", *, node_id: int = NODE) -> int:
-        """Send a request, and return its id."""
+        """Send a request and return its ID."""
         self.last_id += 1
         size = wire.REQUEST_HEADER_SIZE + len(body)
         self.end.send(struct.pack("=IIQQIIIHH", size, opcode, self.last_id, node_id, 0, 0, PID, 0, 0) + body)
         return self.last_id
 
     def answer(self) -> tuple[int, int, bytes]:
-        """Return errno, id and body of the next answer."""
+        """Return errno, ID and body of the next answer."""
         received = self.end.recv(2**21)
         size, error, number = struct.unpack_from("=IiQ", received)
         assert len(received) == size
@@ -55,7 +55,7 @@ class Kernel:
 
 
 class Handlers:
-    """Answers what it is told to, and remembers what it was asked."""
+    """Handlers that return `result` or raise `error`, and record their arguments."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
@@ -124,7 +124,7 @@ class Mount:
         self.passed_on.append(request)
 
     def serve(self) -> Any:
-        """Serve requests until nothing is left to do, or one waits, which is returned."""
+        """Serve requests until none is left; if a handler waits, return it."""
         return self.requests.serve()
 
     def counted(self) -> dict[str, int]:
@@ -143,7 +143,7 @@ def mount() -> Iterator[Mount]:
 
 
 def answers(mount: Mount, opcode: int, body: bytes, result: object) -> bytes:
-    """Ask, check that it is answered at once and rightly addressed, and return the answer's body."""
+    """Send a request, check that it is answered at once with its ID, and return the answer's body."""
     mount.handlers.result = result
     number = mount.kernel.asks(opcode, body)
     assert mount.serve() is None
@@ -153,7 +153,7 @@ def answers(mount: Mount, opcode: int, body: bytes, result: object) -> bytes:
 
 
 def test_a_read_is_answered_with_its_bytes(mount: Mount):
-    """Bytes or a view of them, few or many, or none at the end."""
+    """A read is answered with its data: bytes or a view, of any length."""
     body = struct.pack("=QQIIQII", FH, 2**35, 4096, 0, 0, 0, 0)
     for content in (b"some text", b"", memoryview(b"0some text")[1:], b"x" * 100_000):
         assert answers(mount, wire.READ, body, content) == bytes(content)
@@ -162,7 +162,7 @@ def test_a_read_is_answered_with_its_bytes(mount: Mount):
 
 @pytest.mark.parametrize("data", [b"a line\n", b"", b"x" * 2**17])
 def test_a_write_gets_its_bytes_and_says_how_many_were_taken(mount: Mount, data: bytes):
-    """And where the program thinks that they belong."""
+    """A write passes on its data and position, and is answered with the number of bytes."""
     body = struct.pack("=QQIIQII", FH, 99, len(data), 0, 0, 0, 0) + data
     assert answers(mount, wire.WRITE, body, len(data)) == struct.pack("=II", len(data), 0)
     assert mount.handlers.asked == [("write", FH, data, 99)]
@@ -170,7 +170,7 @@ def test_a_write_gets_its_bytes_and_says_how_many_were_taken(mount: Mount, data:
 
 @pytest.mark.parametrize(("opcode", "name"), [(wire.FLUSH, "flush"), (wire.RELEASE, "release")])
 def test_the_end_of_a_file_is_answered_with_nothing(mount: Mount, opcode: int, name: str):
-    """Flush and release."""
+    """FLUSH and RELEASE are answered with an empty body."""
     assert b"" == answers(mount, opcode, struct.pack("=QIIQ", FH, 0, 0, 0), None)
     assert mount.handlers.asked == [(name, FH)]
 
@@ -182,7 +182,7 @@ def test_the_end_of_a_file_is_answered_with_nothing(mount: Mount, opcode: int, n
 def test_an_open_says_how_the_file_is_to_be_used(
     mount: Mount, direct_io: bool, keep_cache: bool, flushes: bool, flags: int
 ):
-    """Past the cache, with an old cache, and without a flush where that would do nothing."""
+    """An answer to OPEN has the flags of its handle: direct I/O, kept cache, no flush."""
     handle = SimpleNamespace(direct_io=direct_io, keep_cache=keep_cache, flushes=flushes)
     content = answers(mount, wire.OPEN, struct.pack("=II", 0o100001, 0), (FH, handle))
     assert content == struct.pack("=QIi", FH, flags, 0)
@@ -190,7 +190,7 @@ def test_an_open_says_how_the_file_is_to_be_used(
 
 
 def test_a_directory_is_opened_and_closed(mount: Mount):
-    """By its handle; an error is answered with its errno."""
+    """A directory is opened and closed by its handle; an error is answered with its errno."""
     assert answers(mount, wire.OPENDIR, struct.pack("=II", 0, 0), FH) == struct.pack("=QII", FH, 0, 0)
     assert b"" == answers(mount, wire.RELEASEDIR, struct.pack("=QIIQ", FH, 0, 0, 0), None)
     assert [("opendir", NODE, PID), ("releasedir", FH)] == mount.handlers.asked
@@ -210,7 +210,7 @@ FUSE_ATTR = struct.pack(
 
 
 def test_a_lookup_is_answered_with_the_node_and_what_stat_shows(mount: Mount):
-    """The node's own number, and the one that is shown."""
+    """A lookup is answered with the node's ID and its attributes, which have an inode number of their own."""
     node = SimpleNamespace(node_id=2**33 + 1, entry_timeout=60.0)
     content = answers(mount, wire.LOOKUP, b"42.json\0", (node, ATTRIBUTES))
     assert content == struct.pack("=QQQQII", 2**33 + 1, 0, 60, 2, 0, 500_000_000) + FUSE_ATTR
@@ -218,7 +218,7 @@ def test_a_lookup_is_answered_with_the_node_and_what_stat_shows(mount: Mount):
 
 
 def test_attributes_are_those_that_stat_shows(mount: Mount):
-    """With the time for which the kernel may believe them."""
+    """GETATTR is answered with the attributes and the time for which the kernel may cache them."""
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), ATTRIBUTES)
     assert content == struct.pack("=QII", 2, 500_000_000, 0) + FUSE_ATTR
     assert [("getattr", NODE, PID)] == mount.handlers.asked
@@ -226,7 +226,7 @@ def test_attributes_are_those_that_stat_shows(mount: Mount):
 
 @pytest.mark.parametrize("timestamp", [-(2**63), 0, 1_700_000_000_000_000, 2**63 - 1])
 def test_attributes_of_any_record_are_answered(mount: Mount, timestamp: int):
-    """A time beyond 64 bits of nanoseconds becomes the first or the last time that fits."""
+    """Attributes with extreme timestamps are answered with the nearest time that fits."""
     shown = nanoseconds(Timestamp(timestamp))
     attributes = Attributes(0o100444, 1, shown, 1.0, 42)
     content = answers(mount, wire.GETATTR, struct.pack("=IIQ", 0, 0, 0), attributes)
@@ -235,7 +235,7 @@ def test_attributes_of_any_record_are_answered(mount: Mount, timestamp: int):
 
 
 def test_what_is_forgotten_gets_no_answer(mount: Mount):
-    """One, and many at once."""
+    """FORGET and BATCH_FORGET are handled without an answer."""
     mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))
     mount.kernel.asks(wire.BATCH_FORGET, struct.pack("=IIQQQQ", 2, 0, 8, 1, 9, 2))
     assert mount.serve() is None
@@ -247,7 +247,7 @@ def test_what_is_forgotten_gets_no_answer(mount: Mount):
     ("error", "number"), [(FileError(errno.ESTALE), errno.ESTALE), (KeyError(FH), errno.EIO)]
 )
 def test_an_error_is_answered_with_its_errno(mount: Mount, error: Exception, number: int):
-    """What nobody expects is EIO."""
+    """An error is answered with its errno, an unexpected exception with EIO."""
     mount.handlers.error = error
     request = mount.kernel.asks(wire.WRITE, struct.pack("=QQIIQII", FH, 0, 1, 0, 0, 0, 0) + b"x")
     assert mount.serve() is None
@@ -255,7 +255,7 @@ def test_an_error_is_answered_with_its_errno(mount: Mount, error: Exception, num
 
 
 def test_a_result_that_is_none_is_answered_with_eio(mount: Mount):
-    """Nobody waits forever for an answer that cannot be made."""
+    """A handler's result of a wrong type is answered with EIO."""
     mount.handlers.result = "nothing of the kind"
     request = mount.kernel.asks(wire.OPEN, struct.pack("=II", 0, 0))
     assert mount.serve() is None
@@ -266,7 +266,7 @@ READ_REQUEST = struct.pack("=QQIIQII", FH, 0, 4096, 0, 0, 0, 0)
 
 
 def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
-    """Earlier requests are answered before it is passed on. Later requests are read after pyfuse3 has run."""
+    """Any other request is forwarded unchanged, after earlier requests were answered and before later ones are read."""
     mount.handlers.result = b"text"
     mount.kernel.asks(wire.READ, READ_REQUEST)
     number = mount.kernel.asks(READDIR, b"whatever it asks")
@@ -282,7 +282,7 @@ def test_any_other_request_is_passed_on_as_it_came(mount: Mount):
 
 
 async def test_a_request_that_waits_is_answered_when_its_handler_ends(mount: Mount):
-    """The handler is begun once, and requests behind it are served meanwhile."""
+    """While a handler waits, later requests are served; it is answered when it ends, without being started again."""
     mount.handlers.wait, mount.handlers.result = True, b"at last"
     first = mount.kernel.asks(wire.READ, READ_REQUEST)
     waiting = mount.serve()
@@ -301,7 +301,7 @@ async def test_a_request_that_waits_is_answered_when_its_handler_ends(mount: Mou
     ("error", "number"), [(FileError(errno.ESTALE), errno.ESTALE), (KeyError(FH), errno.EIO)]
 )
 async def test_an_error_behind_a_wait_is_answered_with_its_errno(mount: Mount, error: Exception, number: int):
-    """And counted once, under the kind of the request."""
+    """An error after a wait is answered with its errno, and counted once by kind."""
     mount.handlers.wait, mount.handlers.error = True, error
     request = mount.kernel.asks(wire.FLUSH, struct.pack("=QIIQ", FH, 0, 0, 0))
     await mount.requests.go_on(mount.serve())
@@ -312,7 +312,7 @@ async def test_an_error_behind_a_wait_is_answered_with_its_errno(mount: Mount, e
 
 @pytest.mark.parametrize(("following", "kind"), [(True, "follow"), (False, "read")])
 async def test_a_read_that_waits_for_records_is_counted_apart(mount: Mount, following: bool, kind: str):
-    """How long it waited says nothing of how fast the mount is."""
+    """Reads that wait for records are counted as `follow`, so that they do not distort the durations of reads."""
     mount.handlers.wait, mount.handlers.result, mount.handlers.following = True, b"text", following
     mount.kernel.asks(wire.READ, READ_REQUEST)
     await mount.requests.go_on(mount.serve())
@@ -321,7 +321,7 @@ async def test_a_read_that_waits_for_records_is_counted_apart(mount: Mount, foll
 
 
 async def test_a_request_that_cannot_be_passed_on_is_an_error(mount: Mount):
-    """No program waits for an answer that nobody will give."""
+    """A request that cannot be forwarded is answered with EIO."""
 
     async def fail(request: bytes) -> None:
         raise OSError(errno.EMSGSIZE, "too long")
@@ -333,7 +333,7 @@ async def test_a_request_that_cannot_be_passed_on_is_an_error(mount: Mount):
 
 
 def test_the_event_loop_has_its_turn(mount: Mount):
-    """However many requests are there."""
+    """`serve` handles at most 64 requests before the event loop runs again."""
     mount.handlers.result = b"text"
     for _ in range(100):
         mount.kernel.asks(wire.READ, READ_REQUEST)
@@ -345,7 +345,7 @@ def test_the_event_loop_has_its_turn(mount: Mount):
 
 
 def test_a_device_that_is_gone_is_an_error():
-    """The one that the kernel gives."""
+    """If the device is closed, `serve` raises the kernel's error."""
     ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with kernels:
         requests = Mount(Kernel(kernels), ours).requests
@@ -355,7 +355,7 @@ def test_a_device_that_is_gone_is_an_error():
 
 
 def test_what_is_answered_is_counted(mount: Mount):
-    """Each kind with its duration, bytes and errors; what is passed on counts where it is answered."""
+    """Requests are counted by kind with duration, bytes and errors; forwarded ones are not counted here."""
     answers(mount, wire.READ, READ_REQUEST, b"text")
     answers(mount, wire.WRITE, struct.pack("=QQIIQII", FH, 0, 2, 0, 0, 0, 0) + b"ab", 2)
     mount.kernel.asks(wire.FORGET, struct.pack("=Q", 3))

@@ -27,7 +27,7 @@ POLL_NOTIFICATION = struct.pack("=IiQQ", 24, 1, 0, 7)
 
 
 class Served:
-    """A request loop, the kernel before it and the library behind it."""
+    """A request loop with the kernel's and the library's ends of its sockets."""
 
     def __init__(self, device: socket.socket, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -46,7 +46,7 @@ class Served:
         await self.loop.run(self.ended.wait, self.at_end)
 
     async def asked(self) -> bytes:
-        """What the library is asked next."""
+        """Return the next request that the library gets."""
         await trio.lowlevel.wait_readable(self.library)
         return self.library.recv(2**21)
 
@@ -74,7 +74,7 @@ async def serving(served: Served, use: Callable[[], Awaitable[None]]) -> None:
 
 
 async def test_a_request_that_is_not_common_is_the_librarys_and_so_is_its_answer(served: Served):
-    """Both pass as they are; a notification of the library, which answers nothing, reaches the kernel too."""
+    """A request that is not common goes to the library unchanged, and so do its answer and its notifications back."""
 
     async def use() -> None:
         number = served.kernel.asks(MKDIR, b"orders\0")
@@ -90,7 +90,7 @@ async def test_a_request_that_is_not_common_is_the_librarys_and_so_is_its_answer
 
 
 async def test_a_task_reads_while_others_wait(served: Served, monkeypatch: pytest.MonkeyPatch):
-    """However many requests wait, the next one is served, and all of them are answered in the end."""
+    """However many requests wait, the next one is served, and all are answered in the end."""
     count = 2 * IDLE_TASKS
     opened = trio.Event()
 
@@ -112,7 +112,7 @@ async def test_a_task_reads_while_others_wait(served: Served, monkeypatch: pytes
 
 
 async def test_a_full_pair_delays_requests_and_loses_none(served: Served):
-    """Common requests are served meanwhile."""
+    """While the socket to the library is full, its requests wait, none is lost, and common ones are served."""
     count = 3000
 
     async def use() -> None:
@@ -132,7 +132,7 @@ async def test_a_full_pair_delays_requests_and_loses_none(served: Served):
 
 
 async def test_an_answer_always_finds_room(served: Served):
-    """An ordinary user's sockets hold less than ten listings; the library's answers are taken before it gives another."""
+    """The library's answers are read before it gets another request, so its socket always has room for an answer."""
     body = b"x" * LARGEST_LISTING
 
     async def use() -> None:
@@ -145,7 +145,7 @@ async def test_an_answer_always_finds_room(served: Served):
 
 
 async def test_notifications_always_find_room(served: Served):
-    """One record wakes every program that polls, however many there are."""
+    """The library's socket has room for any number of poll notifications."""
     told = 0
 
     async def use() -> None:
@@ -171,7 +171,7 @@ async def test_notifications_always_find_room(served: Served):
 @pytest.mark.parametrize("opcode", [wire.READDIR, wire.READDIRPLUS])
 @pytest.mark.parametrize(("wanted", "given"), [(2**20, LARGEST_LISTING), (4096, 4096)])
 async def test_a_listing_fits_into_the_pair(served: Served, opcode: int, wanted: int, given: int):
-    """A program may ask for more entries at once than a socket holds."""
+    """The size of a requested listing is reduced to LARGEST_LISTING, which fits into the socket."""
 
     async def use() -> None:
         served.kernel.asks(opcode, struct.pack("=QQIIQII", FH, 2**35, wanted, 7, 0, 8, 0))
@@ -182,7 +182,7 @@ async def test_a_listing_fits_into_the_pair(served: Served, opcode: int, wanted:
 
 
 async def test_an_interrupt_is_dropped(served: Served):
-    """libfuse would keep it, and answer EAGAIN with the next request, which has the kernel send it again."""
+    """INTERRUPT is dropped: libfuse would answer EAGAIN to the next request, and the kernel would send it again."""
 
     async def use() -> None:
         served.kernel.asks(wire.INTERRUPT, struct.pack("=Q", 2**33 + 1))
@@ -198,7 +198,7 @@ INIT_ANSWER = struct.pack("=IIIIHHI", 7, 38, 131072, 0x40_0000, 12, 9, 2**24)
 
 
 async def test_the_kernels_version_is_one_without_splice_for_the_library(served: Served):
-    """libfuse would splice(2) from a device of version 7.14. Its answer is completed, for the kernel has a newer version."""
+    """libfuse is told version 7.13, because it would use splice(2) from 7.14 on; its answer is completed."""
 
     async def use() -> None:
         number = served.kernel.asks(wire.INIT, INIT, node_id=0)
@@ -207,7 +207,7 @@ async def test_the_kernels_version_is_one_without_splice_for_the_library(served:
         error, answered, body = await served.answer()
         assert (0, number, 64) == (error, answered, len(body))
         assert INIT_ANSWER[:20] == body[:20]
-        # The largest write, as pages too; the granularity of times in nanoseconds.
+        # The largest write, in bytes and in pages, and the granularity of times in nanoseconds.
         assert (2**20, 1, 2**20 // os.sysconf("SC_PAGE_SIZE"), 0) == struct.unpack_from("=IIHH", body, 20)
         assert not any(body[32:])
 
@@ -215,7 +215,7 @@ async def test_the_kernels_version_is_one_without_splice_for_the_library(served:
 
 
 async def test_a_refused_negotiation_passes_as_it_is(served: Served):
-    """An errno, or the version that libfuse wants from a newer kernel."""
+    """A refused INIT, with an errno, is returned unchanged."""
 
     async def use() -> None:
         number = served.kernel.asks(wire.INIT, INIT, node_id=0)
@@ -227,7 +227,7 @@ async def test_a_refused_negotiation_passes_as_it_is(served: Served):
 
 
 async def test_the_end_answers_what_was_read(served: Served, monkeypatch: pytest.MonkeyPatch):
-    """Requests that wait are finished, idle tasks end, and the library is ended once."""
+    """At its end, the loop answers the requests that wait, and ends the library once."""
     opened = trio.Event()
 
     async def wait() -> bytes:
@@ -249,7 +249,7 @@ async def test_the_end_answers_what_was_read(served: Served, monkeypatch: pytest
 
 
 async def test_a_library_that_ends_ends_the_loop(served: Served):
-    """Nobody would answer what is passed on to it."""
+    """If the library ends, the loop ends, because nobody would answer forwarded requests."""
     with trio.fail_after(PATIENCE_S):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(served.run)
@@ -259,7 +259,7 @@ async def test_a_library_that_ends_ends_the_loop(served: Served):
 
 
 def test_the_ends_of_the_pair_are_no_programs_business():
-    """A program that is started here must not keep the device of a daemon that is gone."""
+    """Child processes do not inherit the sockets: a child would keep the device of a dead daemon."""
     ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, kernels:
         served = Served(ours, Kernel(kernels))

@@ -1,4 +1,4 @@
-"""The kernel's numbers: what the kernel's header says."""
+"""The kernel's opcodes and flags in `wire`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from topicfs.fusefs.requests import wire
 
 KERNEL = Path("/usr/include/linux/fuse.h")
-"""Comes with libc's headers, which what is compiled here needs anyway."""
+"""Part of libc's headers, which building the compiled modules needs anyway."""
 
 
 def test_the_numbers_are_the_kernels():

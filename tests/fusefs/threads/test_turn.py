@@ -1,4 +1,4 @@
-"""Turns at an open file."""
+"""Turn: a lock in order of arrival, for an open file."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from topicfs.fusefs.threads.turn import FifoLock
 
 
 async def test_a_free_turn_is_taken_at_once():
-    """Without a turn of the event loop, in which others would run."""
+    """A free turn is taken without a checkpoint."""
     with trio.testing.assert_no_checkpoints():
         async with FifoLock() as taken:
             assert taken is None
 
 
 async def test_turns_are_passed_on_in_the_order_of_arrival(nursery: trio.Nursery):
-    """One has it at a time; who gives up waiting gets none, and nobody waits behind him."""
+    """Tasks get the turn one at a time in the order of arrival; a cancelled task is skipped."""
     turn, order = FifoLock(), []
 
     async def take(number: int) -> None:
