@@ -1,4 +1,4 @@
-"""Real mounts for tests, each with a daemon of its own; whatever a test does, they are gone afterwards."""
+"""Real mounts for tests, each with its own daemon; at the end of a test they are unmounted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def is_mounted(path: Path) -> bool:
-    """Look at the table of mounts alone: asking a dead mount would fail."""
+    """Return whether the table of mounts has `path`; a system call on a dead mount would fail."""
     return any(
         line.split(" ")[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines()
     )
@@ -36,7 +36,7 @@ class Mount:
     """A mounted topicfs and its daemon."""
 
     def __init__(self, base: Path, topics_in: Client | None = None, **options: Any) -> None:
-        """With `topics_in` a cluster is mounted; topics that are made meanwhile are deleted in the end."""
+        """With `topics_in`, mount a cluster; `clean_up` deletes the topics that were created meanwhile."""
         self.base = base
         self.topics_in = topics_in
         self._topics_of_others = topics_in.topics() if topics_in else frozenset[str]()
@@ -44,17 +44,17 @@ class Mount:
         self.path = base / "mnt"
         self.log_file = base / "daemon.log"
         self.said = base / "daemon.said"
-        """What its daemons printed."""
+        """Standard output and error of its daemons."""
         self.faults = base / "faults"
-        """What is written there makes the disk fail (`faults`)."""
+        """Control file of the disk's faults (`tests/fusefs/mounted/faults.py`)."""
         self.options = options
         self.daemon: Forked | subprocess.Popen[bytes] | None = None
         self.path.mkdir(exist_ok=True)
 
     def start(self, *, python_path: Path | None = None, **changed: Any) -> Mount:
-        """Mount in the foreground of a process of its own, and wait until it stands.
+        """Mount in the foreground of a new process, and wait until it is mounted.
 
-        With `python_path` modules are found there, too.
+        With `python_path`, modules in that directory can be imported.
         """
         self.options |= changed
         cluster = {"cluster": f"kafka://{self.topics_in.bootstrap_server}"} if self.topics_in else {}
@@ -86,7 +86,7 @@ class Mount:
         return is_mounted(self.path) and "mounted at" in self.log
 
     def works(self) -> bool:
-        """Return whether its daemon runs and the kernel still has the mount; asks the daemon nothing."""
+        """Return whether the daemon runs and the kernel has the mount, without a request to the daemon."""
         return self.daemon is not None and self.daemon.poll() is None and is_mounted(self.path)
 
     @property
@@ -99,7 +99,7 @@ class Mount:
         return self.daemon.pid
 
     def stop(self) -> int:
-        """Unmount as a user does, and wait for the daemon; its exit status."""
+        """End the daemon by SIGTERM, as a user does, and return its exit status."""
         assert self.daemon is not None
         self.daemon.send_signal(signal.SIGTERM)
         status = self.daemon.wait(PATIENCE_S)
@@ -107,14 +107,14 @@ class Mount:
         return status
 
     def kill(self) -> None:
-        """End the daemon as a crash does; the mountpoint is left dead."""
+        """Kill the daemon, as a crash does; the mountpoint stays dead."""
         assert self.daemon is not None
         self.daemon.kill()
         self.daemon.wait(PATIENCE_S)
         self.log_file.unlink()
 
     def clean_up(self) -> None:
-        """Whatever state it is in, nothing of it remains mounted or running."""
+        """Unmount and end the daemon, whatever their state is."""
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.terminate()
             try:
@@ -134,12 +134,12 @@ class Mount:
         return (self.path / "@status").read_text()
 
     def bash(self, script: str, **names: object) -> subprocess.CompletedProcess[str]:
-        """Run a script of a person at a shell, in the mount's directory; never asks, never hangs for ever."""
+        """Run a person's shell script in the mount's directory, without input and with a time limit."""
         return shell("bash", script, self.path, **names)
 
 
 def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subprocess.CompletedProcess[str]:
-    """Run a script; `names` become variables of its environment."""
+    """Run a script with `names` as environment variables."""
     environment = {**os.environ, "LC_ALL": "C.UTF-8", **{name: str(value) for name, value in names.items()}}
     return subprocess.run(
         [interpreter, "-c", script],
@@ -154,13 +154,13 @@ def shell(interpreter: str, script: str, cwd: Path, **names: object) -> subproce
 
 
 def _no_surprises(mount: Mount) -> None:
-    """What nobody expected becomes EIO and a traceback; a test that saw one has failed."""
+    """Fail the test if a daemon's log has a traceback: unexpected exceptions become EIO and a traceback."""
     logs = "".join(path.read_text() for path in mount.base.glob("daemon*.log"))
     assert "Traceback" not in logs, logs
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let each test of a mount run over a data directory, and over a cluster unless `over_a_cluster` says why not."""
+    """Run each test of a mount over a data directory, and over a cluster unless `over_a_cluster` says why not."""
     if "topics_in" not in metafunc.fixturenames:
         return
     places: list[object] = ["directory"]
@@ -171,7 +171,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have those fail over a cluster of which `over_a_cluster` says so."""
+    """Mark the tests that must fail over a cluster, by `over_a_cluster`."""
     for item in items:
         if isinstance(item, pytest.Function) and "[cluster" in item.name:
             module = item.module.__name__.rpartition(".")[2]
@@ -182,22 +182,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The one broker whose topics are mounted."""
-    keeps = {"log.retention.check.interval.ms": "3600000"}  # Records of 1970, too.
+    """The broker whose topics the tests mount."""
+    keeps = {"log.retention.check.interval.ms": "3600000"}  # Keep even records with timestamps of 1970.
     with running_broker(tmp_path_factory.mktemp("kafka") / "node", find_java(), keeps) as broker:
         yield broker
 
 
 @pytest.fixture(scope="session")
 def client(broker: Broker) -> Iterator[Client]:
-    """A client of the broker whose topics are mounted."""
+    """A client of that broker."""
     yield Client(broker.bootstrap_server)
     let_go()
 
 
 @pytest.fixture(scope="module")
 def topics_in(request: pytest.FixtureRequest) -> Client | None:
-    """Where the topics of a mount are: in a data directory (None), or in a cluster."""
+    """The place of a mount's topics: a data directory (None) or a cluster."""
     found: Client | None = request.getfixturevalue("client") if request.param == "cluster" else None
     return found
 
@@ -221,7 +221,7 @@ def mount(unmounted: Mount) -> Mount:
 
 @pytest.fixture(scope="module")
 def shared_mount(tmp_path_factory: pytest.TempPathFactory, topics_in: Client | None) -> Iterator[Mount]:
-    """One mount for the tests of a module that leave each other's topics alone."""
+    """One mount for all tests of a module, which use different topics."""
     mount = Mount(tmp_path_factory.mktemp("mount"), topics_in)
     try:
         yield mount.start()
@@ -232,7 +232,7 @@ def shared_mount(tmp_path_factory: pytest.TempPathFactory, topics_in: Client | N
 
 @pytest.fixture
 def topic(shared_mount: Mount, request: pytest.FixtureRequest) -> Path:
-    """A topic of the test's own, with one partition, on the shared mount."""
+    """The test's own topic of one partition, on the shared mount."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:200]
     path = shared_mount.path / name
     path.mkdir()

@@ -1,4 +1,4 @@
-"""A disk that fails when a test says so: the machine's own, asked through a file that names the next failures."""
+"""A disk whose calls fail as a control file says, over the machine's own disk."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from topicfs.storage.disk.native import NativeFileSystem
 
 
 class FaultyFile:
-    """A file whose calls fail as long as the control file says, in lines such as `pwrite .log ENOSPC`.
+    """A file whose calls fail while a line of the control file, such as `pwrite .log ENOSPC`, matches.
 
-    With a number of seconds in place of an error's name they take that much longer, with `hangs` as long as the file says
-    so. A directory behind it (`pwrite .log EIO
-    /disk1/data`) says that those in it fail alone.
+    Instead of an errno, a number delays the calls by that many seconds, and `hangs` blocks them as long as the
+    control file exists. With a directory at its end (`pwrite .log EIO /disk1/data`) a line concerns only files in
+    that directory.
     """
 
     def __init__(self, file: Any, control: Path) -> None:
@@ -39,7 +39,7 @@ class FaultyFile:
                 continue
             if fault == "hangs":
                 while self._control.exists():
-                    time.sleep(0.02)  # A disk that answers nothing.
+                    time.sleep(0.02)  # Act as a disk that does not answer.
                 continue
             if not fault.startswith("E"):
                 time.sleep(float(fault))
@@ -60,7 +60,7 @@ class FaultyFile:
 
 
 class FaultyFileSystem(NativeFileSystem):
-    """The machine's disk, with faults."""
+    """The machine's file system with faults."""
 
     def __init__(self, control: Path) -> None:
         super().__init__()

@@ -1,7 +1,6 @@
-"""Which tests of a mount run over a Kafka cluster too, and why the others do not.
+"""Which tests of a mount also run over a Kafka cluster, and why others do not.
 
-What cannot hold there is listed with its reason: what fails as fusefs/SEMANTICS.md says is run, and has to fail; what is
-about a data directory has nothing to run.
+A test that must fail there by fusefs/SEMANTICS.md is run and has to fail; a test about data directories is not run.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ DIFFERENT: Mapping[str, str] = {
     "test_errnos::test_eperm[creation of a selector]": "open(2) asks what the name means: ENOENT",
     "test_errnos::test_eilseq_and_estale_for_producers": "batches get the mount's own producer there",
 }
-"""Tests that fail over a cluster, and the document says so."""
+"""Tests that fail over a cluster, as the document says."""
 
 DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "ls orders/1/segments": NO_FILES,
@@ -42,7 +41,7 @@ DIFFERENT_EXAMPLES: Mapping[str, str] = {
     "grep -v '^#' orders/config": "a new topic keeps its records as long as the brokers say",
     "grep -e first_dirty -e cleanable prices/0/status": NO_DISK,
 }
-"""Examples of fusefs/SEMANTICS.md that print something else over a cluster, beside those of queues."""
+"""Examples of fusefs/SEMANTICS.md that print something else over a cluster, apart from those about queues."""
 
 
 def differs(example: str) -> bool:
@@ -86,4 +85,4 @@ DIRECTORY_ALONE: Mapping[str, str] = {
     "test_shell_tools::test_tail_f_follows_a_whole_topic": SIZES,
     "test_shell_tools::test_recursive_tools_end_and_agree": "it counts all topics, and other tests share the cluster",
 }
-"""Modules and tests that do not run over a cluster."""
+"""Modules and tests that are not run over a cluster."""

@@ -1,4 +1,4 @@
-"""A mount over replicas on file systems of their own, and shells that append and programs that follow there."""
+"""A mount over replicas on separate file systems, with shells that append and programs that follow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ReplicaDisks:
         return self.mount.path / "orders"
 
     def replicas(self) -> list[str]:
-        """The role of each replica of partition 0."""
+        """Return the role of each replica of partition 0."""
         lines = (self.orders / "replicas").read_text().splitlines()
         return [line.split()[4] for line in lines]
 
@@ -49,7 +49,7 @@ class ReplicaDisks:
         return ["in_sync"] * (len(self.disks) - 1) + ["leader"] == sorted(self.replicas())
 
     def put_ext4(self, number: int) -> None:
-        """Have an ext4 in a file in place of one of memory; that one is the same again when it was unmounted lazily."""
+        """Replace the file system in memory by an ext4 in a file, which survives a lazy unmount."""
         subprocess.run(["umount", str(self.disks[number])], check=True)
         with self.image.open("wb") as file:
             file.truncate(DISK_BYTES)
@@ -57,25 +57,25 @@ class ReplicaDisks:
         mount("-o", "loop", str(self.image), str(self.disks[number]))
 
     def shut_down(self, number: int) -> None:
-        """Let an ext4 die: every read and write of it is EIO from now on."""
+        """Let an ext4 fail: all later reads and writes of it give EIO."""
         shut_down(self.disks[number])
 
     def bring_back(self, number: int) -> None:
-        """Mount an ext4 file system again that was shut down."""
+        """Mount an ext4 again that was shut down."""
         bring_back(self.disks[number], self.image)
 
     def append(self, line: str) -> subprocess.CompletedProcess[str]:
-        """Append a line with a shell."""
+        """Append a line from a shell."""
         return self.mount.bash('echo "$LINE" >> orders/0/log', LINE=line)
 
     def assert_refused(self, line: str) -> None:
-        """What acks=all cannot keep is EAGAIN."""
+        """Check that an append with acks=all fails with EAGAIN."""
         refused = self.append(line)
         assert 1 == refused.returncode
         assert "Resource temporarily unavailable" in refused.stderr
 
     def append_and_follow(self, disturb: Callable[[], None]) -> None:
-        """Let shells append and programs follow while `disturb` is called; each line must be there, and be seen, once."""
+        """Let shells append and programs follow while `disturb` runs; check that each line is stored and seen once."""
         followers = [
             subprocess.Popen(["cat", str(self.orders / "0" / "follow")], stdout=subprocess.PIPE, text=True)
             for _ in range(2)
@@ -105,7 +105,7 @@ class ReplicaDisks:
             follower.communicate()
 
     def assert_equal(self) -> None:
-        """After the unmount the segments of both are equal byte for byte."""
+        """Check that the segments of all replicas are equal, after the unmount."""
         names = sorted(path.name for path in (self.directories[0] / "orders-0").glob("*.*"))
         compared = [name for name in names if name.endswith((".log", ".index", ".timeindex"))]
         assert compared
@@ -123,7 +123,7 @@ class ReplicaDisks:
 
 
 def shut_down(disk: Path) -> None:
-    """Let an ext4 die: every read and write of it is EIO from now on."""
+    """Let an ext4 fail: all later reads and writes of it give EIO."""
     directory = os.open(disk, os.O_RDONLY)
     try:
         fcntl.ioctl(directory, EXT4_IOC_SHUTDOWN, struct.pack("I", EXT4_GOING_FLAGS_NOLOGFLUSH))
@@ -134,7 +134,7 @@ def shut_down(disk: Path) -> None:
 def bring_back(disk: Path, image: Path) -> None:
     """Mount an ext4 that was shut down again, from a copy of its image.
 
-    The image itself would be the file system that died, as long as a process in another mount namespace has it.
+    The image itself would still be the failed file system while a process in another mount namespace has it.
     """
     subprocess.run(["umount", "-l", str(disk)], check=True)
     os.sync()
@@ -151,5 +151,5 @@ def fill_up(path: Path) -> None:
 
 
 def mount(*arguments: str) -> None:
-    """Mount a file system, with the arguments of the program of that name."""
+    """Run `mount` of util-linux with these arguments."""
     subprocess.run(["mount", *arguments], check=True)

@@ -1,10 +1,9 @@
-"""A mount's daemon in a process of its own: `python serve.py '{"directories": "a,b", …}'`, options as JSON.
+"""A mount's daemon in its own process: `python serve.py '{"directories": "a,b", …}'`, with options as JSON.
 
-With `dies` (`rename 12`) the daemon is killed before its twelfth renaming of a file (`tests.soak.kills.AIMS`).
-With `cluster` a Kafka cluster is, and `noted` names a file for its requests. With `answer_seconds` a schema registry is
-waited for so long. With TOPICFS_TEST_FAULTS the disk fails when the file so named says so. With the option
-`remote` a remote engine is served in place of directories, with one topic; it answers nothing as long as the file named
-there exists.
+Options for tests: `dies` (`rename 12`) kills the daemon before its twelfth rename (`tests.soak.kills.AIMS`);
+`cluster` mounts a Kafka cluster, and `noted` names a file for the names of its requests; `answer_seconds` is the time
+limit of a schema registry; `remote` serves a remote engine with one topic, which does not answer while the file it
+names exists. The environment variable TOPICFS_TEST_FAULTS names the control file of disk faults.
 """
 
 from __future__ import annotations
@@ -54,14 +53,14 @@ READ: dict[str, Any] = {
 
 
 def remote_engine(control: str) -> StallingEngine:
-    """A remote engine with the topic `orders` of three records."""
+    """Return a remote engine with the topic `orders` of three records."""
     engine = StallingEngine(Path(control))
     engine.make("orders").all[0].arrive(b"a", b"b", b"c")
     return engine
 
 
 def noting_engine(cluster: str, file: Path) -> ClusterEngine:
-    """A cluster's engine, each of whose requests becomes a line of `file`."""
+    """Return a cluster's engine that writes the name of each request as a line of `file`."""
     start = ExitStack().enter_context(servers())
     notes = file.open("a", buffering=1)
     relay = Relay(start, lambda name: print(name, file=notes))
@@ -69,7 +68,7 @@ def noting_engine(cluster: str, file: Path) -> ClusterEngine:
 
 
 def options(text: str) -> MountOptions:
-    """Options of a mount from JSON."""
+    """Return the options of a mount from JSON."""
     given = json.loads(text)
     control, cluster, noted, dies = (given.pop(name, None) for name in ("remote", "cluster", "noted", "dies"))
     topicfs.schemas.sources.registry.ANSWER_SECONDS = given.pop(
@@ -91,7 +90,7 @@ def options(text: str) -> MountOptions:
 
 
 def main(text: str) -> int:
-    """Mount, with options as JSON, and serve; return the exit status."""
+    """Mount with options as JSON, serve, and return the exit status."""
     if faults := os.environ.get("TOPICFS_TEST_FAULTS"):
         disk = FaultyFileSystem(Path(faults))
 

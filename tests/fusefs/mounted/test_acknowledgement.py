@@ -1,4 +1,4 @@
-"""Durable appends to two replicas on file systems of their own, one of which dies in the middle of the append."""
+"""Durable appends to two replicas on separate file systems, one of which fails during the append."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[ReplicaDisks]:
-    """A topic that needs both of its replicas, one in memory and one on ext4."""
+    """A mount whose topic needs both replicas, one on tmpfs and one on ext4."""
     disks = ReplicaDisks(tmp_path, engine={"replication_factor": 2})
     disks.put_ext4(1)
     yield disks
@@ -46,7 +46,7 @@ APPENDS = {
 
 @pytest.mark.parametrize("how", APPENDS)
 def test_the_append_in_which_a_disk_dies_is_not_acknowledged(two: ReplicaDisks, how: str) -> None:
-    """A shell gets an error, and readers the line when the disk is back, once, though nobody wrote it again."""
+    """If a disk fails during an append, the shell gets an error; once the disk is back, readers get the line once."""
     acks, script = APPENDS[how]
     begin(two, acks)
     two.shut_down(1)
@@ -66,7 +66,7 @@ def test_the_append_in_which_a_disk_dies_is_not_acknowledged(two: ReplicaDisks, 
 
 
 def test_a_shell_that_repeats_a_line_through_one_open_file_has_it_in_the_log_once(two: ReplicaDisks) -> None:
-    """The loop of the documentation: EIO first, then EAGAIN, and the line is taken once both disks are there."""
+    """A shell that repeats a line until it succeeds gets EIO, then EAGAIN, and stores the line once."""
     begin(two, "all")
     two.shut_down(1)
     script = 'exec 3>> orders/0/log; until echo "$LINE" >&3; do sleep 0.1; done; echo next >&3'
@@ -85,7 +85,7 @@ def test_a_shell_that_repeats_a_line_through_one_open_file_has_it_in_the_log_onc
 
 
 def test_a_disk_that_hangs_is_waited_for(two: ReplicaDisks) -> None:
-    """No time ends the wait for a write(2) that does not return: once it does, the append is answered by both replicas."""
+    """An append waits for a disk that hangs, without a time limit, and then succeeds on both replicas."""
     begin(two, "1")
     two.mount.faults.write_text(f"pwrite .log hangs {two.directories[1]}\n")
     words = ["bash", "-c", "echo hung >> orders/0/log"]
@@ -101,7 +101,7 @@ def test_a_disk_that_hangs_is_waited_for(two: ReplicaDisks) -> None:
 
 
 def test_the_reason_of_the_error_is_shown(two: ReplicaDisks) -> None:
-    """`@status` says that the records are in the log: whoever looks does not write them again."""
+    """`@status` says that the records are in the log despite the error, so that nobody writes them again."""
     begin(two, "all")
     two.mount.faults.write_text(f"sync .log EIO {two.directories[1]}\n")
     assert 1 == two.append("in doubt").returncode

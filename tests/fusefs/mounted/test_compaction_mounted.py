@@ -24,7 +24,7 @@ LAST = ROUNDS * KEYS - 1
 
 @pytest.fixture
 def mount(unmounted: Mount) -> Mount:
-    """A mount whose cleaner hardly rests, of a topic `t` with many small segments: three keys, a batch a record."""
+    """A mount with frequent compaction, and `t`, a topic of many small segments, three keys, one record in a batch."""
     engine = open_engine(unmounted.data)
     engine.create_topic("t", overrides={"internal.segment.bytes": "400"})
     partition = engine.partition("t", 0)
@@ -42,19 +42,19 @@ def topic(mount: Mount) -> Path:
 
 
 def compact(mount: Mount, topic: Path) -> None:
-    """Turn compaction on, and wait until it has come by."""
+    """Enable compaction, and wait until it has run."""
     with (topic / "config").open("a") as config:
         config.write("cleanup.policy=compact\nmin.cleanable.dirty.ratio=0.01\n")
     wait_until(lambda: "t-0: compacted offsets 0 to " in mount.log, "the log is compacted")
 
 
 def left(topic: Path) -> list[int]:
-    """Offsets of the records that are left, as `.json` tells."""
+    """Return the offsets of the remaining records."""
     return [int(number) for number in re.findall(r'"offset":(\d+)', (topic / "0" / "log.json").read_text())]
 
 
 def test_removed_offsets_are_gone_alone_and_skipped_in_ranges(mount, topic):
-    """ENOENT by name, nothing in a range; what is left keeps its name and its content."""
+    """A removed record gives ENOENT and is skipped in ranges; the others keep name and content."""
     partition = topic / "0"
     assert "value 5" == partition.joinpath("5").read_text()
     compact(mount, topic)
@@ -74,7 +74,7 @@ def test_removed_offsets_are_gone_alone_and_skipped_in_ranges(mount, topic):
 
 
 def test_sizes_are_those_of_what_is_left(mount, topic):
-    """`stat`, `wc`, `tail -c` and seeks agree, in every form, after views were measured before the cleaning."""
+    """After a compaction, `stat`, `wc`, `tail -c` and seeks agree with the remaining records, in each form."""
     partition = topic / "0"
     before = {name: (partition / name).stat().st_size for name in ("log", "log.kv", "log.json")}
     old = {name: (partition / name).read_bytes() for name in before}
@@ -98,7 +98,7 @@ def test_sizes_are_those_of_what_is_left(mount, topic):
 
 
 def test_an_open_file_reads_on_and_follows(mount, topic):
-    """`tail -f` that began before the cleaning shows each later record once."""
+    """`tail -f` that started before a compaction shows each later record once."""
     partition = topic / "0"
     output = mount.base / "followed"
     with output.open("wb") as into:
@@ -117,7 +117,7 @@ def test_an_open_file_reads_on_and_follows(mount, topic):
 
 
 def test_status_tells_of_compaction(mount, topic):
-    """First dirty offset, cleanable ratio and the last flush, as of now."""
+    """A partition's status has the first dirty offset, the cleanable ratio and the last flush."""
     status = topic / "0" / "status"
     assert "cleanable_ratio" not in status.read_text()
     compact(mount, topic)
@@ -131,7 +131,7 @@ def test_status_tells_of_compaction(mount, topic):
 
 
 def test_segment_files_are_those_of_now(mount, topic):
-    """`segments/` shows the rewritten files with their sizes, byte for byte as they stand on disk."""
+    """`segments/` shows the rewritten files byte for byte."""
     directory = topic / "0" / "segments"
     first = directory / f"{0:020}.log"
     size = first.stat().st_size

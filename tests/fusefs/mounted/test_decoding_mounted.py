@@ -1,4 +1,4 @@
-"""Decoded payloads on a real mount: beside a registry that hangs, and while schemas come."""
+"""Decoded payloads on a real mount: with a registry that does not answer, and while schemas are registered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMAS = 20
 
 
 def fill(mount: Mount, topic: str) -> Path:
-    """Make a topic whose records have twenty schemas by turns."""
+    """Create a topic whose records use twenty schemas in turn, and return its partition."""
     (mount.path / topic).mkdir()
     payloads = (framed(7 + n % SCHEMAS, avro(ORDER, {"id": n, "note": "x" * 50})) for n in range(RECORDS))
     with (mount.path / topic / "0/log.json").open("ab") as log:
@@ -31,14 +31,14 @@ def fill(mount: Mount, topic: str) -> Path:
 
 @pytest.fixture
 def registry() -> Iterator[socket.socket]:
-    """A server that takes connections, and never answers."""
+    """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(PATIENCE_S)
         yield server
 
 
 def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, registry: socket.socket):
-    """Who asks for its schemas waits for it, once; other files are read and written meanwhile."""
+    """While a registry hangs, only programs that need its schemas wait; other files can be read and written."""
     mount = unmounted.start(
         schemas={"registry": f"http://127.0.0.1:{registry.getsockname()[1]}"}, answer_seconds=600
     )
@@ -59,7 +59,7 @@ def test_a_registry_that_hangs_holds_up_nobody_else(unmounted: Mount, registry: 
 
 
 def test_readers_see_whole_lines_of_exact_size_while_schemas_come(mount: Mount):
-    """Each open file is one rendering from its first byte to its last, whichever schemas are known by then."""
+    """An open file shows one rendering from first to last byte, while schemas are registered."""
     orders = fill(mount, "orders")
     (mount.path / "_schemas").mkdir()
     failures: list[object] = []

@@ -1,4 +1,4 @@
-"""What is deleted gives its room on the disk back while the daemon lives: it keeps no deleted file open or mapped."""
+"""Deleting frees disk space while the daemon runs: it keeps no deleted file open or mapped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEGMENTS = 8
 
 
 def deleted_files(mount: Mount) -> set[str]:
-    """Deleted files that the daemon still has open or mapped: their blocks are not free."""
+    """Return the deleted files that the daemon has open or mapped, whose blocks are not free."""
     found = set()
     for link in Path(f"/proc/{mount.pid}/fd").iterdir():
         try:
@@ -35,7 +35,7 @@ def deleted_files(mount: Mount) -> set[str]:
 
 
 def used_bytes(mount: Mount) -> int:
-    """What the data directory takes on the disk, by its names; one that goes meanwhile takes nothing."""
+    """Return the disk space of the data directory's log files; files that vanish meanwhile count as 0."""
     blocks = 0
     for folder, _, files in os.walk(mount.data):
         for name in files:
@@ -52,7 +52,7 @@ def write(topic: Path, name: str = "log", line: bytes = LINE) -> None:
 
 
 def read(topic: Path) -> None:
-    """Read all, so that each file has been opened."""
+    """Read all records and segment files, so that each file is opened."""
     assert len((topic / "0" / "log").read_bytes()) > (SEGMENTS - 1) * SEGMENT_BYTES
     for path in (topic / "0" / "segments").iterdir():
         path.read_bytes()
@@ -65,7 +65,7 @@ def set_config(topic: Path, *settings: str) -> None:
 
 @pytest.fixture
 def mount(unmounted: Mount) -> Mount:
-    """A mount whose duties hardly rest."""
+    """A mount whose duties run often."""
     return unmounted.start(
         allow_delete=True,
         engine={
@@ -78,7 +78,7 @@ def mount(unmounted: Mount) -> Mount:
 
 @pytest.fixture
 def topic(mount: Mount) -> Path:
-    """A topic of several segments, all of them opened; what is deleted goes at once."""
+    """A topic of several segments, all opened; deleted files are removed without delay."""
     topic = mount.path / "t"
     topic.mkdir()
     set_config(topic, f"segment.bytes={SEGMENT_BYTES}", "file.delete.delay.ms=0")
@@ -89,12 +89,12 @@ def topic(mount: Mount) -> Path:
 
 
 def few_are_left(mount: Mount) -> bool:
-    """Whether all but two segments at most are gone from the directory, by their names."""
+    """Return whether at most two segments remain in the directory."""
     return used_bytes(mount) <= 3 * SEGMENT_BYTES
 
 
 def test_retention_gives_room_back(mount, topic):
-    """Segments that it removed are closed; new ones come and go likewise."""
+    """Segments that retention deletes are closed, again and again."""
     set_config(topic, f"retention.bytes={SEGMENT_BYTES}")
     for _ in range(2):
         wait_until(lambda: few_are_left(mount), "retention has come by")
@@ -104,7 +104,7 @@ def test_retention_gives_room_back(mount, topic):
 
 
 def test_what_a_reader_holds_is_free_once_it_has_closed(mount, topic):
-    """It stands in the first segment, and in one of its files, when they are deleted."""
+    """A deleted segment that a reader has open is freed when the reader closes its file."""
     partition = topic / "0"
     first = min(path.name for path in (partition / "segments").iterdir() if path.suffix == ".log")
     with (
@@ -119,7 +119,7 @@ def test_what_a_reader_holds_is_free_once_it_has_closed(mount, topic):
 
 
 def test_deleting_records_gives_room_back(mount, topic):
-    """By writing the offset from which on they stay."""
+    """Deleting records through `start` frees their segments."""
     end = int(
         next(line for line in (topic / "0" / "status").read_text().splitlines() if "log_end" in line).split()[
             1
@@ -131,7 +131,7 @@ def test_deleting_records_gives_room_back(mount, topic):
 
 
 def test_compaction_gives_room_back(mount):
-    """One key alone: of all segments but the active one a record is left."""
+    """Compaction of a single key frees nearly all segments."""
     topic = mount.path / "t"
     topic.mkdir()
     set_config(topic, f"segment.bytes={SEGMENT_BYTES}", "file.delete.delay.ms=0")
@@ -143,7 +143,7 @@ def test_compaction_gives_room_back(mount):
 
 
 def test_removing_a_topic_gives_room_back(mount, topic):
-    """Also while somebody has its log open."""
+    """Removing a topic frees its files, once a reader that has its log open closes it."""
     with (topic / "0" / "log").open("rb", buffering=0) as log:
         assert LINE == log.read(1000)
         topic.rmdir()

@@ -1,4 +1,4 @@
-"""Every row of the errno table that these files reach, made to happen through a real mount."""
+"""Each errno of the table that these files can cause, provoked through a real mount."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ APPEND = os.O_WRONLY | os.O_APPEND
 
 @contextmanager
 def fails(number: int) -> Iterator[None]:
-    """Expect a system call to fail with this errno and no other."""
+    """Expect a system call to fail with exactly this errno."""
     with pytest.raises(OSError) as caught:
         yield
     assert errno.errorcode[caught.value.errno] == errno.errorcode[number]
 
 
 def append(path: Path, data: bytes, flags: int = APPEND) -> None:
-    """One open, one write, one close, without the layers of Python's files; close's error is told too."""
+    """Open, write and close with plain system calls, and raise the error of either."""
     descriptor = os.open(path, flags)
     try:
         os.write(descriptor, data)
@@ -37,13 +37,13 @@ def append(path: Path, data: bytes, flags: int = APPEND) -> None:
 
 
 def reason(mount: Mount, path: str) -> str:
-    """The newest line of reason that @status has for a file."""
+    """Return the newest line of `@status` about this path."""
     return next(line for line in reversed(mount.status.splitlines()) if f" error {path}: " in line)
 
 
 @pytest.mark.parametrize("name", ["white space", "@orders", "ü", "x" * 250])
 def test_einval_for_a_topics_name(shared_mount: Mount, name: str):
-    """With a line of reason."""
+    """An invalid topic name is EINVAL, with a reason in `@status`."""
     with fails(errno.EINVAL):
         (shared_mount.path / name).mkdir()
     assert reason(shared_mount, name)
@@ -51,7 +51,7 @@ def test_einval_for_a_topics_name(shared_mount: Mount, name: str):
 
 @pytest.mark.parametrize("name", ["01", "x", "10000"])
 def test_einval_for_a_partitions_name(shared_mount: Mount, topic: Path, name: str):
-    """A canonical decimal below 10,000."""
+    """A partition's name must be a decimal number below 10,000 without leading zeros."""
     with fails(errno.EINVAL):
         (topic / name).mkdir()
     assert reason(shared_mount, f"{topic.name}/{name}")
@@ -71,7 +71,7 @@ def test_einval_for_a_partitions_name(shared_mount: Mount, topic: Path, name: st
 def test_einval_for_a_line_that_cannot_be_parsed(
     shared_mount: Mount, topic: Path, place: str, file: str, line: bytes
 ):
-    """In the write that brings it; the reason names the line."""
+    """A line that cannot be parsed fails its write, and the reason names the line."""
     good = b'{"payload":"good"}\n' if file == "log.json" else b"good\n"
     with fails(errno.EINVAL):
         append(topic / place / file, good + line)
@@ -82,14 +82,14 @@ def test_einval_for_a_line_that_cannot_be_parsed(
 
 @pytest.mark.parametrize("line", [b"no.such=1\n", b"segment.bytes=x\n", b"nonsense\n"])
 def test_einval_for_a_setting(shared_mount: Mount, topic: Path, line: bytes):
-    """Unknown name or bad value."""
+    """An unknown setting or a bad value is EINVAL."""
     with fails(errno.EINVAL):
         append(topic / "config", line)
     assert reason(shared_mount, f"{topic.name}/config")
 
 
 def test_eexist_for_a_name_that_collides(shared_mount: Mount):
-    """a.b with a_b, and the same name."""
+    """a.b and a_b collide, as does the same name."""
     (shared_mount.path / "col.lides").mkdir()
 
     for name in ("col_lides", "col.lides"):
@@ -126,14 +126,14 @@ def test_eexist_for_a_name_that_collides(shared_mount: Mount):
     ],
 )
 def test_eperm(topic: Path, call: Callable[[Path], object]):
-    """For root as well: the daemon refuses, not the mode alone."""
+    """These calls fail with EPERM for root too, because the daemon refuses them."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.EPERM):
         call(topic / "0")
 
 
 def test_eperm_for_internal_topics(mount: Mount):
-    """Users neither make them nor write there: the first position of a group makes this one."""
+    """Users can neither create internal topics nor write to them; the first position of a group creates one."""
     mount.bash("mkdir orders @groups/g; echo x >> orders/0/log; cat @groups/g/orders/drain")
     for name in ("__transaction_state", "__share_group_state"):
         with fails(errno.EPERM):
@@ -151,7 +151,7 @@ def test_eperm_for_internal_topics(mount: Mount):
 
 
 def test_emsgsize_for_a_record_beyond_the_limit(topic: Path):
-    """As a whole line, and as a begun one: in the write that brings it. Nothing of that write is kept."""
+    """A record above max.message.bytes fails its write, with or without a newline; nothing of that write is stored."""
     append(topic / "config", b"max.message.bytes=1000\n")
     with fails(errno.EMSGSIZE):
         append(topic / "0" / "log", b"good\n" + b"x" * 1000 + b"\n")
@@ -166,14 +166,14 @@ def test_emsgsize_for_a_record_beyond_the_limit(topic: Path):
 
 @pytest.mark.parametrize("name", ["1", "2-", "5-3", "@9999999999999", "-0", "x", "0.xml", "+1"])
 def test_enoent_for_what_selects_nothing(topic: Path, name: str):
-    """And for names that are no selectors."""
+    """A name that selects no record, or is not a selector, is ENOENT."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.ENOENT):
         os.open(topic / "0" / name, os.O_RDONLY)
 
 
 def test_enoent_says_which_offsets_exist(shared_mount: Mount, topic: Path):
-    """In @status."""
+    """`@status` names the offsets that exist."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.ENOENT):
         os.open(topic / "0" / "17", os.O_RDONLY)
@@ -182,7 +182,7 @@ def test_enoent_says_which_offsets_exist(shared_mount: Mount, topic: Path):
 
 
 def test_estale_for_a_deleted_topic(topic: Path):
-    """Under an old handle, reading and writing."""
+    """Open files of a deleted topic give ESTALE for reads and writes."""
     reader, writer = os.open(topic / "0" / "log", os.O_RDONLY), os.open(topic / "0" / "log", APPEND)
     topic.rmdir()
 
@@ -195,11 +195,11 @@ def test_estale_for_a_deleted_topic(topic: Path):
 
 
 def test_estale_for_what_retention_removed(unmounted: Mount):
-    """Under an old handle; what is left stands where it was."""
+    """Deleted records give ESTALE in an open file; the others keep their positions."""
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 10000 39999 >> a/0/log")
     reader = os.open(mount.path / "a/0/log", os.O_RDONLY)
-    # A mount of a cluster knows where a line stands once it has read what comes before it.
+    # Over a cluster, the position of a line is known once the lines before it were read.
     assert b"39999\n" == os.pread(reader, 6, 6 * 29_999)
     mount.bash("echo 10000 >> a/0/start")
 
@@ -211,7 +211,7 @@ def test_estale_for_what_retention_removed(unmounted: Mount):
 
 
 def test_reading_on_works_though_all_that_was_read_is_removed(unmounted: Mount):
-    """`tail -f` of a small log: the kernel asks for whole pages, and the page begins with removed bytes."""
+    """`tail -f` of a small log works after its records were deleted, though the kernel asks for whole pages."""
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 100 >> a/0/log")
     with (mount.path / "a/0/log").open("rb", buffering=0) as reader:
@@ -221,7 +221,7 @@ def test_reading_on_works_though_all_that_was_read_is_removed(unmounted: Mount):
 
 
 def test_eio_for_a_damaged_batch_alone(unmounted: Mount):
-    """Every other record stays readable; the reason names file and position."""
+    """A damaged batch is EIO with file and position in the reason; other records are readable."""
     mount = unmounted.start()
     mount.bash("mkdir a; for i in 0 1 2; do echo value-$i >> a/0/log; done")
     mount.stop()
@@ -247,7 +247,7 @@ def test_eio_for_a_damaged_batch_alone(unmounted: Mount):
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT], ids=["ENOSPC", "EDQUOT"])
 def test_a_full_disk_leaves_no_partial_batch(mount: Mount, number: int):
-    """And once there is room again the same write succeeds."""
+    """A full disk leaves no partial batch, and the same write succeeds once there is space."""
     mount.bash("mkdir a; echo before >> a/0/log")
     mount.faults.write_text(f"pwrite .log {errno.errorcode[number]}\n")
     descriptor = os.open(mount.path / "a/0/log", APPEND)
@@ -261,7 +261,7 @@ def test_a_full_disk_leaves_no_partial_batch(mount: Mount, number: int):
 
 
 def test_a_failed_fsync_stops_the_partition(mount: Mount):
-    """EIO; a page may be lost for good, so that it takes no more writes until it is reopened."""
+    """After a failed fsync(2), EIO, the partition accepts no writes until it is reopened: pages may be lost."""
     mount.bash("mkdir a; echo before >> a/0/log")
     descriptor = os.open(mount.path / "a/0/log", APPEND)
     os.write(descriptor, b"one\n")
@@ -282,7 +282,7 @@ def test_a_failed_fsync_stops_the_partition(mount: Mount):
 
 
 def test_erofs_on_a_read_only_mount(unmounted: Mount):
-    """Every way to write."""
+    """Each way of writing to a read-only mount is EROFS."""
     mount = unmounted.start()
     mount.bash("mkdir a; echo x >> a/0/log")
     mount.stop()
@@ -298,14 +298,14 @@ def test_erofs_on_a_read_only_mount(unmounted: Mount):
 
 
 def test_enotempty_for_a_topic_with_records(topic: Path):
-    """Without --allow-delete."""
+    """Without --allow-delete, removing a topic with records is ENOTEMPTY."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.ENOTEMPTY):
         topic.rmdir()
 
 
 def test_close_tells_the_error_of_a_begun_line(shared_mount: Mount, topic: Path):
-    """Programs that ask get it; @status has it for those that do not, as bash and dash."""
+    """close(2) fails for a bad line without a newline; shells ignore that error, so `@status` has it too."""
     with fails(errno.EINVAL):
         append(topic / "0" / "log.json", b"no json")
     shared_mount.bash(f"printf 'nor this' >> {topic.name}/0/log.json")
@@ -315,7 +315,7 @@ def test_close_tells_the_error_of_a_begun_line(shared_mount: Mount, topic: Path)
 
 @pytest.mark.parametrize("what", ["damaged", "marker", "no batch", "torn"])
 def test_einval_for_what_is_no_batch(shared_mount: Mount, topic: Path, what: str):
-    """In the write that brings it, a torn one at close; the reason is told, and no other batch of the write is kept."""
+    """A write with an invalid batch stores none of its batches; an incomplete batch fails close(2)."""
     good = produced(b"good")
     bad = {
         "damaged": good[:-2] + b"!" + good[-1:],
@@ -331,7 +331,7 @@ def test_einval_for_what_is_no_batch(shared_mount: Mount, topic: Path, what: str
 
 
 def test_emsgsize_for_a_batch_beyond_the_limit(topic: Path):
-    """By its header: nothing of that write is kept."""
+    """A batch above max.message.bytes fails its write, and nothing of that write is stored."""
     append(topic / "config", b"max.message.bytes=200\n")
     with fails(errno.EMSGSIZE):
         append(topic / "0" / "log.batch", produced(b"good") + produced(b"x" * 200, sequence=1))
@@ -340,7 +340,7 @@ def test_emsgsize_for_a_batch_beyond_the_limit(topic: Path):
 
 
 def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
-    """A sequence with a gap, and an epoch older than the newest; with their reasons. A repeat is no error."""
+    """A gap in a producer's sequence is EILSEQ, an old epoch ESTALE, with reasons; a repeated batch is no error."""
     for data in (produced(b"a"), produced(b"a"), produced(b"b", sequence=1)):
         append(topic / "0" / "log.batch", data)
     with fails(errno.EILSEQ):
@@ -355,7 +355,7 @@ def test_eilseq_and_estale_for_producers(shared_mount: Mount, topic: Path):
 
 
 def test_enoent_for_a_batch_of_which_records_were_deleted(unmounted: Mount):
-    """The record is there, the whole batch is not."""
+    """If a batch's first records were deleted, the batch is ENOENT and its other records are readable."""
     mount = unmounted.start(allow_delete=True)
     mount.bash("mkdir a; seq 2 >> a/0/log; echo 1 >> a/0/start")
     with fails(errno.ENOENT):
@@ -365,14 +365,14 @@ def test_enoent_for_a_batch_of_which_records_were_deleted(unmounted: Mount):
 
 @pytest.mark.parametrize("line", [b"offline\n", b"on\n"])
 def test_einval_for_another_state(shared_mount: Mount, topic: Path, line: bytes):
-    """`online` alone can be written."""
+    """Only `online` can be written to `state`."""
     with fails(errno.EINVAL):
         append(topic / "0" / "state", line)
     assert reason(shared_mount, f"{topic.name}/0/state")
 
 
 def test_a_failed_partition_comes_back_by_its_state(mount: Mount):
-    """After the repair, and without a new mount; before it the write of `online` tells what is still wrong."""
+    """After a repair, writing `online` reopens a failed partition; before it, the write fails with the reason."""
     mount.bash("mkdir a; echo before >> a/0/log")
     status = mount.path / "a" / "0" / "status"
     assert "state online\n" in status.read_text()

@@ -1,4 +1,4 @@
-"""Groups of a mount when the disk is full, when what keeps them is damaged, beside another daemon, and when what is asked makes no sense."""
+"""Groups of a mount with a full disk, damaged group records, a second daemon, or invalid requests."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ pytestmark = pytest.mark.fuse
 
 
 def made(mount: Mount, *, lines: int = 10, partitions: int = 1) -> Path:
-    """A topic with lines, and a group's directory of it."""
+    """Create a topic with lines and a group; return the group's directory of the topic."""
     mount.bash(f"mkdir orders orders/{partitions - 1} @groups/g; seq {lines} > orders/0/log")
     return mount.path / "@groups/g/orders"
 
 
 def log_files(mount: Mount, topic: str) -> dict[Path, bytes]:
-    """What there is of a topic's records, by file."""
+    """Return the content of each log file of a topic."""
     return {path: path.read_bytes() for path in sorted(mount.data.glob(f"{topic}-*/*.log"))}
 
 
 def test_a_full_disk_at_a_commit_is_told_by_the_next_read(mount: Mount):
-    """And gives nothing: what comes is given once, and the position moves on once there is room."""
+    """If a commit fails because the disk is full, reads fail until it succeeds, and each record is read once."""
     group = made(mount, lines=2)
     descriptor = os.open(group / "log", os.O_RDONLY)
     text = os.read(descriptor, 2)
     mount.faults.write_text("pwrite .log ENOSPC\n")
-    text += os.read(descriptor, 2)  # Its commit goes on behind it.
+    text += os.read(descriptor, 2)  # Starts a commit in the background.
     failed = select.poll()
     failed.register(descriptor, select.POLLIN)
     assert 1 == len(failed.poll(PATIENCE_S * 1000)), (
@@ -55,7 +55,7 @@ def test_a_full_disk_at_a_commit_is_told_by_the_next_read(mount: Mount):
 
 
 def test_on_a_full_disk_new_members_wait_for_room(mount: Mount):
-    """No group is made; who joins waits, and may be killed meanwhile; all goes on once there is room."""
+    """On a full disk no group can be created, and new members wait, can be killed, and continue once there is space."""
     group = made(mount)
     mount.faults.write_text("pwrite .log ENOSPC\n")
     ran = mount.bash("timeout 2 head -n 1 @groups/g/orders/log; mkdir @groups/h")
@@ -68,7 +68,7 @@ def test_on_a_full_disk_new_members_wait_for_room(mount: Mount):
 
 @pytest.mark.parametrize("damage", ["a flipped bit", "a newer version"])
 def test_damaged_records_of_groups_are_told_and_left(unmounted: Mount, damage: str):
-    """Groups of that partition are EIO with the reason, the topics are read on, and not a byte is rewritten."""
+    """Groups whose records are damaged give EIO with the reason; topics stay readable, and no byte is rewritten."""
     mount = unmounted.start()
     group = made(mount)
     mount.bash("cat @groups/g/orders/drain")
@@ -107,7 +107,7 @@ def test_damaged_records_of_groups_are_told_and_left(unmounted: Mount, damage: s
 
 
 def test_what_makes_no_sense_is_refused(mount: Mount):
-    """Groups and topics that are not there, positions that are none, and an assignor that nobody knows."""
+    """Missing groups and topics, invalid positions and unknown assignors are refused."""
     group = made(mount)
     errors = {
         "cat @groups/nobody/orders/log": "No such file or directory",
@@ -143,7 +143,7 @@ CHANGES = (
 
 
 def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: Path):
-    """One that would write does not start; one that is read-only shows positions, and who would join gets EROFS."""
+    """A second daemon cannot write; a read-only one shows positions, and changes give EROFS."""
     group = made(mount)
     mount.bash("cat @groups/g/orders/drain; seq 11 14 > orders/0/log; mkdir @queues/jobs")
     mount.bash("exec 3<> @queues/jobs/orders/take; read -r job <&3; echo accept >&3")
@@ -177,7 +177,7 @@ def test_a_second_daemon_shows_groups_and_changes_none(mount: Mount, tmp_path: P
     "name", ["a b", "-rf", "ünï", "tab\tand\nline", "'; rm -rf x", "%41", "..hidden", "$(id)", "x" * 255]
 )
 def test_hostile_names_of_groups_are_names(mount: Mount, name: str):
-    """They are made, read, listed, shown in one line each, and removed."""
+    """Groups with hostile names can be created, read, listed and removed, and are shown on one line."""
     made(mount)
     group = mount.path / "@groups" / name
     group.mkdir()
@@ -191,7 +191,7 @@ def test_hostile_names_of_groups_are_names(mount: Mount, name: str):
 
 
 def test_a_topic_that_is_deleted_ends_its_readers(unmounted: Mount):
-    """ESTALE for who reads it alone; who reads others, too, goes on with these, and the position is gone with it."""
+    """A reader of a deleted topic gets ESTALE; a reader of several topics continues, and the position is deleted."""
     mount = unmounted.start(allow_delete=True)
     made(mount)
     mount.bash("mkdir clicks @groups/both; echo click > clicks/0/log; cat @groups/g/orders/drain")
@@ -214,7 +214,7 @@ READ = 'while sleep 0.05; do while IFS= read -r record; do echo "$record" >> $ou
 
 
 class Readers:
-    """Loops of bash that read as members, and append what they are given to a file."""
+    """Bash loops that read as members, and append the records to a file."""
 
     def __init__(self, mount: Mount, out: Path) -> None:
         self._mount = mount
@@ -222,7 +222,7 @@ class Readers:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def fill(self, count: int) -> None:
-        """Have so many run."""
+        """Start readers until `count` run."""
         while len(self._running) < count:
             self._running.append(
                 subprocess.Popen(
@@ -249,7 +249,7 @@ class Readers:
 
 @pytest.mark.slow
 def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, tmp_path: Path):
-    """Each record is given at least once, and again only where a reader that held it was killed."""
+    """Each record is read at least once, and more than once only if its reader was killed."""
     chosen = random.Random(7)
     mount = unmounted.start()
     made(mount, lines=0, partitions=4)
@@ -283,5 +283,5 @@ def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, 
     for number in range(4):
         given = [at for at in map(int, out.read_text().split()) if at // 50 % 4 == number]
         back = [(one, other) for one, other in pairwise(given) if other <= one]
-        # A killed reader's last commits may be under way: how many depends on the machine, not how often.
+        # The last commits of a killed reader may be under way; their number depends on the machine.
         assert len(back) <= kills, back

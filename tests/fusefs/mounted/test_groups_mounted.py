@@ -1,4 +1,4 @@
-"""Groups from shells: who is given what, what is committed, and what becomes of it when a reader comes, goes or dies."""
+"""Groups from shells: which records members get, what is committed, and how members join, leave and die."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEMBER = re.compile(r"^member \S+ reader (.*) topics \S+ partitions (\S+)$", re.
 
 @contextmanager
 def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A script in a process group of its own; whatever happens it is ended afterwards."""
+    """A script in its own process group, which is killed at the end."""
     process = subprocess.Popen(["bash", "-c", script], cwd=cwd, start_new_session=True, **options)
     try:
         yield process
@@ -42,7 +42,7 @@ def status(group: Path) -> dict[str, str]:
 
 
 def readers(group: Path) -> dict[str, list[str]]:
-    """The partitions of each member, by who reads."""
+    """Return the partitions of each member, by its reader."""
     found = MEMBER.findall((group / "status").read_text())
     return {who: [] if partitions == "-" else partitions.split(",") for who, partitions in found}
 
@@ -53,14 +53,14 @@ def is_stable(group: Path, members: int) -> bool:
 
 
 def groups(mount: Mount, topic: Path, name: str = "g") -> Path:
-    """Make a group; the directory in which it reads the topic."""
+    """Create a group, and return its directory of the topic."""
     group = mount.path / "@groups" / f"{topic.name}-{name}"
     group.mkdir()
     return group / topic.name
 
 
 def fill(topic: Path, count: int, partitions: int = 1) -> list[str]:
-    """Append records `0` … over partitions."""
+    """Append records `0` to `count` - 1, spread over partitions."""
     for number in range(partitions):
         (topic / str(number)).mkdir(exist_ok=True)
         lines = "".join(f"{n}\n" for n in range(number, count, partitions))
@@ -69,11 +69,13 @@ def fill(topic: Path, count: int, partitions: int = 1) -> list[str]:
 
 
 def test_members_share_partitions_while_they_come_and_go(mount: Mount):
-    """Each partition has one reader at every moment, and each record is given once to those that are not killed."""
+    """Each partition has at most one reader at any time, and members that are not killed get each record once."""
     topic, count = mount.path / "orders", 100_000
     topic.mkdir()
     (topic / "5").mkdir()
-    group = mount.path / "@groups" / "comers"  # Of no other test: a cluster keeps a group that was used.
+    group = (
+        mount.path / "@groups" / "comers"
+    )  # A name that no other test uses, because a cluster keeps used groups.
     group.mkdir()
     doubled: list[dict[str, list[str]]] = []
     watching = threading.Event()
@@ -123,14 +125,14 @@ def test_members_share_partitions_while_they_come_and_go(mount: Mount):
     assert set(map(str, range(count))) == set(alive) | set(lines[1])
     assert {1} == set(alive.values())
     assert all(len(one) > 0 for one in lines)
-    if mount.topics_in is None:  # A cluster's coordinator tells it in its own log.
+    if mount.topics_in is None:  # In a cluster, the coordinator logs this itself.
         assert generation >= 4
         assert "Stabilized group comers generation" in mount.log
         assert "Preparing to rebalance group comers in state" in mount.log
 
 
 def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
-    """A group of one and a group of three over three partitions: both see all, each of theirs once; a key has one reader."""
+    """A group of one member and a group of three each get all records once, and a key has one reader in a group."""
     (topic / "2").mkdir()
     one, three = (groups(shared_mount, topic, name) for name in ("one", "three"))
     with (topic / "log.kv").open("a") as log:
@@ -155,7 +157,7 @@ def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
 
 
 def test_a_worker_that_dies_leaves_its_record(topic: Path, shared_mount: Mount):
-    """The next one gets it again, and what came behind it; what it had done stays done."""
+    """The record of a worker that dies is read again, and the ones after it; done records are not."""
     fill(topic, 10)
     directory = groups(shared_mount, topic)
     died = shared_mount.bash(
@@ -189,7 +191,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_get_each_record_once(topic: Path, shared_mount: Mount, program: str):
-    """However they read: in blocks, a byte at a time, with what they took too much of given back."""
+    """Programs of any kind get each record once: block by block, byte by byte, or seeking back."""
     expected = fill(topic, 200)
     directory = groups(shared_mount, topic)
     ran = subprocess.run(
@@ -216,18 +218,18 @@ WORKERS = {
 
 @pytest.mark.parametrize("worker", WORKERS)
 def test_killed_workers_lose_nothing(topic: Path, shared_mount: Mount, worker: str):
-    """What a program was handed and had not asked behind is given to the next one; what it had begun elsewhere goes on."""
+    """Records that a killed worker had not finished are read again."""
     expected = fill(topic, 100)
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     output.touch()
     with running(f"{WORKERS[worker]} >> {output}", directory) as process:
         wait_until(lambda: len(output.read_text().split()) > 20, "some were done")
         if worker in {"xargs", "parallel"}:
-            process.kill()  # It alone: the jobs that it began go on.
+            process.kill()  # Only the program: its jobs continue.
         else:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        # A job that was begun may still hold the file: it would be a member beside the one that drains, and have the partition.
+        # A running job may still have the file open, and so be a member with the partition.
         wait_until(lambda: is_stable(directory.parent, 0), "none is a member")
         rest = shared_mount.bash("cat $dir/drain", dir=directory).stdout.split()
         wait_until(
@@ -236,7 +238,7 @@ def test_killed_workers_lose_nothing(topic: Path, shared_mount: Mount, worker: s
 
 
 def test_a_second_member_takes_over_at_once_when_the_first_is_killed(topic: Path, shared_mount: Mount):
-    """The kernel closes what a process had open: no timeout passes."""
+    """When a member is killed, the kernel closes its file, so the next one gets its partition without a timeout."""
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     with running("exec cat log", directory, stdout=subprocess.DEVNULL) as first:
         wait_until(lambda: is_stable(directory.parent, 1), "one reads")
@@ -250,7 +252,7 @@ def test_a_second_member_takes_over_at_once_when_the_first_is_killed(topic: Path
 
 
 def test_children_share_a_membership(topic: Path, shared_mount: Mount):
-    """A member is an open file description: a descriptor that is inherited joins nothing, and its last close leaves."""
+    """Children share their parent's membership; it ends with the last close(2) of the file."""
     fill(topic, 4)
     directory = groups(shared_mount, topic)
     ran = shared_mount.bash(
@@ -263,7 +265,7 @@ def test_children_share_a_membership(topic: Path, shared_mount: Mount):
 
 
 def test_poll_and_epoll(topic: Path, shared_mount: Mount):
-    """Readable when there is something to be given, and not while it is another's."""
+    """poll(2) and epoll(7) find the file readable exactly if there is a record for it."""
     directory = groups(shared_mount, topic)
     first = os.open(directory / "log", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -283,7 +285,7 @@ def test_poll_and_epoll(topic: Path, shared_mount: Mount):
 
 
 def test_positions_are_files(topic: Path, shared_mount: Mount):
-    """Offsets, steps, ends and times; not while somebody reads, and not beyond the log."""
+    """A position can be written as offset, step, end or time, within the log, and while nobody reads (else EBUSY)."""
     with (topic / "0" / "log.json").open("a") as log:
         log.writelines(f'{{"payload":"{n}","ts":{1000 * n}}}\n' for n in range(1, 6))
     directory = groups(shared_mount, topic)
@@ -304,7 +306,7 @@ def test_positions_are_files(topic: Path, shared_mount: Mount):
 
 
 def test_groups_are_made_and_removed(topic: Path, shared_mount: Mount):
-    """By mkdir and rmdir; not while somebody reads, and with positions only where that is allowed."""
+    """Groups are created by mkdir(2) and removed by rmdir(2), unless they have readers or positions."""
     fill(topic, 1)
     directory = groups(shared_mount, topic)
     ran = shared_mount.bash(
@@ -325,7 +327,7 @@ def test_groups_are_made_and_removed(topic: Path, shared_mount: Mount):
 
 
 def test_settings_of_a_group(topic: Path, shared_mount: Mount):
-    """As a topic's: a line sets one, and a bad one is told with its reason."""
+    """A line in `config` sets a setting of the group; a bad one is refused with the reason."""
     directory = groups(shared_mount, topic)
     config = directory.parent / "config"
     with config.open("a") as lines:
@@ -338,7 +340,7 @@ def test_settings_of_a_group(topic: Path, shared_mount: Mount):
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 def test_every_assignor_shares_out_and_loses_nothing(topic: Path, shared_mount: Mount, assignor: str):
-    """Two that drain together, and one that comes in between."""
+    """With each assignor, members that drain together get each record once."""
     expected = fill(topic, 3000, 5)
     directory = groups(shared_mount, topic)
     (directory.parent / "config").write_text(f"assignor={assignor}\n")
@@ -350,7 +352,7 @@ def test_every_assignor_shares_out_and_loses_nothing(topic: Path, shared_mount: 
 
 
 def test_several_topics_and_patterns(mount: Mount):
-    """A list, and a pattern that follows topics that come."""
+    """A group can read a list of topics, or a pattern that includes later topics."""
     for name in ("orders", "clicks"):
         (mount.path / name).mkdir()
         (mount.path / name / "0" / "log").write_text(f"{name}\n")
@@ -366,7 +368,7 @@ def test_several_topics_and_patterns(mount: Mount):
 
 
 def test_manual_commits(topic: Path, shared_mount: Mount):
-    """A line `commit` where the shell stands; what was read behind it is given again."""
+    """With commit=manual, `commit` commits what the shell has read; later records are read again."""
     fill(topic, 10)
     directory = groups(shared_mount, topic)
     (directory.parent / "config").write_text("commit=manual\n")
@@ -380,7 +382,7 @@ def test_manual_commits(topic: Path, shared_mount: Mount):
 
 
 def test_read_only_mounts_show_groups_and_join_none(unmounted: Mount):
-    """Positions are there to be seen; reading as a member moves them, which is EROFS."""
+    """A read-only mount shows positions; reading as a member, which changes them, is EROFS."""
     mount = unmounted.start()
     mount.bash("mkdir orders @groups/g; echo a > orders/0/log; cat @groups/g/orders/drain")
     mount.stop()
@@ -395,7 +397,7 @@ def test_read_only_mounts_show_groups_and_join_none(unmounted: Mount):
 
 
 def test_positions_and_settings_survive(unmounted: Mount):
-    """The end of a mount, and its death."""
+    """Positions and settings survive the end of a mount, and its death."""
     mount = unmounted.start()
     mount.bash(
         "mkdir orders @groups/g; seq 5 > orders/0/log; echo commit=manual > @groups/g/config; echo 3 > @groups/g/orders/0/position"
@@ -412,7 +414,7 @@ def test_positions_and_settings_survive(unmounted: Mount):
 
 
 def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
-    """What would wait, or would move positions, is not listed."""
+    """Files that wait or change positions are not listed, so tools that read all files end."""
     mount.bash(
         "mkdir orders @groups/g; seq 5 > orders/0/log; head -n 2 @groups/g/orders/log > /dev/null; echo 2 > @groups/g/orders/0/position"
     )
@@ -427,7 +429,7 @@ def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
 
 
 def test_more_waiting_members_than_the_bound(unmounted: Mount):
-    """EMFILE for one more; those that wait go on waiting, and each is answered."""
+    """A member beyond the limit of waiting reads gets EMFILE; the others keep waiting."""
     mount = unmounted.start(max_waiting=300)
     mount.bash("mkdir orders @groups/g")
     program = (
@@ -476,7 +478,7 @@ while True:
 
 @pytest.mark.slow
 def test_thousands_of_members_wait_in_one_program(unmounted: Mount):
-    """They share the partitions, whoever has one is woken, and all of them together go with the program."""
+    """Thousands of members of one program share the partitions, are woken, and leave together."""
     mount = unmounted.start()
     mount.bash("mkdir orders orders/7 @groups/g")
     group = mount.path / "@groups/g"

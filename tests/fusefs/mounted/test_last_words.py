@@ -1,4 +1,4 @@
-"""What a mount could not keep when it ended: told to who unmounts, in the log and by the exit status."""
+"""What a mount could not store at its end: reported by the unmount, in the log and by the exit status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.fuse
 
 
 def umount(mount: Mount) -> subprocess.CompletedProcess[str]:
-    """`topicfs umount`, as a person types it."""
+    """Run `topicfs umount`."""
     done = FORKS.run(COMMAND, "umount", str(mount.path))
     return subprocess.CompletedProcess("umount", done.status, done.output.decode(), done.errors.decode())
 
@@ -32,7 +32,7 @@ def ended(mount: Mount) -> int:
 
 
 def test_lines_that_found_no_room_are_told(unmounted: Mount) -> None:
-    """With --acks 0 they were answered and wait: at the end a full disk refuses them, and nobody else would say so."""
+    """If lines written with --acks 0 do not fit on the disk at the end, `topicfs umount` reports them."""
     mount = unmounted.start(acks="0", linger_ms=60_000)
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
     mount.faults.write_text("pwrite .log ENOSPC\n")
@@ -46,7 +46,7 @@ def test_lines_that_found_no_room_are_told(unmounted: Mount) -> None:
 
 
 def test_a_log_that_cannot_be_flushed_is_told(unmounted: Mount) -> None:
-    """The partition and the cause; the next mount recovers it."""
+    """If a log cannot be flushed at the end, `topicfs umount` names the partition and the cause."""
     mount = unmounted.start()
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
     mount.faults.write_text("sync .log EIO\n")
@@ -56,7 +56,7 @@ def test_a_log_that_cannot_be_flushed_is_told(unmounted: Mount) -> None:
 
 
 def test_an_end_in_order_says_nothing(mount: Mount) -> None:
-    """Exit status 0 of both, and no word."""
+    """An orderly end has exit status 0 and no output."""
     mount.bash("mkdir orders && echo hello >> orders/0/log")
     done = umount(mount)
     assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
@@ -64,7 +64,7 @@ def test_an_end_in_order_says_nothing(mount: Mount) -> None:
 
 
 def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the processes that stand in it or have a file open; it stays mounted, and unmounts once they have gone."""
+    """A mount in use is not unmounted, and the processes that use it are named; once they end, it is."""
     (mount.path / "orders").mkdir()
     with subprocess.Popen(["sleep", "600"], cwd=mount.path / "orders") as sleeping:
         try:
@@ -74,12 +74,14 @@ def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch
         finally:
             sleeping.kill()
     status = (mount.path / "@status").open()
-    monkeypatch.setattr(time, "sleep", lambda _seconds: status.close())  # While it waits to try again.
+    monkeypatch.setattr(
+        time, "sleep", lambda _seconds: status.close()
+    )  # While `unmount` waits before its next attempt.
     assert None is unmount(mount.path)
 
 
 def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) -> None:
-    """Another mount namespace keeps a mount alive: its daemon is ended, and all is on disk."""
+    """If another mount namespace holds the mount, the daemon ends in order, and the output says where it is mounted."""
     mount = unmounted.start()
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
     with started(["unshare", "--mount", *as_root, "--propagation", "private", "sleep", "600"]) as holder:
@@ -96,7 +98,7 @@ def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) ->
 
 
 def test_a_mount_whose_daemon_was_killed_is_unmounted_with_a_word(unmounted: Mount) -> None:
-    """Nobody closed its data directories."""
+    """Unmounting after the daemon was killed says that its data directories were not closed."""
     mount = unmounted.start()
     mount.kill()
     done = umount(mount)
@@ -105,7 +107,7 @@ def test_a_mount_whose_daemon_was_killed_is_unmounted_with_a_word(unmounted: Mou
 
 
 def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None:
-    """Its words stop before the last one."""
+    """If the daemon is killed while it ends, `topicfs umount` says that it did not close its data directories."""
     mount = unmounted.start()
     assert "" == mount.bash("mkdir orders && echo hello >> orders/0/log").stderr
     mount.faults.write_text("sync .log hangs\n")
@@ -120,7 +122,7 @@ def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None
 
 
 def test_the_foreground_says_it_itself(unmounted: Mount) -> None:
-    """For a service manager: on standard error, and by the exit status."""
+    """A daemon in the foreground reports losses by its exit status."""
     mount = unmounted.start(acks="0", linger_ms=60_000)
     mount.bash("mkdir orders && echo hello >> orders/0/log")
     mount.faults.write_text("pwrite .log ENOSPC\n")
@@ -129,7 +131,7 @@ def test_the_foreground_says_it_itself(unmounted: Mount) -> None:
 
 @pytest.mark.root
 def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
-    """Everything that was answered is there, and the next mount has nothing to recover."""
+    """On a full disk a mount ends in order, with all records and nothing to recover."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
         mount = Mount(tmp_path, directories=str(disk / "data"))
         try:
@@ -150,7 +152,7 @@ def test_a_mount_of_a_full_disk_ends_in_order(tmp_path: Path) -> None:
 
 
 def test_words_are_lines_that_forge_none() -> None:
-    """What they quote may have ends of lines; of many lines the first are told."""
+    """Newlines in last words are escaped, and of many only the first are printed."""
     words = LastWords()
     words.end(["orders/0/log: lost", "a\n.\nb"])
     descriptor = os.open(words.path, os.O_RDONLY)

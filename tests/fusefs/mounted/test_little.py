@@ -1,4 +1,4 @@
-"""A daemon that is given little, and files that ask for much: little memory, few descriptors, bombs of compression."""
+"""A daemon with little memory or few descriptors, and batches that inflate enormously."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ FORMS = [
     "../log",
 ]
 MOST_OF_A_REQUEST = 300 * MIB
-"""docs/mount.md, "What a mount takes at most"."""
+"""The limit in docs/mount.md, "What a mount takes at most"."""
 
 
 @pytest.fixture
 def bombs(unmounted_directory: Mount) -> Mount:
-    """A topic for each codec: a record, and a batch of some KB that inflates to 300 MiB of zeros."""
+    """A mount with a topic for each codec: a record, and a batch of a few KB that inflates to 300 MiB."""
     mount = unmounted_directory
     engine = open_engine(mount.data)
     codecs = [codec for codec in Codec if codec is not Codec.NONE]
@@ -71,7 +71,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
-    """In each form and codec it is EFBIG, its neighbor is read, and the batch itself is copied as it is."""
+    """Reading such a batch is EFBIG within the memory of one request; its neighbor and `log.batch` are readable."""
     before = peak_bytes(bombs.pid)
     for codec in Codec:
         if codec is Codec.NONE:
@@ -86,7 +86,7 @@ def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
 
 @pytest.fixture
 def little_memory() -> Iterator[Path]:
-    """A control group of 100 MB: the file that takes processes into it."""
+    """The file that moves processes into a control group of 100 MB of memory."""
     old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     name = f"topicfs-{uuid.uuid4()}"
     group, limit = (old / name, "memory.limit_in_bytes") if old.is_dir() else (new / name, "memory.max")
@@ -101,7 +101,7 @@ def little_memory() -> Iterator[Path]:
 
 @pytest.mark.root
 def test_a_daemon_works_in_100_mb(tmp_path: Path, little_memory: Path) -> None:
-    """With records of the default size at most: a million lines, eight readers, and records that are compressed."""
+    """A daemon in 100 MB serves a million lines, eight readers and compressed records of the default size."""
     script = """
         set -eu
         sh -c 'echo $$ > "$procs"; exec "$topicfs" mount --log-file log data mnt'
@@ -136,7 +136,7 @@ def test_a_daemon_works_in_100_mb(tmp_path: Path, little_memory: Path) -> None:
 
 
 def test_64_descriptors_are_enough_for_200_partitions(tmp_path: Path) -> None:
-    """Files are closed and opened again as needed; 100 files of the mount stay open meanwhile."""
+    """With 64 descriptors a daemon serves 200 partitions and 100 open files of the mount."""
     script = """
         set -eu
         (ulimit -n 64; "$topicfs" mount --log-file log data mnt)

@@ -1,4 +1,4 @@
-"""Batches of a group from shells: `next-100` and `next-1s` end by themselves, and their end alone moves the position."""
+"""`next-100` and `next-1s` of a group from shells: they end on their own, and only their end commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.fuse
 
 
 def positions(directory: Path) -> list[str]:
-    """The group's position in each partition."""
+    """Return the group's position in each partition."""
     return [(one / "position").read_text().strip() for one in sorted(directory.iterdir())]
 
 
@@ -48,7 +48,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_each_run_goes_on_where_the_last_one_ended(topic: Path, shared_mount: Mount, program: str):
-    """Every program that reads to the end: at most so many records, each once, of all partitions; then nothing, and 0."""
+    """Each run of a program gets the next records of all partitions, at most the limit, and finally none."""
     expected = fill(topic, 20, 3)
     directory = groups(shared_mount, topic)
     runs = []
@@ -83,7 +83,7 @@ EARLY = {
 
 @pytest.mark.parametrize("program", EARLY)
 def test_who_does_not_read_the_end_has_done_nothing(topic: Path, shared_mount: Mount, program: str):
-    """The next run is given the same records: all of them, in their order."""
+    """A program that does not read to the end commits nothing: the next run gets the same records."""
     expected = fill(topic, 50_000)
     directory = groups(shared_mount, topic)
     shared_mount.bash(f"cd $dir; {EARLY[program]}", dir=directory)
@@ -95,7 +95,7 @@ def test_who_does_not_read_the_end_has_done_nothing(topic: Path, shared_mount: M
 
 
 def test_a_reader_that_is_killed_has_done_nothing(topic: Path, shared_mount: Mount):
-    """Though it asked for more again and again: SIGKILL before the end."""
+    """A reader that is killed before the end commits nothing, even after many reads."""
     fill(topic, 50_000)
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     output.touch()
@@ -108,7 +108,7 @@ def test_a_reader_that_is_killed_has_done_nothing(topic: Path, shared_mount: Mou
 
 
 def test_readers_at_the_same_time_get_other_records(topic: Path, shared_mount: Mount):
-    """Five jobs of a crontab that begin together, again and again, over partitions that move between them."""
+    """Simultaneous runs get different records, while partitions move between them."""
     expected = fill(topic, 300, 5)
     directory = groups(shared_mount, topic)
     ran = shared_mount.bash(
@@ -121,7 +121,7 @@ def test_readers_at_the_same_time_get_other_records(topic: Path, shared_mount: M
 
 
 def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Path, shared_mount: Mount):
-    """It is given them as soon as the first has read its end, however long that stays open."""
+    """A second reader waits for partitions that the first has begun, until the first reads its end."""
     fill(topic, 20, 2)
     directory, outputs = groups(shared_mount, topic), [shared_mount.base / f"{topic.name}-{n}" for n in "12"]
     with running(
@@ -144,7 +144,7 @@ def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Pa
 
 
 def test_a_record_larger_than_a_read_is_one_record(topic: Path, shared_mount: Mount):
-    """The kernel reads in pieces; runs end between records."""
+    """A record larger than a read counts as one record."""
     lines = [letter * 900_000 for letter in "abcd"]
     (topic / "0" / "log").write_text("".join(f"{line}\n" for line in lines))
     directory = groups(shared_mount, topic)
@@ -155,7 +155,7 @@ def test_a_record_larger_than_a_read_is_one_record(topic: Path, shared_mount: Mo
 
 
 def test_values_with_line_breaks_are_one_record(topic: Path, shared_mount: Mount):
-    """In the plain form, too, where a record may be several lines."""
+    """A value with newlines counts as one record."""
     with (topic / "0" / "log.json").open("a") as log:
         log.writelines(f'{{"payload":"{n}\\nand\\n\\nmore"}}\n' for n in range(3))
     directory = groups(shared_mount, topic)
@@ -165,7 +165,7 @@ def test_values_with_line_breaks_are_one_record(topic: Path, shared_mount: Mount
 
 
 def test_what_arrives_within_a_time(topic: Path, shared_mount: Mount):
-    """What is there, what comes while it reads, and then the end; what comes later is for the next run."""
+    """`next-3s` reads the present records and those that arrive in its time; later ones are for the next run."""
     fill(topic, 3)
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     with running(f"exec cat next-3s > {output}", directory) as reader:
@@ -184,7 +184,7 @@ def test_what_arrives_within_a_time(topic: Path, shared_mount: Mount):
 
 
 def test_a_slow_job_ends_in_time(topic: Path, shared_mount: Mount):
-    """Which would take minutes: what was read ahead of it and not given goes to the next run."""
+    """A slow job ends in time; records that were fetched but not read go to the next run."""
     expected = fill(topic, 10_000)
     directory = groups(shared_mount, topic)
     slow = shared_mount.bash(
@@ -218,7 +218,7 @@ THERE = (
 
 
 def test_names(topic: Path, shared_mount: Mount):
-    """Numbers have one spelling and no upper bound; the files look as `drain` does, and none is listed."""
+    """Numbers have one spelling and no upper limit; the files are like `drain`, and not listed."""
     fill(topic, 3)
     directory = groups(shared_mount, topic)
     there = shared_mount.bash(f"cd $dir; stat -c '%A %s %n' drain {' '.join(THERE)}; ls", dir=directory)
@@ -232,7 +232,7 @@ def test_names(topic: Path, shared_mount: Mount):
 
 
 def test_a_job_that_commits_by_its_exit_status(topic: Path, shared_mount: Mount):
-    """commit=manual: a line `commit` behind the end, and nothing without it."""
+    """With commit=manual, a job commits by writing `commit` after the end, and not otherwise."""
     fill(topic, 9)
     directory = groups(shared_mount, topic)
     (directory.parent / "config").write_text("commit=manual\n")
@@ -264,11 +264,11 @@ def test_a_job_that_commits_by_its_exit_status(topic: Path, shared_mount: Mount)
 
 @pytest.mark.parametrize("file", ["next-5", "drain"])
 def test_a_run_does_not_wait_for_records_of_a_deleted_topic(unmounted: Mount, file: str):
-    """If its topic is deleted and made again before the first read, it ends, and it and the next run give the new records."""
+    """If the topic is deleted and created again before the first read, the run ends, and the new records are read."""
     mount = unmounted.start(allow_delete=True)
     ran = mount.bash(
         "mkdir orders @groups/$group; seq 3 > orders/0/log; exec 3< @groups/$group/orders/$file; rmdir orders; "
-        "until mkdir orders 2> /dev/null; do :; done; echo new > orders/0/log; "  # A broker still deletes it.
+        "until mkdir orders 2> /dev/null; do :; done; echo new > orders/0/log; "  # A broker may still be deleting it.
         "timeout 20 cat <&3 && exec 3<&- && cat @groups/$group/orders/$file",
         file=file,
         group=f"again-{file}",

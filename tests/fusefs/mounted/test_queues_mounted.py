@@ -1,4 +1,4 @@
-"""Queues from shells: records held one by one, given back when their holder dies, and given up at last."""
+"""Queues from shells: records held one by one, released when their holder dies, and rejected in the end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ done
 
 
 def test_takers_that_start_together_each_get_a_record(mount: Mount):
-    """Thirty open a queue that nobody has taken from, six times: none fails."""
+    """Thirty shells that open a new queue at the same time each get a record."""
     done = mount.base / "done"
     ran = mount.bash(TAKERS, fifo=mount.base / "fifo", done=done)
 
@@ -61,7 +61,7 @@ def test_takers_that_start_together_each_get_a_record(mount: Mount):
 
 
 def test_workers_that_start_together_make_one_queue(mount: Mount):
-    """Each record is done once, and none of them fails, whoever makes the queue."""
+    """Workers that start together share one queue, and do each record once."""
     done = mount.base / "done"
     mount.bash("mkdir orders; seq 20 > orders/0/log")
     script = f"echo $(cat) >> {done}"
@@ -90,7 +90,7 @@ def test_workers_that_start_together_make_one_queue(mount: Mount):
 
 
 def test_a_shell_that_stands_in_a_queue_goes_on(mount: Mount):
-    """Its directory is the same one before the first record is taken and afterwards."""
+    """A queue's directory stays the same before and after the first record is taken."""
     ran = mount.bash(
         "mkdir orders @queues/q; seq 3 > orders/0/log; cd @queues/q; cat status > /dev/null; "
         "echo share.record.lock.duration.ms=1000 > config; exec 3<> orders/take; read -r job <&3; echo $job; "
@@ -105,7 +105,7 @@ def test_a_shell_that_stands_in_a_queue_goes_on(mount: Mount):
 
 
 def test_a_loop_of_a_shell(mount: Mount):
-    """Accept, release and reject, written to the descriptor that is read."""
+    """A shell accepts, releases and rejects records by writing to the descriptor that it reads."""
     mount.bash("mkdir orders; printf 'one\\nbad\\nagain\\ntwo\\nend\\n' > orders/0/log")
     ran = mount.bash(LOOP)
 
@@ -115,7 +115,7 @@ def test_a_loop_of_a_shell(mount: Mount):
 
 
 def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
-    """Without waiting for the lease to end; and rm accepts what another holds, mv releases it."""
+    """When its holder dies, a record is released without waiting for the lease; rm accepts it, mv releases it."""
     mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")
     holder = subprocess.Popen(
         [
@@ -142,21 +142,21 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
 
 
 def groups(mount: Mount, *words: str) -> str:
-    """What `topicfs groups` prints beside the daemon."""
+    """Return the output of `topicfs groups` next to the daemon."""
     ended = FORKS.run(COMMAND, "groups", *words, "--data", str(mount.data))
     assert b"" == ended.errors
     return ended.output.decode()
 
 
 def refusal(mount: Mount, *words: str) -> str:
-    """The reason why a command beside the daemon did nothing."""
+    """Return the error message of a command next to the daemon, which must fail."""
     ended = FORKS.run(COMMAND, *words, "--data", str(mount.data))
     assert 1 == ended.status
     return ended.errors.decode()
 
 
 def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
-    """They list and describe them, with members and what is left, and delete one without members."""
+    """Next to a daemon, `topicfs groups` lists and describes queues, and deletes one without members."""
     mount = unmounted.start(allow_delete=True)
     mount.bash(
         "mkdir orders @groups/g @queues/q @queues/fresh; seq 5 > orders/0/log; cat @groups/g/orders/drain"
@@ -199,7 +199,7 @@ def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
     ],
 )
 def test_what_does_not_suit_a_kind_is_refused_beside_a_daemon(mount: Mount, words: str, reason: str):
-    """The sentence names what is possible, and nothing has changed."""
+    """Next to a daemon, a command for the wrong kind of group is refused with what is possible, and changes nothing."""
     mount.bash("mkdir orders @groups/g; seq 3 > orders/0/log; cat @groups/g/orders/drain")
     mount.bash("mkdir @queues/q; exec 3<> @queues/q/orders/take; read -r job <&3; echo accept >&3")
     before = groups(mount, "describe", "g", "q", "--json")
@@ -210,7 +210,7 @@ def test_what_does_not_suit_a_kind_is_refused_beside_a_daemon(mount: Mount, word
 
 @pytest.mark.slow
 def test_workers_that_are_killed_lose_nothing(mount: Mount):
-    """500 jobs, eight workers killed at random: each is accepted once; a record that cannot be done is given up."""
+    """When workers are killed, no job is lost, and a job that always fails is rejected."""
     chosen = random.Random(15)
     done, jobs = mount.base / "done", 500
     done.touch()
@@ -251,7 +251,7 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
 
 @pytest.mark.parametrize("end", [Mount.stop, Mount.kill])
 def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount], object]):
-    """Whether the daemon ended in order or was killed."""
+    """Workers continue with the next daemon, whether the last one ended in order or was killed."""
     done = mount.base / "done"
     done.touch()
     mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")
@@ -285,7 +285,7 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
 
 
 def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
-    """Its command ends after the daemon, and after a signal."""
+    """A worker ends after a signal, even if the daemon is gone."""
     begun, go = mount.base / "begun", mount.base / "go"
     mount.bash("mkdir orders @queues/q; exec 3<> @queues/q/orders/take; seq 1 > orders/0/log")
     script = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
@@ -302,7 +302,7 @@ def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
 
 
 def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
-    """For as long as its command runs, over several leases."""
+    """A worker holds its record over several leases while its command runs."""
     done = mount.base / "done"
     mount.bash("mkdir orders @queues/q")
     mount.bash("echo share.record.lock.duration.ms=1000 > @queues/q/config; seq 2 > orders/0/log")
@@ -328,7 +328,7 @@ def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
 
 
 def test_a_queue_of_a_read_only_mount(unmounted: Mount):
-    """It shows, and nobody takes from it."""
+    """A read-only mount shows a queue, and taking from it is EROFS."""
     mount = unmounted.start()
     mount.bash(
         "mkdir orders @queues/q; seq 3 > orders/0/log; exec 3<> @queues/q/orders/take; IFS= read -r job <&3; echo accept >&3"
@@ -343,7 +343,7 @@ def test_a_queue_of_a_read_only_mount(unmounted: Mount):
 
 
 def test_reading_all_there_is_ends(mount: Mount, tmp_path: Path):
-    """And takes nothing."""
+    """Tools that read all files end, and take no records."""
     mount.bash(
         "mkdir orders @queues/q; seq 3 > orders/0/log; exec 3<> @queues/q/orders/take; IFS= read -r job <&3; echo reject >&3"
     )

@@ -1,7 +1,7 @@
-"""A line that is refused, or fails, in the middle: the program that wrote it learns of it, and no part of it is kept.
+"""Lines that fail inside a large write: the program learns of it, and no part of the line is stored.
 
-The kernel sends a large write(2) in requests of 1 MiB and drops the error of any but the first; the program then comes
-again with the rest.
+The kernel sends a large write(2) in requests of 1 MiB, and drops the error of all but the first; the program then
+repeats the rest.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tests.fusefs.mounted.conftest import Mount, shell
 pytestmark = pytest.mark.fuse
 
 LIMIT = 1_048_588
-"""What max.message.bytes is of itself."""
+"""The default of max.message.bytes."""
 
 LENGTHS = [1_100_000, LIMIT, 1_048_576, 2_500_000, 5_000_000]
-"""Of lines too long: one that ends soon after a request, and ones of several requests."""
+"""Lengths of lines that are too long: ending soon after a request, or spanning several."""
 
 FORMS = {
     "log": ("before", "after", "{}"),
     "log.kv": ("k\tbefore", "k\tafter", "{}\t"),
     "log.json": ('{{"payload":"before"}}', '{{"payload":"after"}}', '{{"payload":"{}"}}'),
 }
-"""By file: a line before, a line behind, and how a long value is written."""
+"""For each file: a line before, a line after, and the format of a long value."""
 
 WRITERS = {
     "cat": "cat $BIG >> $LOG",
@@ -54,7 +54,7 @@ WRITERS = {
     "sed": "sed -n p $BIG >> $LOG",
     "perl": "perl -e 'print <> or die $!; close(STDOUT) or die $!' $BIG >> $LOG",
 }
-"""Programs as they write a file; every one of them looks at what write(2) and close(2) answer, in its own way."""
+"""Programs that append a file; each checks the results of write(2) and close(2) in its own way."""
 
 OVERWRITERS = {
     "cp": "cp $BIG log",
@@ -63,7 +63,7 @@ OVERWRITERS = {
     "install": "python3 -c 'import os; i = os.open(\"'$BIG'\", 0); o = os.open(\"log\", os.O_WRONLY | os.O_TRUNC)\nwhile os.sendfile(o, i, None, 1 << 24): pass'",
     "dd": "dd if=$BIG of=log bs=4M status=none",
 }
-"""Programs that open with O_TRUNC, which `log` alone takes."""
+"""Programs that open with O_TRUNC, which only `log` accepts."""
 
 
 ELSEWHERE = {
@@ -74,7 +74,7 @@ ELSEWHERE = {
     "pwrite": 'python3 -c \'import os; f = os.open("log", os.O_WRONLY | os.O_TRUNC); os.pwrite(f, b"a\\n", 0); os.pwrite(f, b"b\\n", 7)\'',
     "truncate": 'python3 -c \'f = open("log", "w"); f.write("head\\n"); f.truncate(9)\'',
 }
-"""Programs that open with O_TRUNC, and want another file than what they write one behind the other."""
+"""Programs that open with O_TRUNC, and do not write sequentially."""
 
 AT_THE_END = {
     "cp of a sparse file with its holes": ("cp --sparse=never $SPARSE log", "head"),
@@ -88,7 +88,7 @@ AT_THE_END = {
         "head",
     ),
 }
-"""Programs that open with O_TRUNC and write one behind the other, with a line that they leave."""
+"""Programs that open with O_TRUNC and write sequentially, each with a line that it writes."""
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def sparse(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("file", ["0/log", "log"])
 @pytest.mark.parametrize("writer", ELSEWHERE)
 def test_what_is_not_written_at_the_end_fails_the_program(topic: Path, sparse: Path, writer: str, file: str):
-    """With EPERM, and no part of a line is kept: a log cannot hold what the program means."""
+    """A program that does not write at the end fails with EPERM, and no part of a line is stored."""
     script = ELSEWHERE[writer]
 
     result = shell("bash", script, (topic / file).parent, SPARSE=sparse)
@@ -118,7 +118,7 @@ def test_what_is_not_written_at_the_end_fails_the_program(topic: Path, sparse: P
 @pytest.mark.parametrize("file", ["0/log", "log"])
 @pytest.mark.parametrize("writer", AT_THE_END)
 def test_what_is_written_at_the_end_is_taken(topic: Path, sparse: Path, writer: str, file: str):
-    """Whatever position the kernel gives to a program that appends."""
+    """A program that writes at the end succeeds, whatever position the kernel passes."""
     script, expected = AT_THE_END[writer]
 
     result = shell("bash", script, (topic / file).parent, SPARSE=sparse)
@@ -128,14 +128,14 @@ def test_what_is_written_at_the_end_is_taken(topic: Path, sparse: Path, writer: 
 
 
 def lines_around(path: Path, length: int, name: str) -> list[str]:
-    """Write a line, a line too long, and another line into a file; the good ones."""
+    """Write a line, a line that is too long, and another line into a file; return the good ones."""
     before, after, long_line = (part.replace("{{", "{").replace("}}", "}") for part in FORMS[name])
     path.write_text(f"{before}\n{long_line.replace('{}', 'x' * length)}\n{after}\n")
     return [before, after]
 
 
 def values(topic: Path) -> list[str]:
-    """The values of all records, long ones cut short for people."""
+    """Return the values of all records, shortened for people."""
     return [line[:20] for line in (topic / "0" / "log").read_text().splitlines()]
 
 
@@ -144,7 +144,7 @@ def values(topic: Path) -> list[str]:
 def test_a_line_too_long_fails_the_program_and_leaves_no_part(
     topic: Path, tmp_path: Path, writer: str, name: str
 ):
-    """Whatever pieces it comes in: the exit status says so, and the log has whole lines alone."""
+    """A line that is too long fails the program, however it writes, and no part of the line is stored."""
     lines_around(big := tmp_path / "big", LENGTHS[0], name)
 
     result = shell("bash", WRITERS[writer], topic / "0", BIG=big, LOG=name)
@@ -156,7 +156,7 @@ def test_a_line_too_long_fails_the_program_and_leaves_no_part(
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "python unbuffered"])
 def test_it_does_not_matter_where_the_line_is_cut(topic: Path, tmp_path: Path, writer: str, length: int):
-    """Its rest may be a single newline, or several requests long."""
+    """A line that is too long fails the program wherever the requests cut it."""
     lines_around(big := tmp_path / "big", length, "log")
 
     result = shell("bash", WRITERS[writer], topic / "0", BIG=big, LOG="log")
@@ -167,7 +167,7 @@ def test_it_does_not_matter_where_the_line_is_cut(topic: Path, tmp_path: Path, w
 
 @pytest.mark.parametrize("writer", OVERWRITERS)
 def test_a_line_too_long_fails_what_overwrites(topic: Path, tmp_path: Path, writer: str):
-    """`cp`, and whatever lets the kernel copy (sendfile, splice)."""
+    """A line that is too long also fails `cp` and programs that let the kernel copy (sendfile, splice)."""
     lines_around(big := tmp_path / "big", LENGTHS[0], "log")
 
     result = shell("bash", OVERWRITERS[writer], topic / "0", BIG=big)
@@ -178,7 +178,7 @@ def test_a_line_too_long_fails_what_overwrites(topic: Path, tmp_path: Path, writ
 
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "bash printf"])
 def test_the_lines_of_a_group_around_one_that_is_refused_are_kept(topic: Path, tmp_path: Path, writer: str):
-    """The line that stood before, and the next one whose beginning is its own."""
+    """In a group of commands, the lines of others before and after a refused line are stored."""
     lines_around(big := tmp_path / "big", LENGTHS[0], "log")
     command = WRITERS[writer].replace(">> $LOG", "").replace("$LOG", "/dev/stdout")
     command = command.replace("'/dev/stdout'", "/dev/stdout")
@@ -194,7 +194,7 @@ def test_the_lines_of_a_group_around_one_that_is_refused_are_kept(topic: Path, t
 
 
 def test_a_bad_line_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path):
-    """The error of the request that brings it is not lost, though the ones before were taken."""
+    """A bad line after the first MiB of a write fails the program, though earlier requests succeeded."""
     good = '{"payload":"%s"}\n' % ("x" * 1000)
     (big := tmp_path / "big").write_text(good * 1500 + "bad\n" + good * 1500)
 
@@ -206,7 +206,7 @@ def test_a_bad_line_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp
 
 @pytest.mark.parametrize("writer", ["cat", "dd bs=4M", "python", "tee -a"])
 def test_a_bad_batch_behind_the_first_mebibyte_fails_the_program(topic: Path, tmp_path: Path, writer: str):
-    """What was taken before it stays; nothing of it, and nothing behind it, is kept."""
+    """A bad batch after the first MiB fails the program; batches before it stay, and none after it is stored."""
     shell("bash", "for i in 1 2 3 4; do head -c 500000 /dev/zero | tr '\\0' x; echo; done > $F; while read -r l; do echo $l >> log; done < $F", topic / "0", F=tmp_path / "lines")  # fmt: skip
     batches = bytearray((topic / "0" / "log.batch").read_bytes())
     batches[1_300_000] ^= 1
@@ -220,7 +220,7 @@ def test_a_bad_batch_behind_the_first_mebibyte_fails_the_program(topic: Path, tm
 
 
 def write_on(descriptor: int) -> None:
-    """Write until it fails: acks=0 tells it at a later write."""
+    """Write until a write fails: with acks=0 a later write has the error."""
     while True:
         os.write(descriptor, b"rest\n")
 
@@ -228,7 +228,7 @@ def write_on(descriptor: int) -> None:
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("end", ["close", "umount"])
 def test_a_line_that_found_no_room_in_the_middle_leaves_nothing(unmounted: Mount, acks: str, end: str):
-    """Its writer was told: the part before the error becomes no record, at close as at the end of the mount."""
+    """If a write fails inside a line, the part before it is not stored, at close(2) or at the mount's end."""
     mount = unmounted.start(acks=acks)
     mount.bash("mkdir a; echo before >> a/0/log")
     descriptor = os.open(mount.path / "a/0/log", os.O_WRONLY | os.O_APPEND)
@@ -247,7 +247,7 @@ def test_a_line_that_found_no_room_in_the_middle_leaves_nothing(unmounted: Mount
 
 
 def test_a_writable_mapping_is_refused(topic: Path):
-    """mmap(2) could not tell an error; writing by it is not possible at all."""
+    """A writable mapping is refused, because mmap(2) could not report errors."""
     shell("bash", "echo x >> log", topic / "0")
     script = "import mmap; f = open('log', 'a+b'); f.seek(0); f.read(); mmap.mmap(f.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)"
 
@@ -258,7 +258,7 @@ def test_a_writable_mapping_is_refused(topic: Path):
 
 
 def test_many_small_writes_through_a_pipe_are_whole_lines(topic: Path):
-    """However the pipe cuts them; `>>` of thousands of short lines, and of lines longer than a pipe holds."""
+    """Many short lines, and lines longer than a pipe's buffer, are stored whole, however the pipe cuts them."""
     script = "for i in $(seq 3000); do echo line-$i; done | cat >> log; for i in 1 2 3; do head -c 200000 /dev/zero | tr '\\0' $i; echo; done | cat >> log"
 
     result = shell("bash", script, topic / "0")
@@ -269,7 +269,7 @@ def test_many_small_writes_through_a_pipe_are_whole_lines(topic: Path):
 
 
 def test_a_writer_that_is_killed_in_the_middle_of_a_line_leaves_the_begun_part_whole(topic: Path):
-    """Nobody was told an error: what write(2) answered is kept, as when the file is closed."""
+    """If a writer is killed inside a line, the part that write(2) accepted is stored as a line."""
     script = "import os, signal; f = os.open('log', os.O_WRONLY | os.O_APPEND); os.write(f, b'begun'); os.kill(os.getpid(), signal.SIGKILL)"
 
     result = shell("bash", f'python3 -c "{script}"', topic / "0")

@@ -1,4 +1,4 @@
-"""A mount that others begin: mount(8), a line of fstab, and a service manager."""
+"""Mounts that are started by mount(8), fstab(5) or a service manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S = 240
 
 @pytest.fixture
 def manager() -> Iterator[socket.socket]:
-    """A service manager's socket, in a folder of a short name."""
+    """A service manager's socket, in a folder with a short name."""
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening,
@@ -38,7 +38,7 @@ def manager() -> Iterator[socket.socket]:
 
 @pytest.mark.parametrize("end", ["signal", "umount"])
 def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: socket.socket, end: str):
-    """Ready when programs find it mounted, alive from then on, and that it ends, whoever wants that."""
+    """The service manager hears when the mount is ready, that it is alive, and that it ends, for whatever cause."""
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
     environment = {**os.environ, "NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "100000"}
@@ -52,9 +52,7 @@ def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: s
             assert "pid " in (mountpoint / "@status").read_text()
             while manager.recv(4096) != b"WATCHDOG=1":
                 pass
-            daemon.send_signal(
-                signal.SIGHUP
-            )  # `systemctl reload`: there is nothing to read, and the mount goes on.
+            daemon.send_signal(signal.SIGHUP)  # As `systemctl reload`: without settings the mount continues.
             while not (word := manager.recv(4096).decode()).startswith("RELOADING=1\n"):
                 assert "WATCHDOG=1" == word
             while (word := manager.recv(4096).decode()) != "READY=1":
@@ -91,12 +89,12 @@ echo
 mount -t topicfs "$base/data" "$base/mnt" -o nosuch || echo "status $?"
 mount -t topicfs "$base/data" "$base/nowhere/else" || echo "status $?"
 """
-"""In a table of mounts of its own, so that no other program finds the helper."""
+"""A script with its own mount namespace, so that no other program finds the helper."""
 
 
 @pytest.mark.root
 def test_mount_and_fstab_know_the_type(tmp_path: Path):
-    """With options of a mount and of fstab in one list, and mount's own exit statuses."""
+    """mount(8) and fstab(5) know the type topicfs, its options, and mount's exit statuses."""
     variables = {"base": str(tmp_path), "helper": str(HELPER), "topicfs": str(TOPICFS)}
     done = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "bash", "-c", FSTAB],
@@ -113,7 +111,7 @@ def test_mount_and_fstab_know_the_type(tmp_path: Path):
 
 
 def test_the_unit_is_what_systemd_understands(tmp_path: Path):
-    """Its program is found where a service manager looks; here it is the one of this environment."""
+    """systemd accepts the unit, with the program of this environment."""
     unit = tmp_path / UNIT.name.replace("@", "@orders")
     unit.write_text(re.sub(r"(?m)^ExecStart=topicfs ", f"ExecStart={TOPICFS} ", UNIT.read_text()))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Following from shells: how soon a record shows, how a waiting program ends, and how many may wait."""
+"""Following from shells: how soon a record is shown, how waiting programs end, and how many may wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.fuse
 
 @contextmanager
 def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A script in a process group of its own; whatever happens it is ended afterwards."""
+    """A script in its own process group, which is killed at the end."""
     process = subprocess.Popen(
         ["bash", "-c", script],
         cwd=cwd,
@@ -47,7 +47,7 @@ def waiting_reads(mount: Mount) -> int:
 
 
 def followed(process: subprocess.Popen[bytes]) -> int:
-    """How many descriptors of a `follow` the processes of a script have: it has been opened."""
+    """Return how many descriptors of a `follow` the script's processes have."""
     found = 0
     for one in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
@@ -57,7 +57,10 @@ def followed(process: subprocess.Popen[bytes]) -> int:
 
 
 def wait_for(mount: Mount, *processes: subprocess.Popen[bytes], count: int = 1) -> None:
-    """Wait until so many reads of each script wait for a record. On a cluster open(2) waits, too, and comes before that."""
+    """Wait until `count` reads of each script wait for a record.
+
+    Over a cluster, open(2) waits too, before the read does.
+    """
     wait_until(
         lambda: (
             waiting_reads(mount) == count * len(processes)
@@ -73,7 +76,7 @@ def append(partition: Path, text: str) -> None:
 
 
 def test_follow_shows_each_record_as_it_is_appended(topic: Path, shared_mount: Mount):
-    """From the opening on: earlier records are not shown."""
+    """`follow` shows each record that is appended after its open(2)."""
     append(topic / "0", "before\n")
     with running("cat follow", topic / "0") as cat:
         wait_for(shared_mount, cat)
@@ -89,7 +92,7 @@ def test_follow_shows_each_record_as_it_is_appended(topic: Path, shared_mount: M
 )
 @pytest.mark.parametrize("place", [".", ".."], ids=["partition", "topic"])
 def test_follow_in_three_forms(topic: Path, shared_mount: Mount, place: str, name: str, expected: bytes):
-    """Of a partition and of a topic."""
+    """`follow` of a partition or topic works in three forms."""
     with running(f"cat {place}/{name}", topic / "0") as cat:
         wait_for(shared_mount, cat)
         with (topic / "0" / "log.kv").open("a") as log:
@@ -99,7 +102,7 @@ def test_follow_in_three_forms(topic: Path, shared_mount: Mount, place: str, nam
 
 
 def test_a_topics_follow_takes_new_partitions_in(topic: Path, shared_mount: Mount):
-    """From their first record."""
+    """A topic's `follow` shows new partitions from their first record."""
     with running("cat follow", topic) as cat:
         wait_for(shared_mount, cat)
         (topic / "2").mkdir()
@@ -134,7 +137,7 @@ READERS = {
 def test_a_signal_ends_a_waiting_program(
     topic: Path, shared_mount: Mount, reader: str, number: signal.Signals
 ):
-    """At once, though nothing arrives; nobody says an error before."""
+    """A signal ends a waiting program at once, without an error message before."""
     with running(READERS[reader], topic / "0") as process:
         wait_for(shared_mount, process)
         os.killpg(process.pid, number)
@@ -147,7 +150,7 @@ def test_a_signal_ends_a_waiting_program(
 
 @pytest.mark.parametrize("reader", ["sed -u", "bash read"])
 def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, shared_mount: Mount, reader: str):
-    """Never more is answered than was asked for, and the rest is kept."""
+    """Readers that ask for one byte at a time lose no data."""
     with running(READERS[reader], topic / "0") as process:
         wait_for(shared_mount, process)
         append(topic / "0", "one\ntwo\nthree\n")
@@ -159,7 +162,7 @@ def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, share
     "script", ["head -n 1; cat", "read -r line; echo $line; cat", "grep -m 1 o; cat", "sed -u q; cat"]
 )
 def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mount, script: str):
-    """As in a file: `head` and bash's `read` seek back to what they do not need."""
+    """A program that seeks back, as `head` and bash's `read` do, leaves the rest to the next one."""
     with running(f"{{ {script}; }} < follow", topic / "0") as process:
         wait_for(shared_mount, process)
         append(topic / "0", "one\ntwo\nthree\n")
@@ -172,7 +175,7 @@ def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mo
 
 
 def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: Mount):
-    """Ending one of several readers of the same file leaves the others waiting."""
+    """Ending one of several readers does not affect the others."""
     with (
         running("exec cat follow", topic / "0") as staying,
         running("exec awk '{print}' follow", topic / "0") as going,
@@ -186,7 +189,7 @@ def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: 
 
 
 def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount: Mount):
-    """Waiting reads do not use up the workers; one append reaches all of them."""
+    """Two hundred waiting readers do not block other requests, and one append reaches all of them."""
     script = "for i in $(seq 200); do head -n 1 follow > /dev/null & done; wait"
     with running(script, topic / "0") as readers:
         wait_for(shared_mount, readers, count=200)
@@ -197,7 +200,7 @@ def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount:
 
 
 def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
-    """EMFILE, and a line in @status."""
+    """A read beyond the limit of waiting reads fails with EMFILE, and `@status` has the reason."""
     mount = unmounted.start(max_waiting=2)
     mount.bash("mkdir a")
     with running("cat follow & cat follow & wait", mount.path / "a/0") as both:
@@ -212,7 +215,7 @@ def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
 
 
 def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):
-    """Before, during and after a record."""
+    """poll, select and epoll find the file readable only if there is a record."""
     descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
     poll, epoll = select.poll(), select.epoll()
     poll.register(descriptor, select.POLLIN)
@@ -235,7 +238,7 @@ def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):
 
 
 def test_a_blocked_epoll_is_woken(topic: Path):
-    """While nobody reads: the kernel is told that a polled file became readable."""
+    """A blocked epoll(7) is woken by a record."""
     descriptor = os.open(topic / "0" / "follow", os.O_RDONLY)
     with select.epoll() as epoll:
         epoll.register(descriptor, select.EPOLLIN)
@@ -250,7 +253,7 @@ def test_a_blocked_epoll_is_woken(topic: Path):
 
 
 def test_a_nonblocking_follow_has_nothing_yet(topic: Path):
-    """EAGAIN, and the records once there are some."""
+    """With O_NONBLOCK a read without records gives EAGAIN, and later the records."""
     descriptor = os.open(topic / "0" / "follow", os.O_RDONLY | os.O_NONBLOCK)
     with pytest.raises(BlockingIOError) as caught:
         os.read(descriptor, 10)
@@ -262,7 +265,7 @@ def test_a_nonblocking_follow_has_nothing_yet(topic: Path):
 
 
 def test_deleting_the_topic_ends_its_followers(topic: Path, shared_mount: Mount):
-    """ESTALE."""
+    """When the topic is deleted, its followers get ESTALE."""
     with (
         running("exec cat follow", topic / "0") as of_partition,
         running("exec cat follow", topic) as of_topic,
@@ -276,7 +279,7 @@ def test_deleting_the_topic_ends_its_followers(topic: Path, shared_mount: Mount)
 
 
 def test_unmounting_ends_followers(mount: Mount):
-    """SIGTERM to the daemon does not wait for them."""
+    """SIGTERM ends a mount without waiting for its followers."""
     mount.bash("mkdir a")
     with running("exec cat a/0/follow", mount.path) as cat:
         wait_for(mount, cat)
@@ -285,7 +288,7 @@ def test_unmounting_ends_followers(mount: Mount):
 
 
 def test_a_record_shows_within_milliseconds(topic: Path, record_property: pytest.RecordProperty):
-    """From write(2) to read(2) of a waiting reader; what was measured is recorded, not judged, on a shared machine."""
+    """The time from write(2) to a waiting reader's read(2) is recorded, not judged."""
     reader = os.open(topic / "0" / "follow", os.O_RDONLY)
     took: list[float] = []
     seen: list[float] = []
@@ -317,7 +320,7 @@ def numbers(path: Path) -> list[int]:
 @pytest.mark.parametrize("option", ["-f", "-F"])
 @pytest.mark.parametrize("removal", [False, True], ids=["roll", "retention"])
 def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path, option: str, removal: bool):
-    """Through rolls of the segment, and while retention removes the front of what it reads."""
+    """`tail -f` shows each line once, through rolls and while retention deletes what it has read."""
     config = {
         "log_start_offset_interval_ms": 50,
         "retention_check_interval_ms": 50,
@@ -366,7 +369,7 @@ LATE = {
 
 @pytest.mark.parametrize("reading", LATE)
 def test_timeout_ends_a_wait_for_a_line(topic: Path, shared_mount: Mount, reading: str):
-    """Where bash's `read -t` would wait for ever: status 124, and with a line its own."""
+    """`timeout` ends a read that waits for a line, with status 124; bash's `read -t` would wait forever."""
     directory = shared_mount.path / "@groups" / topic.name / topic.name
     directory.parent.mkdir()
     nothing = shared_mount.bash(LATE[reading], topic=topic, dir=directory)

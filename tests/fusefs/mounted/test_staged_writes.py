@@ -1,4 +1,4 @@
-"""A mount's daemon appends what other processes hand in, while its users go on reading and writing."""
+"""The mount's daemon appends staged writes of other processes, while users read and write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.fuse
 
 
 def test_a_write_handed_in_shows_in_the_mount(mount):
-    """Once, behind what was there, and no file of it stays."""
+    """A staged write appears once after the present records, and leaves no files."""
     (mount.path / "orders").mkdir()
     log = mount.path / "orders" / "0" / "log"
     with log.open("ab") as file:

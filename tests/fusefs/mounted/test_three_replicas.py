@@ -1,4 +1,4 @@
-"""Replicas in three directories on file systems of their own: one fills up, one fails, one is unmounted, one moves."""
+"""Three replicas on separate file systems: one fills up, one fails, one is unmounted, one moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.fuse, pytest.mark.root]
 
 
 def three_disks(base: Path, **options: object) -> ReplicaDisks:
-    """Two of memory, and an ext4."""
+    """Return replica disks of two tmpfs and one ext4."""
     disks = ReplicaDisks(base, count=3, **options)
     disks.put_ext4(2)
     return disks
@@ -24,7 +24,7 @@ def three_disks(base: Path, **options: object) -> ReplicaDisks:
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[ReplicaDisks]:
-    """A topic with three replicas, mounted."""
+    """A mounted topic with three replicas."""
     disks = three_disks(tmp_path, engine={"replication_factor": 3})
     try:
         disks.mount.start()
@@ -36,17 +36,17 @@ def three(tmp_path: Path) -> Iterator[ReplicaDisks]:
 
 
 def fail(disks: ReplicaDisks, number: int) -> None:
-    """Let every write of a log in one of the directories fail with EIO."""
+    """Let each write of a log in one of the directories fail with EIO."""
     disks.mount.faults.write_text(f"pwrite .log EIO {disks.directories[number]}\n")
 
 
 def unmount_lazily(disks: ReplicaDisks, number: int) -> None:
-    """Take the file system away while the daemon has files of it open."""
+    """Unmount a file system lazily, while the daemon has files of it open."""
     subprocess.run(["umount", "-l", str(disks.disks[number])], check=True)
 
 
 def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -> None:
-    """One after the other, under shells that append and programs that follow: no line is lost, doubled or seen twice."""
+    """While disks fill up, fail and are unmounted in turn, each line is stored and seen once."""
 
     def trouble() -> None:
         fill_up(three.disks[0] / "fill")
@@ -67,7 +67,7 @@ def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -
 
 
 def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Path) -> None:
-    """With min.insync.replicas=2: not with two of three in sync, and not once the second is back."""
+    """With min.insync.replicas=2 of three, acks=all is refused exactly while one replica is in sync."""
     three = three_disks(tmp_path, engine={"replication_factor": 3}, acks="all")
     try:
         three.mount.start()
@@ -89,7 +89,7 @@ def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Pat
 
 
 def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path) -> None:
-    """From directory to directory, the daemon being asked through its mount: each line is there, and is seen, once."""
+    """While a replica moves between directories, each line is stored and seen once."""
     three = three_disks(tmp_path, engine={"replication_factor": 2})
     try:
         three.mount.start()
@@ -117,7 +117,7 @@ def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path)
 
 
 def test_a_disk_whose_flush_never_returns_holds_up_only_who_asks_for_it(three: ReplicaDisks) -> None:
-    """What asks for the disk, fsync(2) here, waits and is right in the end; reads and other topics of the same disk go on."""
+    """If a disk's flush hangs, only fsync(2) waits; reads and other topics on the disk continue."""
     (three.mount.path / "others").mkdir()
     three.mount.faults.write_text(f"sync .log hangs {three.directories[1]}\n")
     words = ["dd", "of=orders/0/log", "oflag=append", "conv=notrunc,fsync", "status=none"]

@@ -1,4 +1,4 @@
-"""Transactions that a broker's producers made, through real mounts of either isolation."""
+"""Transactions of a broker's producers, through real mounts of either isolation."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ TOPICS = ("transactions", "compacted-transactions")
 
 
 def brokers(mount: Mount, **options: object) -> Mount:
-    """Mount a copy of what a broker left."""
+    """Mount a copy of a broker's log directory."""
     shutil.copytree(VECTORS / "log-dirs", mount.data)
     return mount.start(**options)
 
 
 def consumed(topic: str, isolation: Isolation) -> list[tuple[int, str]]:
-    """Offset and value of all that a consumer got."""
+    """Return offset and value of each record that a consumer got."""
     lines = (VECTORS / "consumed" / f"{topic}-0.{isolation.value}.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     return [(record["offset"], bytes.fromhex(record["value"] or "").decode()) for record in records]
@@ -41,7 +41,7 @@ def consumed(topic: str, isolation: Isolation) -> list[tuple[int, str]]:
 def test_every_file_shows_what_a_consumer_of_that_isolation_got(
     unmounted: Mount, isolation: Isolation, topic: str
 ):
-    """log, log.json, log.batch, single records, ranges, -10, earliest and latest; markers nowhere."""
+    """log, log.json, log.batch, single records, ranges and links show what a consumer got, and no markers."""
     mount = brokers(unmounted, isolation=isolation.value)
     expected = consumed(topic, isolation)
     place = mount.path / topic / "0"
@@ -62,7 +62,7 @@ def test_every_file_shows_what_a_consumer_of_that_isolation_got(
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_runs_of_a_group_get_what_a_consumer_got(unmounted: Mount, topic: str):
-    """So many records at a time, each once: aborted ones, markers and gaps count as nothing, and are done in the end."""
+    """`next-3` of a group returns three visible records at a time, each once, and commits past markers."""
     mount = brokers(unmounted)
     expected = [value for _, value in consumed(topic, Isolation.READ_COMMITTED)]
     ran = mount.bash(
@@ -81,7 +81,7 @@ def test_runs_of_a_group_get_what_a_consumer_got(unmounted: Mount, topic: str):
 
 
 def test_an_aborted_record_is_nowhere_but_uncommitted(unmounted: Mount):
-    """Its path does not exist, nor does a marker's under either isolation; the sizes are each mount's own."""
+    """An aborted record exists in read_uncommitted only, a marker in neither; each mount has its own sizes."""
     mount = brokers(unmounted)
     committed = dict(consumed("transactions", Isolation.READ_COMMITTED))
     everything = dict(consumed("transactions", Isolation.READ_UNCOMMITTED))
@@ -104,7 +104,7 @@ def test_an_aborted_record_is_nowhere_but_uncommitted(unmounted: Mount):
 
 
 def test_an_open_transaction_holds_back_what_comes_after(unmounted: Mount):
-    """Until its marker comes; then its records and those behind it show, in the order of the log."""
+    """Records from an open transaction on are shown once its marker is written, in the order of the log."""
     mount = brokers(unmounted)
     log = mount.path / "transactions" / "0" / "log"
     before = log.read_text()
@@ -127,7 +127,7 @@ def test_an_open_transaction_holds_back_what_comes_after(unmounted: Mount):
 
 
 def test_a_copy_of_transactions_is_plain_records(unmounted: Mount):
-    """Committed ones alone, and none of them waits for a marker that never comes."""
+    """A copied batch of a committed transaction is a plain batch."""
     mount = brokers(unmounted)
     result = mount.bash("mkdir copy; cat transactions/0/log.batch >> copy/0/log.batch")
 
@@ -139,7 +139,7 @@ def test_a_copy_of_transactions_is_plain_records(unmounted: Mount):
 
 
 def test_plain_data_amid_a_producers_open_transaction_is_einval(unmounted: Mount):
-    """Its next sequence, its epoch, but no transaction: nothing is kept, and the reason names the producer."""
+    """A plain batch of a producer with an open transaction is EINVAL, and the reason names the producer."""
     mount = brokers(unmounted)
     segments = sorted((mount.data / "transactions-0").glob("*.log"))
     undecided = {}

@@ -1,4 +1,4 @@
-"""A mount of another user, which claims what it likes in `@status`: no command believes it."""
+"""A mount of another user that lies in `@status`: no command believes it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ mountpoint.LastWords.__init__ = lambda self, init=mountpoint.LastWords.__init__:
 from topicfs.main import main
 main()
 """
-"""The command, but for what `@status` says: the pid in the file `claimed`, the last words in the file that `words` names."""
+"""The command with a false `@status`: the pid in the file `claimed`, the last words in the file that `words` names."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def base() -> Iterator[Path]:
 
 @pytest.fixture
 def hostile(base: Path) -> Iterator[Callable[[], Path]]:
-    """Starts such a mount, as a user who may mount and nothing else."""
+    """Starts a lying mount as a user who may only mount."""
     daemons: list[subprocess.Popen[bytes]] = []
     mnt = base / "mnt"
 
@@ -70,7 +70,7 @@ def hostile(base: Path) -> Iterator[Callable[[], Path]]:
 
 
 def test_a_directorys_mount_is_its_owners(base: Path, hostile: Callable[[], Path], unmounted: Mount) -> None:
-    """Not the one that was there before and claims to be served by the process that owns the directory."""
+    """A directory's mount is that of its owner, not an older one that claims its process ID."""
     mnt = hostile()
     daemon = unmounted.start().daemon
     assert daemon is not None
@@ -83,7 +83,7 @@ def test_a_directorys_mount_is_its_owners(base: Path, hostile: Callable[[], Path
 def test_an_unmount_waits_for_no_process_of_another(
     base: Path, hostile: Callable[[], Path], unmounted: Mount
 ) -> None:
-    """It would wait for a minute, and say that the daemon still flushes."""
+    """An unmount does not wait for another user's process whose ID the mount claims."""
     mnt = hostile()
     daemon = unmounted.start().daemon
     assert daemon is not None
@@ -94,7 +94,7 @@ def test_an_unmount_waits_for_no_process_of_another(
 
 
 def test_an_unmount_reads_no_file_that_is_named(base: Path, hostile: Callable[[], Path]) -> None:
-    """A private one would be printed, and one that never ends be read for ever."""
+    """An unmount does not read the file that `@status` names, which may be private or endless."""
     secret = base / "secret"
     secret.write_text("a secret\n")
     secret.chmod(0o600)

@@ -1,4 +1,4 @@
-"""A mount over two data directories: where partitions go, one directory gone and back, and a broker's own file."""
+"""A mount over two data directories: placing partitions, a directory that goes and returns, and a broker's settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def both(unmounted: Mount) -> Mount:
 
 
 def test_partitions_are_spread_and_found_again(both: Mount) -> None:
-    """`status` and `@status` tell where; after a remount everything is there."""
+    """`status` and `@status` name the directories, and a remount finds both partitions."""
     assert f"directory {both.base}/one/t-0\n" in (both.path / "t/0/status").read_text()
     assert f"directory {both.base}/two/t-1\n" in (both.path / "t/1/status").read_text()
     assert [f"directory {both.base}/{name}" for name in ("one", "two")] == [
@@ -61,7 +61,7 @@ def test_partitions_are_spread_and_found_again(both: Mount) -> None:
 
 
 def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mount) -> None:
-    """Appends to the others go on; the command asks the daemon, and it serves what is back."""
+    """If a directory vanishes, only its partitions fail; once it is back, `topicfs topics online` reopens them."""
     (both.base / "two").rename(both.base / "away")
     status = both.path / "t/1/status"
     wait_until(lambda: "state offline: " in status.read_text(), "the directory is missed")
@@ -83,13 +83,13 @@ def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mo
 
 
 def test_df_shows_both_disks(both: Mount) -> None:
-    """Directories on one disk count once."""
+    """`df` shows the size of both disks, and counts one disk once."""
 
     def size(found: os.statvfs_result) -> int:
         return found.f_blocks * found.f_frsize
 
     def agree() -> bool:
-        """Look at all of them; of some file systems also the total changes with what others write."""
+        """Return whether all sizes agree; the total size of some file systems changes with what others write."""
         disk, memory = os.statvfs(both.base), os.statvfs(other)
         together = disk_space([both.base / "one", both.base / "two", other])
         beside = size(memory) // disk.f_frsize if other.stat().st_dev != both.base.stat().st_dev else 0
@@ -106,7 +106,7 @@ def test_df_shows_both_disks(both: Mount) -> None:
 
 @pytest.mark.parametrize("name", ["one", "one,two", "a b", "back\\slash", "ümlaut"])
 def test_df_names_the_directories_as_the_source(unmounted: Mount, name: str) -> None:
-    """Whatever characters are in them; so that mount(8) knows a line of fstab that is mounted already."""
+    """The source of a mount names its directories, with any characters, so that mount(8) recognizes it."""
     directories = ",".join(f"{unmounted.base}/{one}" for one in name.split(","))
     mount = unmounted.start(directories=directories)
     assert directories == mount.bash("df --output=source . | tail -n 1").stdout.strip()
@@ -114,13 +114,13 @@ def test_df_names_the_directories_as_the_source(unmounted: Mount, name: str) -> 
 
 @pytest.fixture
 def place(unmounted: Mount) -> Iterator[Mount]:
-    """Where a person mounts by hand."""
+    """A place for mounts by hand, which are unmounted at the end."""
     yield unmounted
     subprocess.run(["umount", "-l", str(unmounted.path)], check=False, capture_output=True)
 
 
 def test_a_brokers_file_is_all_a_mount_needs(place: Mount) -> None:
-    """Directories, partitions and periods are the file's; what has no meaning is told once, in one line."""
+    """A broker's file sets directories, partitions and periods; settings without meaning are reported in one line."""
     (place.base / "server.properties").write_text(PROPERTIES)
     ran = topicfs("mount", "--config", "server.properties", "mnt", cwd=place.base)
     assert (0, "topicfs: server.properties: without meaning here: process.roles, listeners\n") == (
