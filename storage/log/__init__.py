@@ -1,6 +1,6 @@
-"""One partition's log: segments of record batches, appended to at the end and read from anywhere.
+"""One partition's log: segments of record batches. Appends go to the end; reads start anywhere.
 
-`log` is a reader (`reading`), an appender (`appending`) and a `replacer` around the same `parts`. Readers see one
-immutable value, `state`; a change publishes the next one by one assignment. `flush` keeps the recovery point,
-`removal` the files that wait for their deletion. Rules: kafka-storage.md#append, kafka-storage.md#reading.
+`log` combines a reader (`reading`), an appender (`appending`) and a `replacer`, which share the same `parts`. Readers
+use one immutable value, `state`; each change publishes a new value by a single assignment. `flush` keeps the recovery
+point, `removal` the files that wait for deletion. Rules: kafka-storage.md#append, kafka-storage.md#reading.
 """

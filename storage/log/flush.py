@@ -1,6 +1,7 @@
-"""The flush of a log, and its recovery point (kafka-storage.md#flushing).
+"""A log's flush and its recovery point (kafka-storage.md#flushing).
 
-A thread per data directory flushes what rolls closed; what has not begun when it is closed is dropped: logs flush it.
+One thread per data directory flushes the segments that rolls close. Closing the thread drops pending flushes: each
+log flushes the rest when it is closed.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.segment import Segment
 
 FlushTarget: TypeAlias = Callable[[], tuple[Chain, Offset]]
-"""Returns segments, and the end offset up to which a flush is to put them on disk."""
+"""Returns the segments to flush, and the end offset to reach."""
 
 Flush: TypeAlias = Callable[[], None]
-"""Puts on disk what is not there yet (blocking), and handles what fails."""
+"""Flushes what is not on disk yet (blocking), and handles errors."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -32,15 +33,16 @@ class _Sealed(NamedTuple):
     segment: Segment
     end_offset: Offset
     holds: bool
-    """True if the recovery point stays inside it."""
+    """True if the recovery point stays inside this segment until the next flush."""
 
 
 class FlushProgress:
-    """Keeps the recovery point: everything below it was flushed. One flush at a time; threads that wait share it.
+    """Keeps the recovery point, below which everything is flushed. One flush at a time; waiting threads share it.
 
-    A roll changes the segment it closes, by index entries and trimming. Until the next flush the recovery point stays
-    inside that segment, for recovery rebuilds indexes only from there on. If all of it was flushed before, a
-    checkpoint may have a later point: then loading sees by the indexes' ends that they were not trimmed.
+    A roll changes the segment that it closes: it adds index entries and trims. Until the next flush the recovery
+    point stays inside that segment, because recovery rebuilds indexes only from there on. If the segment was flushed
+    completely before, a checkpoint may have a later recovery point; loading then recognizes untrimmed indexes by
+    their ends.
     """
 
     def __init__(
@@ -57,15 +59,16 @@ class FlushProgress:
     @property
     def recovery_point(self) -> Offset:
         sealed_ones, flushed = self._sealed, self._flushed
-        if not sealed_ones:  # As nearly always, and it is asked of each log again and again.
+        if not sealed_ones:  # The usual case, and the engine asks each log often.
             return flushed
         holding = (sealed.end_offset - 1 for sealed in sealed_ones if sealed.holds)
         return Offset(min(flushed, next(holding, flushed)))
 
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
-        """Take note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.
+        """Note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.
 
-        A preallocated, flushed one is flushed again, or what was cut could come back (OSError; blocking).
+        Flush a preallocated segment again even if it was flushed before: the trimmed bytes could come back (OSError;
+        blocking).
         """
         with self._guard:
             holds = self._flushed < end_offset
@@ -74,7 +77,7 @@ class FlushProgress:
             segment.sync()
 
     def flush(self, directory: Path, target: FlushTarget, needed: Offset, now: Timestamp) -> None:
-        """Put all below `needed` on disk, asking `target` once no other flush runs (blocking). OSError: data may be lost."""
+        """Flush everything below `needed`; call `target` once no other flush runs. OSError: data may be lost."""
         with self._flushing:
             start = self.recovery_point
             if needed <= start and not any(sealed.end_offset <= needed for sealed in self._sealed):
@@ -86,7 +89,7 @@ class FlushProgress:
                 for segment in dict.fromkeys((*(sealed.segment for sealed in done), *segments)):
                     _sync(segment)
                 if not segments or segments[-1].base_offset >= start:
-                    # A segment newer than the last flush: its name must be on disk too.
+                    # The segment is newer than the last flush: its name must be on disk too.
                     self._files.sync_directory(directory)
             with self._guard:
                 self._sealed = tuple(sealed for sealed in self._sealed if sealed not in done)
@@ -94,19 +97,19 @@ class FlushProgress:
             self.last_flush_ms = now
 
     def flush_all(self, directory: Path, chain: Chain, end_offset: Offset, now: Timestamp) -> None:
-        """Flush the active segment too though nothing in it is new, and every name: for a clean close."""
+        """Flush the active segment even if it is unchanged, and all file names, for a clean close."""
         self.flush(directory, lambda: (chain, end_offset), end_offset, now)
         _sync(chain.active)
         self._files.sync_directory(directory)
 
     def truncate_to(self, end_offset: Offset) -> None:
-        """Lower the recovery point to a log's new end; waits for a running flush, which knew the old end."""
+        """Lower the recovery point to the log's new end, after waiting for a running flush, which uses the old end."""
         with self._flushing, self._guard:
             self._flushed = min(self._flushed, end_offset)
             self._sealed = tuple(sealed for sealed in self._sealed if sealed.end_offset <= end_offset)
 
     def restart_at(self, offset: Offset) -> None:
-        """Set the recovery point of a log that was emptied and begins again, at `offset`."""
+        """Set the recovery point of a log that was emptied and begins again at `offset`."""
         with self._flushing, self._guard:
             self._flushed = offset
             self._sealed = ()
@@ -118,7 +121,7 @@ def _sync(segment: Segment) -> None:
     try:
         segment.sync()
     except FileNotFoundError:
-        # Retention may have taken it in this moment; then there is nothing left to keep.
+        # If retention removed the segment meanwhile, nothing is left to flush.
         if not segment.removed:
             raise
 
@@ -127,14 +130,14 @@ class Flusher(Protocol):
     """Runs flushes later, like an executor."""
 
     def submit(self, flush: Flush) -> None:
-        """Run `flush` later; equal ones that wait are one. Called under a log's lock: it does not block."""
+        """Run `flush` later; equal pending flushes run once. Called under a log's lock, so it does not block."""
 
     def close(self) -> None:
-        """Wait for the flush that is being done; begin no other. Idempotent."""
+        """Wait for the running flush, and start no other. Idempotent."""
 
 
 class NoFlusher:
-    """Leaves what rolls close to the log's next flush: for logs without an engine."""
+    """Leaves closed segments to the log's next flush; for logs without an engine."""
 
     def submit(self, flush: Flush) -> None:
         """Do nothing."""
@@ -144,7 +147,7 @@ class NoFlusher:
 
 
 class BackgroundFlusher:
-    """A thread, from the first flush to the close, that does one flush after the other; at most one per log waits."""
+    """Runs flushes one by one in a thread, from the first flush until `close`; at most one per log is pending."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -162,11 +165,11 @@ class BackgroundFlusher:
             self._changed.notify()
 
     def _start(self) -> None:
-        # Nobody waits for it at the end of a process that closes nothing: that is a crash.
+        # A daemon: a process that ends without closing counts as crashed, and waits for no flush.
         thread = threading.Thread(target=self._run, name="flush-log", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # The system has no thread left: what waits is for the next attempt.
+        except RuntimeError as error:  # The system has no thread left: the next `submit` tries again.
             _LOGGER.warning("flushing in the background cannot begin: %s", error)
         else:
             self._thread = thread
@@ -175,11 +178,11 @@ class BackgroundFlusher:
         while (flush := self._next()) is not None:
             try:
                 flush()
-            except Exception:  # the other logs are to be flushed all the same
+            except Exception:  # The other logs must still be flushed.
                 _LOGGER.exception("a flush in the background failed")
 
     def _next(self) -> Flush | None:
-        """Return the flush that has waited longest, waiting for one; None ends the thread."""
+        """Return the flush that has waited longest, waiting for one if needed; None ends the thread."""
         with self._changed:
             while not self._waiting:
                 if self._closed:

@@ -1,18 +1,18 @@
 """The life of a log, and its role among the replicas of its partition.
 
-    SERVING     takes writes, unless it is read-only
-    OFFLINE     failed; takes no writes until its partition is loaded again, as another log
+    SERVING     accepts writes, unless it is read-only
+    OFFLINE     failed; accepts no writes until its partition is loaded again, as another log
     DELETING    its topic is deleted; its files are still open
     CLOSED      its files are closed
     DELETED     its topic is deleted and its files are closed
-    SUPERSEDED  closed, and another log serves its partition: reads end, too, for the files may be others by now
+    SUPERSEDED  closed, and another log serves its partition; reads fail too, as that log may change the files
 
-`TRANSITIONS` is the one table of what may follow. The roles, after Kafka's Partition.makeLeader and makeFollower
+`TRANSITIONS` has all allowed changes. The roles, after Kafka's Partition.makeLeader and makeFollower
 (kafka-storage.md#replication):
 
-    ALONE     takes appends; what is appended is visible at once. The role of a log that was just loaded.
-    LEADER    takes appends, in its epoch; what is appended is visible once the high watermark has passed it
-    FOLLOWER  takes only what its leader has; its high watermark is its leader's
+    ALONE     accepts appends, which are visible at once. The role of a log that was just loaded.
+    LEADER    accepts appends in its epoch; the high watermark makes them visible
+    FOLLOWER  accepts only its leader's batches; its high watermark is its leader's
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _row(*after: Life | None) -> Mapping[Life, Life | None]:
 
 TRANSITIONS: Mapping[Event, Mapping[Life, Life | None]] = MappingProxyType(
     {
-        # In: SERVING, OFFLINE, DELETING, CLOSED, DELETED, SUPERSEDED.
+        # Columns: SERVING, OFFLINE, DELETING, CLOSED, DELETED, SUPERSEDED.
         Event.FAIL: _row(
             Life.OFFLINE, Life.OFFLINE, Life.DELETING, Life.CLOSED, Life.DELETED, Life.SUPERSEDED
         ),
@@ -68,7 +68,7 @@ TRANSITIONS: Mapping[Event, Mapping[Life, Life | None]] = MappingProxyType(
         Event.SUPERSEDE: _row(None, None, None, Life.SUPERSEDED, Life.SUPERSEDED, Life.SUPERSEDED),
     }
 )
-"""The next life, by event and present life. None: the event is not allowed in that life."""
+"""The next life, by event and present life; None if the event is not allowed in that life."""
 
 
 class Role(Enum):
@@ -99,14 +99,14 @@ class LogLife:
         self._changing = threading.Lock()
         self.now, self.role = Life.SERVING, Role.ALONE
         self.reason: str | None = None
-        """Why it takes no writes: the first reason that was given. None: there was none."""
+        """Why the log accepts no writes: the first reason given; None: none was given."""
         self.takes_appends = not read_only
-        """True if clients may append to it."""
+        """True if clients may append to the log."""
         self.takes_copies = False
-        """True if it may append copies of its leader's batches."""
+        """True if the log may append copies of its leader's batches."""
 
     def note(self, event: Event, reason: str | None = None) -> Life:
-        """Enter the life that follows an event, and return the life before it. Raises ValueError if the event cannot come now."""
+        """Enter the life that follows `event`; return the life before. ValueError if `event` is not allowed now."""
         with self._changing:
             before = self.now
             after = TRANSITIONS[event][before]
@@ -117,7 +117,7 @@ class LogLife:
         return before
 
     def take(self, role: Role) -> None:
-        """Change the role. A log that cannot be written can only follow; for another role this raises what `check_writable` raises."""
+        """Change the role. A log that cannot be written can only follow; otherwise raise as `check_writable` does."""
         with self._changing:
             if role is not Role.FOLLOWER:
                 self.check_writable()
@@ -129,7 +129,7 @@ class LogLife:
         self.takes_appends, self.takes_copies = writable and not follows, writable and follows
 
     def check_writable(self) -> None:
-        """Raise PartitionOfflineError, PartitionGoneError or ReadOnlyError if the log takes no change."""
+        """Raise PartitionOfflineError, PartitionGoneError or ReadOnlyError if the log cannot be changed."""
         if self.now is not Life.SERVING:
             kind = PartitionGoneError if self.now.is_final else PartitionOfflineError
             raise kind(f"{self._partition}: {self.reason or 'closed'}")

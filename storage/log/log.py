@@ -1,11 +1,11 @@
 """One partition's log: the embedded engine's `storage.engine.Partition`.
 
-* Whole batches below the log end are in the files. Readers never look beyond it.
+* The files have whole batches up to the log end. Readers never read beyond it.
 * log start <= high watermark <= log end, and recovery point <= log end.
-* The last segment of the chain is active; others are trimmed and do not change until they are removed.
+* The last segment of the chain is active; the others are trimmed and do not change until they are removed.
 
-A log reads; its `appender`, its `replacer` and its `roles` change its `parts` under one lock. They are imported with the
-first log that is not read-only. Readers hold no lock: they go by one immutable value (`storage.log.state`).
+A log reads; its `appender`, `replacer` and `roles` change its `parts` under one lock. Their modules are imported with
+the first log that is not read-only. Readers hold no lock: they use one immutable value (`storage.log.state`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Log(LogReader):
-    """One partition's log: see the module's text. `storage.recovery.loader.load_log` makes it."""
+    """One partition's log; see the module's docstring. `storage.recovery.loader.load_log` makes it."""
 
     cuts: tuple[Offset, ...] = ()
     unknown: str | None = None
@@ -52,11 +52,11 @@ class Log(LogReader):
         super().__init__(parts, loaded.hidden)
         self.topic, self.number = parts.partition
         self.append = self._refuse if parts.files.read_only else self.appender.append
-        """The appender's own method: one around it would take two percent of a small append."""
+        """The appender's own method: a wrapper would cost two percent of a small append."""
         self.holes = loaded.holes
-        """Holes that a loss of power may have left, to be compared with a copy if there is one."""
+        """Holes that a power loss may have left, to be compared with a copy if there is one."""
         self.checkpoint: Callable[[Iterable[Log]], None] = lambda _: None
-        """Puts recovery points on disk; set by the engine."""
+        """Writes recovery points to disk; set by the engine."""
 
     @cached_property
     def appender(self) -> LogAppender:
@@ -98,7 +98,7 @@ class Log(LogReader):
 
     @property
     def aborted(self) -> tuple[AbortedSpan, ...]:
-        """The aborted transactions that end at the log start or above, by ascending last offset."""
+        """The aborted transactions that end at or above the log start, by ascending last offset."""
         return self.parts.state.aborted
 
     @property
@@ -119,22 +119,22 @@ class Log(LogReader):
 
     @property
     def offline_reason(self) -> str | None:
-        """Why it takes no writes; None while it takes them."""
+        """Why the log accepts no writes; None while it accepts them."""
         return self.parts.life.reason
 
     @property
     def rewrites(self) -> int:
-        """Number of times compaction has replaced segments since this was loaded."""
+        """Number of times that compaction replaced segments since this log was loaded."""
         return self.parts.rewrites
 
     def find_bounds(self) -> None:
-        """Do nothing: they are known."""
+        """Do nothing: the bounds of a local log are always known."""
 
     def available_end(self, offset: Offset) -> Offset:
         return max(offset, self.parts.state.end_offset)
 
     def check_in_sync(self) -> None:
-        """Do nothing: the only replica is in sync, and no topic needs more replicas than it has."""
+        """Do nothing: the only replica is in sync, and no topic requires more replicas than it has."""
 
     def producers(self) -> list[ProducerEntry]:
         with self.parts.lock:
@@ -150,21 +150,21 @@ class Log(LogReader):
         return self.parts.listeners.add(listener)
 
     def update_config(self, config: TopicConfig) -> None:
-        """Apply new settings; what is fixed for a segment takes effect with the next one."""
+        """Apply new settings; those that are fixed per segment take effect with the next segment."""
         with self.parts.lock:
             self.parts.configure(config)
-            self.chain.active.bytes_until_due = 0  # A roll may be due earlier now.
+            self.chain.active.bytes_until_due = 0  # A roll may now be due earlier.
 
     def flush_epochs(self) -> None:
-        """Write the file of leader epochs if it lags behind; not once another log may own that path (blocking)."""
+        """Write the leader-epoch file if it is out of date, unless another log may own its path (blocking)."""
         parts = self.parts
         with parts.lock:
             if parts.life.now in (Life.SERVING, Life.OFFLINE):
-                with suppress(OSError):  # On a full disk the next epoch, or the close, tries again.
+                with suppress(OSError):  # On a full disk, the next epoch or the close tries again.
                     parts.epochs.flush()
 
     def rename(self, directory: Path) -> None:
-        """Rename the partition's directory; its files are found there from now on."""
+        """Rename the partition's directory, and use the new path from now on."""
         parts = self.parts
         with parts.lock:
             parts.files.rename(parts.directory, directory)
@@ -175,7 +175,7 @@ class Log(LogReader):
             parts.producers.moved(directory)
 
     def close(self) -> None:
-        """Trim, flush and close every file (blocking). Idempotent. OSError: it was not closed in order."""
+        """Trim, flush and close every file (blocking). Idempotent. OSError: the close was not clean."""
         parts = self.parts
         with parts.lock:
             before = parts.life.note(Event.CLOSE)
@@ -188,7 +188,7 @@ class Log(LogReader):
                 self.close_files()
 
     def close_files(self) -> None:
-        """Free every descriptor and mapping, also those that readers opened after the close."""
+        """Free all descriptors and mappings, also those that readers opened after the close."""
         for segment in self.parts.state.chain.segments:
             segment.close()
         self.parts.removal.close()
@@ -196,7 +196,7 @@ class Log(LogReader):
     def _close_in_order(self) -> None:
         parts, state = self.parts, self.parts.state
         if state is parts.as_closed and not (parts.epochs.dirty or parts.producers.unsynced):
-            return  # Nothing came since the last close: to put thousands of idle logs on disk again takes minutes.
+            return  # Nothing changed since the last clean close: flushing thousands of idle logs again takes minutes.
         state.chain.active.deactivate()
         parts.producers.take(state.end_offset)
         parts.producers.sync()

@@ -1,4 +1,4 @@
-"""The parts of a log that its reader, its appender and its replacer share."""
+"""The parts of a log that its reader, appender and replacer share."""
 
 import errno
 import logging
@@ -39,7 +39,7 @@ class LogContext(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Offsets between two segments that neither has: compaction took them, or a loss of power did."""
+    """Offsets between two segments that neither contains: compaction removed them, or a power loss did."""
 
     start: Offset
     stop: Offset
@@ -54,13 +54,13 @@ class LoadedLog(NamedTuple):
     start_offset: Offset
     recovery_point: Offset
     high_watermark: Offset | None
-    """None: one replica, the high watermark is always the log end."""
+    """None if there is one replica: the high watermark is then always the log end."""
     as_closed: bool = False
-    """True if its last owner closed it in order and loading changed no file: all of it is on disk."""
+    """True if the last owner closed the log cleanly and loading changed no file: everything is on disk."""
     holes: tuple[Hole, ...] = ()
-    """Those between segments that were not flushed."""
+    """Holes between segments that were not flushed."""
     hidden: str | None = None
-    """The reason why a read-only log ends before its files do; None: it does not."""
+    """Why a read-only log ends before its files do; None if it does not."""
 
 
 class SmallFiles(NamedTuple):
@@ -70,24 +70,24 @@ class SmallFiles(NamedTuple):
 
 
 class AppendGate:
-    """The flag by which a data directory's reserve stops appends to all of its logs."""
+    """The flag by which a data directory's reserve blocks appends to all of its logs."""
 
     __slots__ = ("closed",)
 
     def __init__(self) -> None:
         self.closed = False
-        """True if the room that is left is for what frees space, so that no record is taken."""
+        """True if the remaining disk space is closed for operations that free space, so that appends are refused."""
 
     @staticmethod
     def refusal(directory: Path) -> OSError:
-        """Return the error that is raised then."""
+        """Return the error of an append while `reserved` is set."""
         return OSError(
             errno.ENOSPC, "the disk is full; records are taken again once there is room", str(directory)
         )
 
 
 class LogParts:
-    """The parts, and the log's published state. Changed under `lock`; `state` may be read without it."""
+    """The parts of a log and its published state. Changed under `lock`; `state` may be read without it."""
 
     def __init__(
         self,
@@ -99,26 +99,26 @@ class LogParts:
         small_files: SmallFiles,
     ) -> None:
         self.lock = threading.Lock()
-        """Held while the log is changed; by readers only where files were renamed under them."""
+        """Held while the log is changed; a reader takes it only if files were renamed during its read."""
         self.directory = directory
         self.partition, self.files, self.clock, self.random, self.flusher, counts = context
         # At most thirty attributes: with more, Python looks each of them up in a dictionary.
         self.counts = counts.topic(self.partition.topic)
-        """The counts of its topic, and of its engine."""
+        """Counters of the log's topic and of its engine."""
         self.epochs, self.producers, self.removal = small_files
         self.configure(config)
         self.leader_epoch = self.epochs.latest.epoch if self.epochs.latest else 0
         self.noted_epoch = self.latest_epoch()
-        """The newest one in the file of leader epochs."""
+        """The latest epoch in the file of leader epochs."""
         self.progress = FlushProgress(self.files, loaded.recovery_point, self.clock(), counts.flushes)
         self.listeners = Listeners()
         self.append_gate = AppendGate()
-        """The room for more records on the disk; the engine sets that of the data directory."""
+        """Blocks appends when the disk is low; the engine sets the data directory's."""
         self.life = LogLife(self.partition, read_only=self.files.read_only)
         self.first_dirty_offset: Offset | None = None
-        """The first dirty offset; None before the first cleaning."""
+        """The first offset that compaction has not cleaned; None before the first cleaning."""
         self.describe_cleaning: Callable[[], CleaningState | None] = lambda: None
-        """Returns how much compaction has to do; set by the log's cleaner."""
+        """Returns how much compaction has left to do; set by the log's cleaner."""
         self.rewrites = 0
         self.state = self.with_first_unstable(
             LogState(
@@ -132,16 +132,16 @@ class LogParts:
                 places={},
             )
         )
-        """The state that readers see, as one immutable value."""
+        """The state that readers use: one immutable value."""
         self.as_closed = self.state if loaded.as_closed else None
-        """The state in which the files are as a close in order leaves them; None where loading, or a roll, changed them."""
+        """State at the last clean close; None once a load or a roll has changed a file."""
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
         self.rules = AppendRules.of(config)
 
     def with_first_unstable(self, state: LogState) -> LogState:
-        """Return `state` with the beginning of the first undecided transaction, after one of its bounds has moved."""
+        """Return `state` with the start of the first undecided transaction updated after one of its bounds moved."""
         producers = self.producers.state
         producers.high_watermark_moved(state.high_watermark)
         first = producers.first_unstable_offset
@@ -158,7 +158,7 @@ class LogParts:
         return latest.epoch if latest else NO_LEADER_EPOCH
 
     def create_segment(self, base_offset: Offset) -> Segment:
-        """Make an empty segment, after removing files left from a roll that did not come to its end."""
+        """Make an empty segment, after removing files that an unfinished roll left."""
         for kind in SegmentFileKind:
             path = self.directory / segment_file(base_offset, kind)
             if kind is not SegmentFileKind.SNAPSHOT and self.files.exists(path):
@@ -169,7 +169,7 @@ class LogParts:
     def roll_parameters(
         self, append_bytes: int, last_offset: int, max_timestamp: int, now: Timestamp
     ) -> RollParameters:
-        """Return what a roll before an append depends on."""
+        """Return the values that decide whether to roll before an append."""
         active, rules = self.state.chain.active, self.rules
         return RollParameters(
             size_bytes=active.size,
@@ -186,7 +186,7 @@ class LogParts:
         )
 
     def check_leads(self) -> None:
-        """Raise NotLeaderError in a follower, and what `LogLife.check_writable` raises."""
+        """Raise NotLeaderError in a follower, or what `LogLife.check_writable` raises."""
         self.life.check_writable()
         if not self.life.takes_appends:
             raise NotLeaderError(
@@ -194,6 +194,6 @@ class LogParts:
             )
 
     def mark_offline(self, reason: str) -> None:
-        """Take no more writes until it is loaded again; reads are served. The first reason stays."""
+        """Accept no more writes until the partition is loaded again; reads go on. The first reason is kept."""
         self.life.note(Event.FAIL, reason)
         _LOGGER.error("%s: offline: %s", self.partition, reason)

@@ -1,8 +1,9 @@
-"""A log's producers and their snapshot files, which are kept beside the segments.
+"""A log's producers and their snapshot files, stored beside the segments.
 
-A snapshot is taken at every roll and at a clean close, named by the offset below which it knows all. It is written in
-place and may be torn by a crash: then it is deleted and an older one used, and the log from there on is read again
-(kafka-storage.md#producer-snapshots, kafka-storage.md#loaded-producers). On a read-only disk nothing is written or deleted.
+A snapshot is written at every roll and at a clean close; its name is the offset up to which it is complete. It is
+written in place, so a crash may tear it: loading then deletes it, takes an older one, and reads the log after that
+one again (kafka-storage.md#producer-snapshots, kafka-storage.md#loaded-producers). On a read-only disk nothing is
+written or deleted.
 """
 
 from __future__ import annotations
@@ -41,23 +42,23 @@ from topicfs.storage.validation.batches import Incoming, incoming_of
 _LOGGER = logging.getLogger(__name__)
 
 _REPLAY_WINDOW_BYTES = 1 << 20
-"""Read at once where batches are read again to learn of their producers."""
+"""Bytes per read when batches are read again to rebuild the producers."""
 
 
 class ProducerRules(NamedTuple):
     expiration_ms: int = DEFAULT_EXPIRATION_MS
-    """Milliseconds for which a silent producer is remembered."""
+    """Milliseconds after which a silent producer is forgotten."""
     verify_transactions: bool = False
-    """True if a client's batch that opens a transaction must have the guard of a verification."""
+    """True if a client's batch that opens a transaction needs the guard of a verification."""
 
 
 class Pending(NamedTuple):
-    """Batches that passed all checks; nothing is remembered of them before they are in the log."""
+    """Batches that passed all checks; the producers' state changes only once the batches are in the log."""
 
     appends: tuple[ProducerAppend, ...] = ()
     completed: tuple[CompletedTransaction, ...] = ()
     repeats: Mapping[int, SequencedBatch] = MappingProxyType({})
-    """Batches that are in the log already, by their positions in the append's buffer, with their offsets."""
+    """Batches that are already in the log, with their offsets, by their positions in the append's buffer."""
 
 
 NOTHING_PENDING = Pending()
@@ -74,15 +75,15 @@ class LogProducers:
         snapshots: Iterable[Offset],
         rules: ProducerRules | None = None,
     ) -> None:
-        """Start without producers, knowing the offsets of the snapshots in `directory`."""
+        """Start without producers; `snapshots` are the offsets of the snapshots in `directory`."""
         self._rules = rules or ProducerRules()
         self._directory, self._files, self._clock = directory
         self.state = ProducerState(partition, expiration_ms=self._rules.expiration_ms)
         self._snapshots = set(snapshots)
         self._newest = max(self._snapshots, default=Offset(0))
-        """The newest snapshot, or a bound that none is wanted at or below: the log start, where nothing is known."""
+        """Offset of the newest snapshot, at or below which none is written; without snapshots, the log start."""
         self._saved = Offset(-1)
-        """Offset at which the state itself was saved last."""
+        """Offset of the last snapshot that was written of the state in memory; -1: none."""
         self._unsynced: tuple[Offset, ...] = ()
 
     # Appending.
@@ -97,7 +98,7 @@ class LogProducers:
         end_offset: Offset,
         append_time: Timestamp | None,
     ) -> Pending:
-        """Check batches that get offsets from `end_offset` on and perhaps `append_time` (as `ProducerAppend`).
+        """Check batches that get offsets from `end_offset` on and, if given, `append_time` (as `ProducerAppend` does).
 
         A client's batch that its producer appended before is a repeat, and gets no offset.
         """
@@ -117,23 +118,23 @@ class LogProducers:
         return check.pending()
 
     def check_as_follower(self, data: Buffer, incoming: Iterable[Incoming]) -> Pending:
-        """Check batches whose offsets are final, copied from a leader or replayed from the log; nothing is refused."""
+        """Check batches with final offsets, copied from a leader or replayed from the log; none is refused."""
         check = _Check(self, Origin.REPLICATION, None)
         for batch in incoming:
             check.add(data, batch)
         return check.pending()
 
     def is_verified(self, producer_id: ProducerId, origin: Origin, guard: VerificationGuard | None) -> bool:
-        """Return whether a batch may open a transaction, as far as the coordinator was to be asked."""
+        """Return whether a batch may open a transaction: the coordinator confirmed it, or need not be asked."""
         asks = self._rules.verify_transactions and origin is not Origin.REPLICATION
         return not asks or self.state.verifications.answered(producer_id, guard)
 
     def advance(self, end_offset: Offset) -> None:
-        """Take note that batches without a producer are in the log, which now ends at `end_offset`."""
+        """Note that batches without a producer were appended; the log now ends at `end_offset`."""
         self.state.end_offset = end_offset
 
     def apply(self, pending: Pending, end_offset: Offset) -> list[AbortedSpan]:
-        """Take note of batches in the log, which now ends at `end_offset`; return the entries for its transaction index."""
+        """Note that `pending` was appended; the log now ends at `end_offset`. Return its transaction index entries."""
         self.state.end_offset = end_offset
         for append in pending.appends:
             self.state.finish(append)
@@ -148,7 +149,7 @@ class LogProducers:
     # Snapshots.
 
     def take(self, offset: Offset) -> None:
-        """Write a snapshot of the state, which is at `offset`, unless there is one as new."""
+        """Write a snapshot of the state, which is at `offset`, unless there is one at `offset` or above."""
         assert self.state.end_offset == offset, f"at {self.state.end_offset}, not {offset}"
         if offset <= self._newest:
             return
@@ -159,10 +160,10 @@ class LogProducers:
         self._newest = self._saved = offset
 
     def load(self, log_start_offset: Offset) -> Offset:
-        """Load the newest sound snapshot, without the producers that expired; return its offset, or the log start without one."""
+        """Load the newest valid snapshot, without expired producers; return its offset, or the log start if none."""
         newest = max(self._snapshots, default=Offset(0))
         if newest <= self._saved == self.state.end_offset:
-            # The state knows what the snapshot says, and more: the newest batches of each producer, not one.
+            # The state has more than the snapshot: several recent batches per producer instead of one.
             self.state.remove_expired(self._clock())
             return self._saved
         for offset in sorted(self._snapshots, reverse=True):
@@ -180,16 +181,16 @@ class LogProducers:
         return log_start_offset
 
     def forget_all(self) -> None:
-        """Forget every producer; the next snapshot is taken wherever it is wanted."""
+        """Forget every producer; the next `take` writes a snapshot at any offset."""
         self.state.clear(Offset(0))
         self._newest = Offset(0)
 
     def start_moved(self, log_start_offset: Offset) -> None:
-        """Take note that the log start was raised: without a snapshot, none is wanted at it."""
+        """Note that the log start was raised: without snapshots, none is needed at it."""
         self._newest = max(self._snapshots, default=log_start_offset)
 
     def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:
-        """Delete snapshots that are at no segment's base, but for the newest one if it is above all of them."""
+        """Delete the snapshots at no segment's base offset, except the newest one if it is above all of them."""
         bases = set(segment_base_offsets)
         strays = sorted(self._snapshots - bases)
         if strays and strays[-1] > max(bases, default=Offset(-1)):
@@ -204,7 +205,7 @@ class LogProducers:
             self._saved = Offset(-1)
 
     def removed(self, offsets: Iterable[Offset]) -> None:
-        """Take note that snapshot files were removed with their segments."""
+        """Note that snapshot files were removed with their segments."""
         self._snapshots -= set(offsets)
 
     @property
@@ -213,11 +214,11 @@ class LogProducers:
 
     @property
     def unsynced(self) -> bool:
-        """True if a snapshot was taken that may not be on disk yet."""
+        """True if a snapshot was written that may not be on disk yet."""
         return bool(self._unsynced)
 
     def sync(self) -> None:
-        """Put the snapshots taken on disk (blocking); not at each roll, for an append waits there."""
+        """Flush the snapshots that were written (blocking); not at each roll, because appends wait for a roll."""
         unsynced, self._unsynced = self._unsynced, ()
         for offset in unsynced:
             with suppress(FileNotFoundError):
@@ -239,7 +240,7 @@ class LogProducers:
 
 
 class _Check:
-    """The batches of one append, each checked as if those before it were in the log."""
+    """Checks the batches of one append, each as if the batches before it were in the log."""
 
     def __init__(self, producers: LogProducers, origin: Origin, guard: VerificationGuard | None) -> None:
         self._producers = producers
@@ -250,7 +251,7 @@ class _Check:
         self.repeats: dict[int, SequencedBatch] = {}
 
     def repeat_of(self, batch: Incoming) -> SequencedBatch | None:
-        """Return the batch that this one repeats exactly, if its producer appended it before, in this append too."""
+        """Return the batch, in the log or earlier in this append, that this one repeats exactly; None if new."""
         if batch.producer_id == NO_PRODUCER_ID:
             return None
         delta = batch.last_offset - batch.base_offset
@@ -319,9 +320,9 @@ def rebuild_producers(
     end_offset: Offset,
     snapshots_at: Collection[Offset] = (),
 ) -> None:
-    """Rebuild the state at `end_offset` from the newest snapshot below it and the batches from there on, and take a snapshot.
+    """Rebuild the state at `end_offset` from the newest snapshot and the batches after it, and write a snapshot.
 
-    On the way snapshots are taken at those of `snapshots_at` that begin a segment. None is taken at the log start.
+    Also write a snapshot at each offset of `snapshots_at` that begins a segment; none is written at the log start.
     """
     producers.truncate_to(log_start_offset, end_offset)
     start_offset = producers.load(log_start_offset)
@@ -369,7 +370,7 @@ def replay_window(
     start_offset: int = 0,
     end_offset: int = 2**63 - 1,
 ) -> list[AbortedSpan]:
-    """Apply the first `good` batches of a window within [start, end); return the aborts among them."""
+    """Apply those of the first `good` batches of a window that are in [start, end); return their aborts."""
     if not good or window.batches.largest("producer_id", good) == NO_PRODUCER_ID:
         return []
     spans = []

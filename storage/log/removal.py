@@ -1,7 +1,7 @@
-"""Removal of files from a log: renamed first, unlinked after file.delete.delay.ms (kafka-storage.md#deleted-files).
+"""Removal of a log's files: renamed first, unlinked after file.delete.delay.ms (kafka-storage.md#deleted-files).
 
-Readers that began before can read on until then. Without room for the new name a file goes at once. Unlinked files
-are closed, for an open descriptor or a mapping would keep their room.
+Readers that began earlier can read on until then. If the disk has no room for the new name, a file is unlinked at
+once. Unlinked files are closed, because an open descriptor or a mapping would keep their disk space.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class _Retired(NamedTuple):
-    """A segment that is out of its log, until its files are unlinked."""
+    """A segment that was removed from its log and whose files are not unlinked yet."""
 
     segment: Segment
     names: tuple[str, ...]
     due: Timestamp
     replaced: bool
-    """True if another one is at its base offset."""
+    """True if another segment has its base offset."""
 
     def without(self, names: Collection[str]) -> _Retired:
-        """Return the same but for files that a later one of the same base offset has replaced."""
+        """Return this entry without the files that a later one of the same base offset has replaced."""
         return self._replace(names=tuple(name for name in self.names if name not in names))
 
 
 class Removal:
-    """The removed segments of one partition, until their files are unlinked. Guarded by the log's lock."""
+    """The removed segments of one partition whose files are not unlinked yet. Guarded by the log's lock."""
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
         self._retired: list[_Retired] = []
         self._waiting: set[str] = set()
-        """The names of all their files."""
+        """Names of all files that wait to be unlinked."""
         self._unlinked: list[Segment] = []
-        """Segments of the last pass: a reader may have opened a file in the moment it was unlinked."""
+        """Segments that the last pass unlinked; closed again later, as a reader may have opened a file just before."""
 
     @property
     def pending(self) -> bool:
@@ -52,10 +52,10 @@ class Removal:
     def retire(
         self, segment: Segment, directory: Path, due: Timestamp, *, keep_snapshot: bool = False
     ) -> list[str]:
-        """Rename a segment's files to `.deleted`, to be unlinked at `due`; return the names they had.
+        """Rename a segment's files to `.deleted`, to be unlinked at `due`; return their names before.
 
-        The file that a mount keeps for its renderings is removed at once. `keep_snapshot`: another segment takes its place at the
-        same base offset. OSError: the segment is `removed` only if its `.log` was renamed, as the first of its files.
+        The view file that a mount keeps is removed at once. `keep_snapshot`: another segment gets the same base
+        offset. OSError: the segment is `removed` only if its `.log`, the first of its files, was renamed.
         """
         segment.end_activity()
         kept = SegmentFileKind.SNAPSHOT.value if keep_snapshot else "\0"
@@ -78,7 +78,7 @@ class Removal:
         return names
 
     def _rename(self, path: Path, new_path: Path) -> bool:
-        """Rename a file; where a full disk has no room for a longer name it goes at once, and False is given."""
+        """Rename a file; if a full disk has no room for a longer name, unlink the file and return False."""
         try:
             self._files.rename(path, new_path)
         except OSError as error:
@@ -89,7 +89,7 @@ class Removal:
         return True
 
     def remove_due(self, directory: Path, now: Timestamp, delay_ms: int) -> list[str]:
-        """Unlink and close what is due, at most `delay_ms` from `now` even if a clock was set back; return the names."""
+        """Unlink and close what is due, within `delay_ms` even if the clock was set back; return the names."""
         self._close_unlinked()
         latest = Timestamp(now + delay_ms)
         self._retired = [each._replace(due=min(each.due, latest)) for each in self._retired]
@@ -100,7 +100,7 @@ class Removal:
                     self._files.unlink(directory / name)
                 names.append(name)
             if not retired.replaced:
-                # A mount that was still measuring it may have left one meanwhile.
+                # A mount that was still measuring the segment may have written a view file meanwhile.
                 self._remove_view(retired.segment, directory)
             self._retired.remove(retired)
             self._waiting.difference_update(retired.names)
@@ -116,7 +116,9 @@ class Removal:
     def _remove_view(self, segment: Segment, directory: Path) -> None:
         path = directory / view_file(segment.base_offset)
         if self._files.exists(path):
-            with suppress(OSError):  # It only saves time, and what is left is seen to be of another log.
+            with suppress(
+                OSError
+            ):  # A view file only saves time, and one that stays is recognized as another log's.
                 self._files.unlink(path)
 
     def _close_unlinked(self) -> None:

@@ -21,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LogReplacer:
-    """Takes segments out of a log, puts others in their place, and cuts its end."""
+    """Removes segments from a log, replaces them, and truncates the log."""
 
     def __init__(self, parts: LogParts, appender: LogAppender) -> None:
         self._parts = parts
@@ -45,7 +45,7 @@ class LogReplacer:
         return start
 
     def follow_start(self, offset: Offset) -> None:
-        """Move the log start to the leader's, and delete what is below (PartitionOfflineError, ReadOnlyError, OSError)."""
+        """Move the log start to the leader's; delete segments below (PartitionOfflineError, ReadOnlyError, OSError)."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -55,15 +55,15 @@ class LogReplacer:
         parts.listeners.notify()
         if below:
             self.delete_oldest_segments(below, "below the leader's log start")
-            # After a kill the removed segments would otherwise look lost (`storage.log.soundness`).
+            # Without this, the removed segments would look lost after a kill (`storage.log.soundness`).
             with suppress(OSError):
                 parts.epochs.flush()
 
     def delete_oldest_segments(self, count: int, reason: str) -> list[str]:
-        """Move the log start behind the first `count` segments and take them out; return the names their files had.
+        """Move the log start past the first `count` segments and remove them; return the names their files had.
 
-        If none would be left a new segment is rolled first. The files are `.deleted` on disk when this returns, until
-        `remove_deleted_files`. OSError: segments that were not renamed stay for the next call.
+        If no segment would be left, a new one is rolled first. On return the files are `.deleted` on disk, until
+        `remove_deleted_files` unlinks them. OSError: segments that were not renamed stay for the next call.
         """
         parts, began = self._parts, self._parts.clock()
         with parts.lock:
@@ -81,12 +81,13 @@ class LogReplacer:
             try:
                 names = self._retire(deleted)
             except OSError:
-                # Otherwise no pass would remove them, and they would come back at the next start.
+                # Keep them in the chain: otherwise no pass would remove them, and they would come back at the
+                # next start.
                 kept = tuple(segment for segment in segments if not segment.removed)
                 parts.state = parts.state.with_segments(Chain.of(kept))
                 raise
-        # Otherwise they could come back after a power loss, and the log start with them: no checkpoint holds one that is
-        # the base offset of the first segment.
+        # Otherwise the segments and the old log start could come back after a power loss: checkpoints omit a
+        # log start that is the first segment's base offset.
         parts.files.sync_directory(parts.directory)
         _LOGGER.info(
             "%s: deleted %s: %s; %d -> %d bytes (%d ms)",
@@ -101,18 +102,18 @@ class LogReplacer:
         return names
 
     def new_cleaned_segment(self, base_offset: Offset) -> Segment:
-        """Make an empty `.cleaned` segment, to be filled and then put into the log by `replace_segments`."""
+        """Make an empty `.cleaned` segment, to be filled and then passed to `replace_segments`."""
         parts = self._parts
         directory = SegmentDirectory(parts.directory, parts.files, parts.clock)
         settings = segment_settings(parts.config, parts.random)._replace(preallocated_bytes=0)
         return Segment.create(directory, base_offset, settings, SegmentFileState.CLEANED)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> bool:
-        """Put the closed and flushed `.cleaned` segment `new` in the place of `old`, inactive neighbors; False if one of them is gone.
+        """Replace `old`, inactive neighbors, by `new`, a closed and flushed `.cleaned` segment; False if one is gone.
 
-        Its files become `.swap`, from where on recovery would bring it in; the old ones become `.deleted`; then the
-        `.swap` goes. OSError: the old ones are in place, discard `new`. PartitionOfflineError: leave `new` to the
-        next load, which completes this.
+        The new files become `.swap`, which recovery would complete; the old ones become `.deleted`; then the new ones
+        lose `.swap`. OSError: the old segments are in place, discard `new`. PartitionOfflineError: leave `new` to the
+        next load, which completes the replacement.
         """
         parts = self._parts
         with parts.lock:
@@ -120,7 +121,7 @@ class LogReplacer:
             segments = parts.state.chain.segments
             if not set(old) <= set(segments[:-1]):
                 return False
-            # Before anything is renamed, for it reads indexes: an error here leaves the old ones in place.
+            # Before any rename, because this reads indexes: an error here leaves the old segments in place.
             chain = Chain.of([new, *(s for s in segments if s not in set(old))])
             aborted = aborted_spans(chain.segments, parts.state.start_offset)
             self._rename_segment(new, SegmentFileState.SWAP)
@@ -146,7 +147,7 @@ class LogReplacer:
         parts.files.sync_directory(parts.directory)
 
     def discard_segment(self, cleaned: Segment) -> None:
-        """Delete a `.cleaned` segment that will not be put into the log; some of its files may be `.swap` already."""
+        """Delete a `.cleaned` segment that will not be used; some of its files may be `.swap` already."""
         cleaned.close()
         for name in cleaned.file_names():
             stem = name.removesuffix(cleaned.state.value)
@@ -162,13 +163,13 @@ class LogReplacer:
         segment.renamed(state)
 
     def remove_deleted_files(self, now: Timestamp) -> list[str]:
-        """Unlink what was deleted file.delete.delay.ms before `now` or earlier; return the names."""
+        """Unlink the files that were deleted at least file.delete.delay.ms before `now`; return their names."""
         with self._parts.lock:
             parts = self._parts
             return parts.removal.remove_due(parts.directory, now, parts.config.file_delete_delay_ms)
 
     def truncate_to(self, offset: Offset, reason: str = "asked for") -> None:
-        """Drop everything from the batch that holds `offset` on; the log then ends at `offset` (kafka-storage.md#truncation)."""
+        """Drop the batch with `offset` and all after it; end the log at `offset` (kafka-storage.md#truncation)."""
 
         def truncate() -> None:
             parts = self._parts
@@ -182,7 +183,7 @@ class LogReplacer:
         self._truncate(offset, truncate, reason)
 
     def truncate_fully_and_start_at(self, offset: Offset, reason: str = "asked for") -> None:
-        """Drop everything; the empty log begins and ends at `offset`."""
+        """Drop all batches; the empty log begins and ends at `offset`."""
 
         def truncate() -> None:
             self._parts.epochs.clear()
@@ -200,7 +201,7 @@ class LogReplacer:
             try:
                 truncate()
             except BaseException as error:
-                # Half of it is done: what is appended now would be behind records that are no longer the log's.
+                # Truncation is half done: an append would now follow records that the log no longer has.
                 parts.mark_offline(f"truncating to offset {offset} failed: {error}")
                 raise
             after, bytes_after = parts.state.end_offset, parts.state.log_bytes()
@@ -217,7 +218,7 @@ class LogReplacer:
         parts.listeners.notify()
 
     def drop_empty_segment(self, reason: str = "asked for") -> None:
-        """Take the active segment out where it is empty and not the only one: appends go on in the one before it."""
+        """Remove the active segment if it is empty and not the only one; appends continue in the one before."""
         segments = self._parts.state.chain.segments
         if len(segments) > 1 and not segments[-1].size:
             end = self._parts.state.end_offset
@@ -231,7 +232,7 @@ class LogReplacer:
         active = chain.active
         batch = active.find_batch(offset, state.end.bytes_of(active))
         position = active.size if batch is None else int(batch.position)
-        # Readers first: none may read on to where the file is about to end.
+        # Publish first: no reader may read past the new end of the file.
         parts.state = state.cut_at(Bound(offset, active, position), chain, min(state.start_offset, offset))
         self._retire_for_good(state.chain.segments[kept:])
         active.truncate_to(offset)
@@ -260,7 +261,7 @@ class LogReplacer:
         parts.state = parts.with_first_unstable(state.without_aborts_from(state.end_offset))
 
     def _retire_for_good(self, segments: Sequence[Segment]) -> None:
-        """Retire segments whose offsets will be assigned again, on disk too, the newest first: a crash leaves no gap."""
+        """Retire segments whose offsets will be used again, also on disk, newest first: a crash leaves no gap."""
         if segments:
             self._retire(segments[::-1])
             self._parts.files.sync_directory(self._parts.directory)

@@ -1,6 +1,6 @@
 """Signs that files of a log were lost or changed: offsets that no segment has, and leader epochs that no batch has.
 
-Only ends of segments and bounds of epochs are looked at; a whole segment is read where they do not fit.
+Only the ends of segments and the bounds of epochs are checked; a whole segment is read if they do not fit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TornSegment(NamedTuple):
     path: Path
     base_offset: Offset
     end_offset: Offset
-    """One past the last offset that it has in order."""
+    """One past the last offset of its valid, ascending batches."""
     next_offset: Offset
 
     @property
@@ -44,14 +44,14 @@ class TornSegment(NamedTuple):
 
 
 def is_compacted(log: Log) -> bool:
-    """Return whether compaction removes offsets from a log, or did."""
+    """Return whether compaction removes offsets from a log, or once did."""
     return log.config.compacts or log.parts.first_dirty_offset is not None
 
 
 def torn_segments(log: Log) -> tuple[TornSegment, ...]:
-    """Return the segments of a log that lack offsets, or have other bytes behind them (CorruptionError, OSError).
+    """Return the segments that lack offsets or have other bytes after their batches (CorruptionError, OSError).
 
-    A compacted log has none. What is missing in front of the first segment counts as a segment.
+    A compacted log has none. Offsets missing before the first segment count as a torn segment.
     """
     if is_compacted(log):
         return ()
@@ -68,22 +68,22 @@ def torn_segments(log: Log) -> tuple[TornSegment, ...]:
 
 
 def true_start(log: Log) -> Offset:
-    """Return where a log begins, or began before it lost its first segments: its leader epochs move with what is deleted."""
+    """Return the log start, or the start before first segments were lost: deleting records also trims leader epochs."""
     earliest, start = log.epochs.earliest, log.parts.state.start_offset
     return start if earliest is None else min(earliest.start_offset, start)
 
 
 def _ends_at(segment: Segment, stop: Offset) -> bool:
-    """Return whether the last batch ends with the segment's file and the offset before `stop`, as the index leads to it."""
+    """Return whether the batch that the index finds before `stop` ends at `stop` and at the end of the file."""
     try:
         last = segment.find_batch(stop - 1, segment.size)
-    except CorruptionError:  # Its index is cut.
+    except CorruptionError:  # Its index is cut short.
         return False
     return last is not None and (last.end_offset, last.end_position) == (stop, segment.size)
 
 
 def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
-    """Return where the batches end that are in order and below `stop`: one past their last offset, and the position."""
+    """Return the end of the leading batches that ascend below `stop`: one past their last offset, and the position."""
     end, position = segment.base_offset, 0
     for window in windows(segment.log, 0, segment.size, window_bytes=SCAN_WINDOW_BYTES):
         good = window.batches.count_ascending(end, stop - 1)
@@ -96,12 +96,15 @@ def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
 
 
 def true_epochs(log: Log) -> Entries | None:
-    """Return the epochs of a log's batches; None if they are its own (CorruptionError for a stray batch, OSError)."""
+    """Return the epochs of a log's batches; None if the log has the same.
+
+    Raises CorruptionError for a stray batch, OSError.
+    """
     return None if _fit_at_bounds(log) else _carried(log)
 
 
 def replace_epochs(log: Log, entries: Entries) -> None:
-    """Give a log other leader epochs, in its file too (OSError)."""
+    """Replace a log's leader epochs, in memory and in its file (OSError)."""
     parts = log.parts
     with parts.lock:
         parts.epochs.take_back(entries)
@@ -111,7 +114,7 @@ def replace_epochs(log: Log, entries: Entries) -> None:
 
 
 def keep_lost_start(log: Log, other: Log) -> None:
-    """Copy to a log what another log says was lost in front of it, if both begin at the same offset (OSError)."""
+    """Copy to `log` the epochs below its start that `other` still has, if both begin at the same offset (OSError)."""
     parts, known = log.parts, other.epochs.entries
     with parts.lock:
         start = true_start(log)
@@ -123,7 +126,7 @@ def keep_lost_start(log: Log, other: Log) -> None:
 
 
 def _fit_at_bounds(log: Log) -> bool:
-    """Return whether the batches at both sides of each epoch's beginning, the first and the last one carry its epoch."""
+    """Return whether the first and last batch, and those around each epoch's start, carry the epoch of `log.epochs`."""
     state, entries = log.parts.state, log.epochs.entries
     bounds = [state.start_offset, state.end_offset, *(entry.start_offset for entry in entries)]
     for offset in {one + step for one in bounds for step in (-1, 0)}:
@@ -139,7 +142,7 @@ def _fit_at_bounds(log: Log) -> bool:
 
 def _carried(log: Log) -> Entries | None:
     state, known = log.parts.state, log.epochs.entries
-    runs: list[list[int]] = []  # Epoch, first offset, number of batches.
+    runs: list[list[int]] = []  # Each: epoch, first offset, number of batches.
     count = wrong = 0
     for batch in _batches(log):
         epoch, base = batch.leader_epoch, Offset(max(batch.base_offset, state.start_offset))
@@ -158,7 +161,7 @@ def _carried(log: Log) -> Entries | None:
         found = assign(found, EpochEntry(epoch, Offset(first if found else runs[0][1])))
     for entry in known:
         if entry.start_offset >= state.end_offset and (not found or entry.epoch > found[-1].epoch):
-            found = assign(found, entry)  # Nothing was written in it yet.
+            found = assign(found, entry)  # No record of this epoch is written yet.
     return truncate_from_start(found, state.start_offset)
 
 

@@ -14,37 +14,37 @@ from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.segment import Segment
 
 Places: TypeAlias = dict[int, tuple[Offset, int]]
-"""Positions where readers will continue: by the next offset, the base offset of its segment and the position in it."""
+"""Where readers will continue: by next offset, the base offset of its segment and the position in it."""
 
 
 class Bound(NamedTuple):
-    """An exclusive end for readers: nothing at or above `offset`, which would be at `position` of `segment`."""
+    """An exclusive end for readers: `offset`, and the `position` in `segment` where it begins."""
 
     offset: Offset
     segment: Segment
     position: int
 
     def bytes_of(self, segment: Segment) -> int:
-        """Return the bytes of a segment's whole batches below this end, which is not in a segment before it."""
+        """Return the size of `segment`'s batches below this end, which must not be in an earlier segment."""
         return self.position if segment is self.segment else segment.size
 
 
 class LogState(NamedTuple):
-    """Everything below the end is in the files, whole batches alone; log start <= high watermark <= log end."""
+    """One immutable state. The files have whole batches up to the end; log start <= high watermark <= log end."""
 
     chain: Chain
     end_offset: Offset
     end_position: int
-    """Bytes of batches in the active segment."""
+    """Size of the batches in the active segment."""
     start_offset: Offset
     replicated: Offset | None
-    """The high watermark; None: one replica, it is always the log end."""
+    """The high watermark; None if there is one replica: it is then always the log end."""
     first_unstable: Offset | None
-    """First offset of the first undecided transaction; None where there is none."""
+    """First offset of the first undecided transaction; None if there is none."""
     aborted: tuple[AbortedSpan, ...]
-    """The aborted transactions that end at the log start or above, by ascending last offset."""
+    """The aborted transactions that end at or above the log start, by ascending last offset."""
     places: Places
-    """Remembered by the readers of this value; a new dict in each value whose segments were removed, replaced or cut."""
+    """Filled by the readers of this value; a new dict after segments were removed, replaced or cut."""
 
     @property
     def end(self) -> Bound:
@@ -60,15 +60,15 @@ class LogState(NamedTuple):
         return high_watermark if first is None else min(first, high_watermark)
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        """Return the exclusive end of what readers of `isolation` see."""
-        if self.replicated is None and self.first_unstable is None:  # As nearly always.
+        """Return the exclusive end of the offsets that readers of `isolation` see."""
+        if self.replicated is None and self.first_unstable is None:  # The usual case.
             return self.end_offset
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
     def bound(self, isolation: Isolation) -> Bound:
-        """Return the bound of readers of `isolation` (kafka-storage.md#isolation)."""
+        """Return the end for readers of `isolation` (kafka-storage.md#isolation)."""
         end = _new_bound(Bound, (self.end_offset, self.chain.segments[-1], self.end_position))
-        if self.replicated is None and self.first_unstable is None:  # As nearly always.
+        if self.replicated is None and self.first_unstable is None:  # The usual case.
             return end
         visible_end = self.visible_end(isolation)
         if visible_end >= end.offset:
@@ -82,17 +82,17 @@ class LogState(NamedTuple):
         return sum(segment.size for segment in self.chain.segments[:-1]) + self.end_position
 
     def extended(self, end_offset: Offset, end_position: int, replicated: Offset | None) -> LogState:
-        """Return the value after an append to the active segment, with a high watermark within its bounds."""
+        """Return the state after an append to the active segment; `replicated` must be within its bounds."""
         chain, _, _, start_offset, _, first_unstable, aborted, places = self
         fields = (chain, end_offset, end_position, start_offset, replicated, first_unstable, aborted, places)
         return _new_state(LogState, fields)
 
     def replicated_up_to(self, offset: Offset) -> LogState:
-        """Return the value with a high watermark within its bounds, while no transaction is undecided."""
+        """Return the state with high watermark `offset`, within its bounds; no transaction may be undecided."""
         return self.extended(self.end_offset, self.end_position, offset)
 
     def rolled(self, segment: Segment) -> LogState:
-        """Return the value after a roll: `segment` is new, empty and active; the log ends there, also behind a gap."""
+        """Return the state after a roll: `segment` is new, empty and active; the log ends there, even after a gap."""
         chain = self.chain.with_active(segment)
         return self._replace(chain=chain, end_offset=segment.base_offset, end_position=0)
 
@@ -101,13 +101,13 @@ class LogState(NamedTuple):
         return self._replace(start_offset=offset, aborted=aborted)
 
     def with_segments(self, chain: Chain) -> LogState:
-        """Return the value after segments were removed or replaced: what readers remembered may be wrong."""
+        """Return the state after segments were removed or replaced; remembered positions are dropped."""
         return self._replace(chain=chain, places={})
 
     def cut_at(self, end: Bound, chain: Chain, start_offset: Offset) -> LogState:
-        """Return the value after a truncation to `chain`; the next append is at `end`.
+        """Return the state after a truncation to `chain`; the next append is at `end`.
 
-        Aborts that were cut off stay until it is known where their transactions, undecided again, begin.
+        Aborted transactions that were cut off stay until it is known where they, now undecided again, begin.
         """
         offset, replicated = end.offset, self.replicated
         if replicated is not None:
@@ -120,7 +120,7 @@ class LogState(NamedTuple):
         )
 
     def without_aborts_from(self, offset: Offset) -> LogState:
-        """Return the value without the aborted transactions whose markers are at `offset` or above."""
+        """Return the state without the aborted transactions whose markers are at `offset` or above."""
         return self._replace(aborted=tuple(span for span in self.aborted if span.last_offset < offset))
 
 
@@ -129,6 +129,6 @@ StateFields: TypeAlias = tuple[
 ]
 """The types of the fields of `LogState`, in their order."""
 
-# Each makes what its class makes, with the same types of fields, in half the time: every append and every read makes one.
+# `tuple.__new__` takes half the time of a class call; every append and every read makes one of each.
 _new_bound: Callable[[type[Bound], tuple[Offset, Segment, int]], Bound] = tuple.__new__
 _new_state: Callable[[type[LogState], StateFields], LogState] = tuple.__new__

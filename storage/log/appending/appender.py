@@ -1,4 +1,4 @@
-"""Appends, rolls and flushes of a log. One lock guards changes; fsync waits outside of it."""
+"""Appends, rolls and flushes of a log. One lock guards changes; fsync runs outside the lock."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LOGGER = logging.getLogger(__name__)
 _new = tuple.__new__
 
 LEADER_ROLL_REASONS = frozenset({RollReason.SIZE, RollReason.TIME})
-"""Reasons to roll that a follower leaves to its leader: it rolls where that did, so that their files are equal."""
+"""Reasons for which only a leader rolls: a follower rolls where its leader did, so that their files are equal."""
 
 
 class LogAppender:
@@ -72,9 +72,10 @@ class LogAppender:
         origin: Origin = Origin.CLIENT,
         guard: VerificationGuard | None = None,
     ) -> Appended:
-        """See `storage.engine.Partition.append`; a coordinator's append may have control batches.
+        """See `storage.engine.Partition.append`; a coordinator's append may contain control batches.
 
-        `accepted`: no limit of the settings refuses the batches. `guard`: what `begin_verification` returned.
+        `accepted`: the limits of the topic's settings do not apply. `guard`: the return value of
+        `begin_verification`.
         """
         now, rules = self._parts.clock(), self._parts.rules
         if accepted:
@@ -104,7 +105,7 @@ class LogAppender:
         origin: Origin,
         guard: VerificationGuard | None,
     ) -> Appended:
-        """Append batches that passed their checks, but for those that their producers appended before."""
+        """Append batches that passed their checks, except those that their producers appended before."""
         parts = self._parts
         with parts.lock:
             parts.check_leads()
@@ -126,7 +127,7 @@ class LogAppender:
             )
 
     def _append_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> Appended | None:
-        """Append plain batches of this process's codec, to which few rules apply; return None for others."""
+        """Append plain batches that this process encoded; return None if they need the general path."""
         parts = self._parts
         with parts.lock:
             if not parts.life.takes_appends:
@@ -143,7 +144,7 @@ class LogAppender:
                 state = written
             end_offset = state.end_offset
             parts.producers.advance(end_offset)
-            # The high watermark may have passed a marker; nothing has begun.
+            # The high watermark may have passed the end of a transaction; none begins here.
             parts.state = state if state.first_unstable is None else parts.with_first_unstable(state)
         return _new(Appended, (base_offset, end_offset - 1, NO_TIMESTAMP, state.start_offset, False))
 
@@ -164,21 +165,23 @@ class LogAppender:
         state = self._write(batches, placed, base_offset, now)
         parts.counts.note_append(len(placed), state.end_offset - base_offset, len(batches))
         active = state.chain.segments[-1]
-        if len(batches) < active.settings.index_interval_bytes:  # Behind a larger one an entry is due anyway.
+        if (
+            len(batches) < active.settings.index_interval_bytes
+        ):  # After a larger one the next append needs an index entry anyway.
             active.look_ahead(rules.max_segment_bytes, rules.max_segment_ms, placed[-1][1])
         return state
 
     def _appended(self, durable: bool, last_offset: Offset) -> None:
-        """Notify the listeners, and put on disk what has to be there now."""
+        """Notify the listeners, and flush if `durable` or the setting flush.messages requires it."""
         parts = self._parts
         parts.listeners.notify()
-        # Counted only where the setting is set: its default means never.
+        # Count only if the setting is set: its default means never.
         flush_messages = parts.config.flush_messages
         if durable or (flush_messages <= last_offset + 1 and parts.unflushed_records >= flush_messages):
             self._flush(Offset(last_offset + 1), self._everything)
 
     def append_as_follower(self, batches: Buffer) -> None:
-        """Append a leader's batches at ascending offsets, perhaps with gaps: all or nothing (InvalidRecordError, OSError)."""
+        """Append a leader's batches at ascending offsets, gaps allowed, all or none (InvalidRecordError, OSError)."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -191,7 +194,8 @@ class LogAppender:
                     self._note_epoch(batch.leader_epoch, Offset(batch.base_offset))
                 state = self._write(batches, placed, first_offset(incoming), parts.clock())
             except BaseException:
-                # Otherwise the next attempt would begin the first one's epoch anew, where it appends, behind what it has.
+                # Otherwise a retry would move the start of the first batch's epoch to the log end, though
+                # older records have it.
                 parts.epochs.take_back(epochs)
                 parts.noted_epoch = noted_epoch
                 raise
@@ -199,18 +203,18 @@ class LogAppender:
             active = state.chain.segments[-1]
             if (
                 len(batches) < active.settings.index_interval_bytes
-            ):  # Behind a larger one an entry is due anyway.
+            ):  # After a larger one the next append needs an index entry anyway.
                 active.look_ahead(parts.rules.max_segment_bytes, parts.rules.max_segment_ms, placed[-1][1])
         parts.listeners.notify()
 
     def follow_epoch(self, epoch: int, start_offset: Offset) -> None:
-        """Note a leader's epoch, on disk too, in which nothing was written yet (OSError)."""
+        """Note, also on disk, a leader's epoch in which no record was written yet (OSError)."""
         with self._parts.lock:
             self._parts.life.check_writable()
             self._note_epoch(epoch, start_offset)
 
     def _stamp(self, batches: bytearray, incoming: Sequence[Incoming], now: Timestamp) -> list[PlacedBatch]:
-        """Write the batches' offsets, leader epoch and, where the topic says so, time (kafka-storage.md#offset-assignment)."""
+        """Write the batches' offsets, leader epoch and, if set, append time (kafka-storage.md#offset-assignment)."""
         parts = self._parts
         offset: int = parts.state.end_offset
         _check_last(offset + sum(batch.records for batch in incoming) - 1)
@@ -230,7 +234,7 @@ class LogAppender:
     def _write(
         self, batches: Buffer, placed: Sequence[Placed], base_offset: Offset, now: Timestamp
     ) -> LogState:
-        """Roll where it is due, and write; return the state to publish, with the new end."""
+        """Roll if a roll is due, then write; return the state to publish, with the new end."""
         parts = self._parts
         if parts.append_gate.closed:
             raise parts.append_gate.refusal(parts.directory)
@@ -291,18 +295,19 @@ class LogAppender:
         )
 
     def _publish(self, state: LogState, pending: Pending) -> None:
-        """Publish what was written, together with what it means for its producers' transactions."""
+        """Publish the state after a write, and its effects on the producers' transactions."""
         parts = self._parts
         spans = parts.producers.apply(pending, state.end_offset)
         if spans:
             state = state._replace(aborted=(*state.aborted, *spans))
-        # Readers first: even if writing the file fails, they must not take aborted records for committed ones.
+        # Publish first: even if writing the index fails, readers must not take aborted records for committed
+        # ones.
         parts.state = parts.with_first_unstable(state)
         try:
             for span in spans:
                 state.chain.active.add_aborted(span)
         except OSError as error:
-            # The batch is in the log and stays; recovery rebuilds the index.
+            # The batch stays in the log; recovery rebuilds the index.
             parts.mark_offline(f"writing the transaction index failed: {error}")
             raise
 
@@ -323,9 +328,9 @@ class LogAppender:
     def begin_verification(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard | None:
-        """Begin to verify that a producer's transaction has this partition; None if it is open already.
+        """Begin to verify that a producer's transaction includes this partition; None if one is already open here.
 
-        The guard goes with the append, once the coordinator has said yes. ProducerFencedError for an old epoch.
+        Pass the guard to the append once the coordinator has confirmed. ProducerFencedError for an old epoch.
         """
         with self._parts.lock:
             return self._parts.producers.state.begin_verification(
@@ -338,14 +343,14 @@ class LogAppender:
             self._parts.producers.state.remove_expired(now)
 
     def roll(self, reason: str = "asked for", *, base_offset: Offset | None = None) -> Offset:
-        """Begin a segment at the log end or `base_offset`, or an empty one again; return its base offset."""
+        """Begin a segment at `base_offset` (None: the log end), or reset an empty one there; return its base offset."""
         with self._parts.lock:
             self._parts.life.check_writable()
             end_offset = self._parts.state.end_offset
             return self._roll(max(end_offset, base_offset or end_offset), reason).base_offset
 
     def roll_locked(self, reason: str) -> None:
-        """Do what `roll` does, for a caller that holds the log's lock."""
+        """Roll at the log end, for a caller that holds the log's lock."""
         self._roll(self._parts.state.end_offset, reason)
 
     def _roll(self, base_offset: Offset, reason: str) -> Segment:
@@ -356,7 +361,8 @@ class LogAppender:
             old.reset()
             return old
         try:
-            # First: a segment behind which another one begins is not recovered, and its last index entries are not looked for.
+            # Complete the old segment first: recovery skips a segment that another one follows, and its
+            # indexes would lack their last entries.
             old.deactivate()
             segment = parts.create_segment(base_offset)
             parts.producers.state.end_offset = base_offset
@@ -387,7 +393,7 @@ class LogAppender:
             raise
 
     def _undo_roll(self, old: Segment, base_offset: Offset, cause: OSError) -> None:
-        """Make `old` active again. A new segment must not stay behind, also not after a crash: it would hide what follows."""
+        """Make `old` active again and delete the new segment, also on disk: after a crash it would hide records."""
         parts = self._parts
         parts.producers.state.end_offset = parts.state.end_offset
         try:
@@ -399,10 +405,10 @@ class LogAppender:
         except OSError as error:
             parts.mark_offline(f"a roll failed ({cause}) and could not be undone: {error}")
 
-    # To disk.
+    # Flushing.
 
     def flush(self, up_to: Offset | None = None) -> None:
-        """Put everything below `up_to` (None: everything) on disk (blocking). OSError takes the log offline."""
+        """Flush everything below `up_to` (None: everything) to disk; blocks. An OSError takes the log offline."""
         if self._parts.files.read_only:
             return
         chain, end_offset = self._everything()
@@ -413,7 +419,7 @@ class LogAppender:
             self._flush(target, lambda: (chain, target))
 
     def flush_sealed(self) -> None:
-        """Put on disk what rolls closed (blocking), in the background: a failure takes the log offline, and is logged."""
+        """Flush the segments that rolls closed, in the background; an error takes the log offline and is logged."""
         if self._parts.life.now is Life.SERVING:
             chain = self._parts.state.chain
             end_offset = chain.active.base_offset
@@ -421,7 +427,7 @@ class LogAppender:
                 self._flush(end_offset, lambda: (chain, end_offset))
 
     def _everything(self) -> tuple[Chain, Offset]:
-        """Return the log end, and segments that reach it."""
+        """Return the segments and the log end that they reach."""
         state = self._parts.state
         return state.chain, state.end_offset
 
@@ -439,13 +445,13 @@ class LogAppender:
         except OSError as error:
             if (
                 parts.life.reason is None
-            ):  # A topic may be deleted in the middle of it: that has its own report.
+            ):  # Otherwise the topic was deleted during the flush, which is reported elsewhere.
                 parts.mark_offline(f"flushing failed: {error}")
             raise
 
 
 def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
-    """Return the batches compressed by the topic's codec, outside of the log's lock; None where the general path must take them."""
+    """Return the batches compressed by the topic's codec, outside the log's lock; None: use the general path."""
     assert rules.codec is not None
     return compress_batches(
         batches, rules.codec, level=rules.compression_level, max_batch_bytes=rules.max_message_bytes

@@ -1,4 +1,4 @@
-"""Changes of a log's role, and what a leader asks of a follower (kafka-storage.md#replication, Kafka's Partition)."""
+"""Changes of a log's role, and a leader's requests to followers (kafka-storage.md#replication, Kafka's Partition)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from topicfs.storage.model import NO_PRODUCER_ID, Offset
 from topicfs.storage.segment.segment import Segment
 
 _PLAIN = Struct(">qiiBIhiqqq")
-"""The header of a batch up to its producer id."""
+"""A batch header up to and including the producer ID."""
 _OF_A_TRANSACTION = TRANSACTIONAL_MASK | CONTROL_MASK
 
 
 class LogRoles:
-    """Changes the role of a log, moves its high watermark, and takes what its leader has just written."""
+    """Changes a log's role, moves its high watermark, and appends what its leader has just written."""
 
     def __init__(self, parts: LogParts) -> None:
         self._parts = parts
 
     def lead(self, epoch: int, high_watermark: Offset) -> None:
-        """Lead in a new epoch, on disk when this returns; on an error the role stays (PartitionOfflineError, OSError)."""
+        """Become the leader in a new epoch, which is on disk on return; on an error the role stays.
+
+        Raises PartitionOfflineError, OSError.
+        """
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -33,7 +36,7 @@ class LogRoles:
         parts.listeners.notify()
 
     def lead_alone(self, epoch: int) -> None:
-        """Lead without followers: see `lead`; all there is is visible."""
+        """Become the leader without followers, like `lead`; everything up to the log end is visible."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -43,7 +46,7 @@ class LogRoles:
         parts.listeners.notify()
 
     def follow(self, high_watermark: Offset) -> None:
-        """Take no more appends but those of `append_as_follower`; nothing above the high watermark is visible."""
+        """Become a follower: only `append_as_follower` may append; offsets from the high watermark on are hidden."""
         parts = self._parts
         with parts.lock:
             parts.life.take(Role.FOLLOWER)
@@ -58,7 +61,7 @@ class LogRoles:
             before = state.replicated
             if before is None or offset <= before:
                 return False
-            if offset <= state.end_offset and state.first_unstable is None:  # As nearly always.
+            if offset <= state.end_offset and state.first_unstable is None:  # The usual case.
                 parts.state = state.replicated_up_to(offset)
                 moved = True
             else:
@@ -74,7 +77,7 @@ class LogRoles:
             self._publish(offset)
 
     def extend_as_follower(self, batch: bytearray, segment_base_offset: Offset) -> bool:
-        """Append a small plain batch of the leader's `segment_base_offset`; False if something else is due."""
+        """Append a small plain batch of the leader's segment; False if it needs the general path."""
         parts = self._parts
         base_offset, length, epoch, _, _, attributes, delta, _, max_timestamp, producer_id = (
             _PLAIN.unpack_from(batch)
@@ -114,7 +117,7 @@ class LogRoles:
         return True
 
     def match_indexes(self, leader: Segment) -> None:
-        """Index the active segment as the leader does its own, which has the same batches (OSError)."""
+        """Give the active segment the index entries of `leader`, if both have the same batches (OSError)."""
         with self._parts.lock:
             active = self._parts.state.chain.active
             same = (active.base_offset, active.size) == (leader.base_offset, leader.size)
@@ -140,13 +143,13 @@ class LogRoles:
 
 
 def _indexed_alike(one: Segment, other: Segment) -> bool:
-    """Return whether two segments with the same batches have the same entries, and the next ones at the same places."""
+    """Return whether two segments with the same batches have equal index entries, and will have after more appends."""
     offsets, times = one.offset_index, one.time_index
     other_offsets, other_times = other.offset_index, other.time_index
     if (offsets.entries, times.entries) != (other_offsets.entries, other_times.entries):
         return False
     if (times.last, one.counted_from) != (other_times.last, other.counted_from):
         return False
-    # Where counting began elsewhere it comes to the same places sooner or later: what is before them need not be the same.
+    # Equal last entries do not prove equality: counts that began at different positions meet later.
     pairs = ((offsets.slots, other_offsets.slots), (times.slots, other_times.slots))
     return all(not mine.entries or mine.used()[0] == theirs.used()[0] for mine, theirs in pairs)

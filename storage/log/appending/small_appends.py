@@ -1,4 +1,4 @@
-"""Small appends: of one batch that needs no roll and no index entry. Followers in sync get it in the same step."""
+"""Small appends: one batch that needs no roll and no index entry. In-sync followers get it in the same step."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _new = tuple.__new__
 def write_small(
     parts: LogParts, batch: bytearray, now: Timestamp, rules: AppendRules
 ) -> tuple[int, int] | None:
-    """Write a plain batch behind the log's end, unpublished, under the log's lock; return its last offset and max timestamp.
+    """Write a plain batch at the log end, unpublished, under the log's lock; return its last offset and max timestamp.
 
-    None: something else is due, and nothing is written. Raises what `LogAppender.append` does.
+    None: the batch needs the general path, and nothing is written. Raises what `LogAppender.append` raises.
     """
     state, epoch = parts.state, parts.leader_epoch
     active = state.chain.segments[-1]
@@ -41,12 +41,12 @@ def write_small(
 
 
 def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytearray) -> Appended | None:
-    """Append a batch of this process's codec to a log that leads, and to its followers; listeners are not told.
+    """Append a batch that this process encoded to a leader's log and to its followers, without notifying listeners.
 
-    The leader's high watermark passes it where each of them took it; one that could not has nothing of it. None: something
-    else is due, or the leader's disk refused it; nothing is appended then.
+    The leader's high watermark passes the batch if each follower appended it; a follower that could not has no part
+    of it. None: nothing was appended, because the batch needs the general path or the leader's disk failed.
     """
-    # One long function: each call in it would be made at each append, for each replica.
+    # One long function: any call in it would be made for each append and each replica.
     rules = leader.rules
     if rules.codec or not rules.accepts_own_batches:
         return None
@@ -84,7 +84,7 @@ def append_in_step(leader: LogParts, followers: Sequence[LogParts], batch: bytea
             else:
                 replicated = end_offset
         except OSError:
-            pass  # It meets it again, and is left behind, where the others are handed the batch one by one.
+            pass  # The general path hits the same error, and removes this follower from the replicas in sync.
         except PartitionOfflineError as error:
             follower.mark_offline(str(error))
         finally:

@@ -1,6 +1,6 @@
-"""Reads by offset: whole batches, in windows as large as the reader asks for (kafka-storage.md#reading-by-offset).
+"""Reads by offset: whole batches, in windows of the size that the reader asks for (kafka-storage.md#reading-by-offset).
 
-The offset index gives the position, unless an earlier read ended there.
+The position comes from an earlier read that ended there, or from the offset index.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from topicfs.storage.segment.scan import ENDS_EARLY, Window, declared_size
 from topicfs.storage.segment.segment import Segment
 
 _MAX_PLACES = 256
-"""Number of readers at different places that are remembered."""
+"""Number of readers whose next positions are remembered."""
 
 _new = tuple.__new__
-"""Makes a named tuple in half the time of its class: every read makes one."""
+"""Makes a named tuple in half the time that its class takes; every read makes one."""
 
 
 def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetched:
-    """Read whole batches from the one that holds `offset` on, below `bound`, and remember where they end.
+    """Read whole batches below `bound`, from the one that contains `offset`, and remember where they end.
 
-    Raises CorruptionError, and FileNotFoundError where a file was renamed or unlinked meanwhile.
+    Raises CorruptionError, or FileNotFoundError if a file was renamed or unlinked meanwhile.
     """
     chain, places = state.chain, state.places
     index, position = _start(chain, offset, places)
@@ -51,7 +51,7 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
 
 
 def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:
-    """Return the index of the segment to begin with, and the position where it is known."""
+    """Return the index of the segment to begin with, and the position if it is known."""
     place = places.get(offset)
     if place is None:
         return chain.floor(offset), None
@@ -69,14 +69,14 @@ def _remember(places: Places, fetched: Fetched) -> Fetched:
 
 
 def remember(places: Places, offset: Offset, base_offset: Offset, position: int) -> None:
-    """Note the position of a batch, in the segment of a base offset, at which a reader of `offset` begins."""
+    """Remember where a reader of `offset` begins: at `position` in the segment of `base_offset`."""
     if len(places) >= _MAX_PLACES:
         places.clear()
     places[offset] = base_offset, position
 
 
 def empty_fetch(offset: Offset, segment: Segment) -> Fetched:
-    """Return the result of a read where there is nothing yet."""
+    """Return the result of a read that finds no batch yet."""
     return Fetched(
         data=memoryview(b""),
         position=Position(0),
@@ -86,7 +86,7 @@ def empty_fetch(offset: Offset, segment: Segment) -> Fetched:
 
 
 def _batch_at_hand(segment: Segment, window: Window, batch: BatchHeader) -> Fetched:
-    """Return the batch that a search found, from what the search has read."""
+    """Return the batch that a search found, from the bytes that the search read."""
     return Fetched(
         data=memoryview(window.data)[batch.position : batch.end_position],
         position=Position(window.position + batch.position),
@@ -96,7 +96,7 @@ def _batch_at_hand(segment: Segment, window: Window, batch: BatchHeader) -> Fetc
 
 
 def _read_batches(segment: Segment, position: int, limit: int, max_bytes: int) -> Fetched:
-    """Return whole batches from the one at `position` on; at least that one."""
+    """Return whole batches from `position` on; at least one."""
     room = limit - position
     data = segment.log.pread(min(max(max_bytes, HEADER_SIZE), room), Position(position))
     end, last_offset = find_end(data)

@@ -1,4 +1,4 @@
-"""Reading a log: its bounds and segments, its records by offset and by time. Any thread may call; few calls take the lock."""
+"""Reading a log: its bounds, its segments, and records by offset or time. Thread-safe; few calls take the lock."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ _INDEX_SUFFIXES = tuple(kind.value for kind in SegmentFileKind if kind.value.end
 class Location(NamedTuple):
     segment_base_offset: Offset
     batch: BatchHeader
-    """Its position is that in the segment's `.log`."""
+    """The batch; its position is relative to the segment's `.log`."""
 
 
 class LogReader:
-    """Reads a log as its published state shows it: what comes meanwhile is for the next call."""
+    """Reads a log as of its published state; changes during a call are left to the next call."""
 
     def __init__(self, parts: LogParts, hidden: str | None) -> None:
         self.parts = parts
-        """What it shares with those who change the log."""
+        """Shared with the objects that change the log."""
         self.hidden = hidden
-        """The reason why a read-only log ends before its files do; None: it does not."""
+        """Why a read-only log ends before its files do; None if it does not."""
         self._times = TimeSearch()
 
     def offsets(self) -> PartitionOffsets:
@@ -104,7 +104,7 @@ class LogReader:
 
     @property
     def newest_timestamp(self) -> Timestamp:
-        """The largest time of all records; -1 where none has one, or where the disk does not answer."""
+        """The largest timestamp of all records; -1 if none has one, or if the disk cannot be read."""
         return self._or_default(lambda state: _largest_timestamp(state.chain), NO_TIMESTAMP)
 
     def segments(self) -> Sequence[SegmentInfo]:
@@ -154,13 +154,16 @@ class LogReader:
                 if self._is_whole(state):
                     raise
             else:
-                if parts.state.places is state.places:  # As nearly always.
+                if parts.state.places is state.places:  # The usual case.
                     size, reads = len(fetched.data), parts.counts.reads
                     reads.size_bytes += size
                     return fetched
 
     def read_as_follower(self, offset: Offset, *, max_bytes: int) -> Fetched:
-        """Read up to the log end, also what is invisible (OffsetOutOfRangeError, CorruptionError, SegmentDeletedError)."""
+        """Read up to the log end, also invisible batches.
+
+        Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
+        """
 
         def look(state: LogState) -> Fetched:
             if not state.start_offset <= offset <= state.end_offset:
@@ -172,11 +175,11 @@ class LogReader:
         return self._with_segments(look)
 
     def _is_whole(self, state: LogState) -> bool:
-        """Return whether no segment was removed, replaced or cut since: what was read behind a cut may be anything."""
+        """Return whether no segment of `state` was removed, replaced or cut; otherwise reads may return garbage."""
         return self.parts.state.places is state.places
 
     def _check_serves(self) -> None:
-        """Raise SegmentDeletedError once another log serves its files, which may be renamed, cut or rewritten."""
+        """Raise SegmentDeletedError if another log now serves the files: it may rename, cut or rewrite them."""
         if self.parts.life.now is _SUPERSEDED:
             raise SegmentDeletedError(f"{self.parts.partition}: it was opened again; open the file again")
 
@@ -219,7 +222,7 @@ class LogReader:
             found = self._times.find(state.chain, state.bound(isolation), search)
             if found is None:
                 return None
-            # Who asks for a time reads on there.
+            # A caller that looks up a time reads on from there.
             remember(state.places, found.offset, found.segment_base_offset, found.batch_position)
             if state.aborted and isolation is Isolation.READ_COMMITTED:
                 hidden = overlapping(state.aborted, found.offset, Offset(found.offset + 1))
@@ -229,17 +232,17 @@ class LogReader:
         return self._with_segments(look)
 
     def earliest(self) -> TimestampOffset:
-        """Return the log start, with the epoch that wrote it where it is known (ListOffsets -2)."""
+        """Return the log start, with its leader epoch if that is known (ListOffsets -2)."""
         start = self.parts.state.start_offset
         epoch = self.parts.epochs.epoch_for_offset(start)
         return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
 
     def latest(self) -> TimestampOffset:
-        """Return the log end, with the latest epoch (ListOffsets -1 of the log itself)."""
+        """Return the log end, not the high watermark, with the latest epoch (ListOffsets -1)."""
         return TimestampOffset(NO_TIMESTAMP, self.parts.state.end_offset, self.parts.latest_epoch())
 
     def largest_timestamp(self) -> TimestampOffset | None:
-        """Return the first record with the largest timestamp, None in an empty log (ListOffsets -3)."""
+        """Return the first record with the largest timestamp; None in an empty log (ListOffsets -3)."""
 
         def look(state: LogState) -> FoundRecord | None:
             return self._times.find_largest(state.chain, state.bound(Isolation.READ_UNCOMMITTED))
@@ -248,12 +251,15 @@ class LogReader:
             with self.parts.lock:
                 return look(self.parts.state)
 
-        # The active segment may know a larger one already, of a batch behind what the state shows.
+        # The active segment may already know a larger timestamp, of a batch after the end of `state`.
         found = self._with_segments(look) or self._with_segments(look_between_appends)
         return None if found is None else found.time_and_offset
 
     def locate(self, offset: Offset, trace: LookupTrace | None = None) -> Location | None:
-        """Return the batch at `offset` or after a gap (OffsetOutOfRangeError, CorruptionError, SegmentDeletedError)."""
+        """Return the batch at `offset`, or the next one after a gap.
+
+        Raises OffsetOutOfRangeError, CorruptionError, SegmentDeletedError.
+        """
         return self._with_segments(lambda state: self._locate(state, offset, trace))
 
     def _locate(self, state: LogState, offset: Offset, trace: LookupTrace | None) -> Location | None:
@@ -269,7 +275,7 @@ class LogReader:
         return None
 
     def _with_segments(self, look: Callable[[LogState], _Value]) -> _Value:
-        """Return `look(state)`, repeated if segments were replaced meanwhile. SegmentDeletedError if a file is gone."""
+        """Return `look(state)`; repeat it if segments changed meanwhile. SegmentDeletedError if a file is gone."""
         while True:
             if self.parts.life.now is _SUPERSEDED:
                 self._check_serves()
@@ -286,7 +292,7 @@ class LogReader:
                     return found
 
     def _wait_for_change(self, chain: Chain, error: FileNotFoundError) -> None:
-        """Wait until the thread that renames files has published the new ones; SegmentDeletedError if there is none."""
+        """Wait for a thread that renames files to publish the new ones; SegmentDeletedError if there is none."""
         with self.parts.lock:
             changed = self.parts.state.chain is not chain
         if not changed:
@@ -295,7 +301,7 @@ class LogReader:
             ) from error
 
     def _or_default(self, ask: Callable[[LogState], _Value], otherwise: _Value) -> _Value:
-        """Read from the disk, or return `otherwise` where that fails: a status is often read because the disk is gone."""
+        """Return `ask(state)`, or `otherwise` if the read fails: a status is often read because the disk is gone."""
         try:
             return self._with_segments(ask)
         except (OSError, SegmentDeletedError):
@@ -320,7 +326,7 @@ def _describe_segment(state: LogState, index: int) -> SegmentInfo:
 
 
 def _index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
-    """Return the bytes of all index files, as `ls` shows them: those of the active segment have their full size."""
+    """Return the size of all index files as `ls` shows it: the active segment's count in full."""
     return sum(
         files.size(path)
         for segment in chain.segments
@@ -330,22 +336,22 @@ def _index_bytes(chain: Chain, directory: Path, files: FileSystem) -> int:
 
 @lru_cache(maxsize=128)
 def _index_files(directory: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the paths of a segment's index files; kept, for to make a path takes longer than to ask the disk."""
+    """Return the paths of a segment's index files; cached, because making a path is slower than asking the disk."""
     return tuple(directory / name for name in names if name.endswith(_INDEX_SUFFIXES))
 
 
 def _first_timestamp(chain: Chain) -> Timestamp:
-    """Return the timestamp of the first batch; -1 where there is none."""
+    """Return the timestamp of the first batch; -1 if there is none."""
     return next((segment.first_timestamp for segment in chain.segments if segment.size), NO_TIMESTAMP)
 
 
 def _largest_timestamp(chain: Chain) -> Timestamp:
-    """Return the largest timestamp of all records; -1 where none has one."""
+    """Return the largest timestamp of all records; -1 if none has one."""
     return max((segment.largest.timestamp for segment in chain.segments), default=NO_TIMESTAMP)
 
 
 def _segment_with_file(name: str, chain: Chain) -> Segment | None:
-    """Return the segment one of whose files is called `name`."""
+    """Return the segment that has a file called `name`."""
     parsed = parse_segment_file(name)
     if parsed is None:
         return None

@@ -1,6 +1,6 @@
 """Lookups by time: the *first record in log order* at or after a timestamp (kafka-storage.md#time-lookups).
 
-The first segment with such a time is searched by its time index, its offset index, then record by record.
+The first segment that may contain such a time is searched by its time index, its offset index, then record by record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from topicfs.storage.segment.trace import LookupTrace
 
 MAX_WASTED_BYTES = 2 * MAX_CONTENT_BYTES
-"""Searched at most where batches claim times that their records do not have. (One batch may, below the log start.)"""
+"""Limit on records decoded because their batches claim a time that no record has. (A batch may rightly claim the time
+of a record below the log start.)
+"""
 
 
 class TimeSearch:
@@ -34,15 +36,15 @@ class TimeSearch:
         self._known: tuple[Chain | None, list[int]] = None, []
 
     def find(self, chain: Chain, bound: Bound, search: Search) -> FoundRecord | None:
-        """Return the first record that `search` looks for, below `bound` (CorruptionError, SearchTooLongError).
+        """Return the first record below `bound` that `search` looks for (CorruptionError, SearchTooLongError).
 
-        OversizeBatchError where batches claim times that their records do not have, again and again.
+        OversizeBatchError if too many batches claim times that their records do not have.
         """
         timestamp, trace = search.timestamp, search.trace
         known, maxima = self._known
         if known is not chain:
             maxima = self._find_maxima(chain)
-        # The first sealed segment, or else the active one, that may hold something as late.
+        # The first sealed segment that may contain such a time, or else the active one.
         first = bisect_left(maxima, timestamp)
         if trace:
             for segment in chain.segments[:first]:
@@ -62,7 +64,7 @@ class TimeSearch:
         return None
 
     def find_largest(self, chain: Chain, bound: Bound) -> FoundRecord | None:
-        """Return the first record with the largest timestamp of all, in the first segment that has it; None without."""
+        """Return the first record with the largest timestamp, from the first segment with it; None without records."""
         candidates = [s for s in chain.segments if s.base_offset <= bound.segment.base_offset and s.size]
         if not candidates:
             return None
@@ -70,14 +72,14 @@ class TimeSearch:
         return self.find(chain, bound, Search(segment.largest.timestamp, segment.base_offset))
 
     def _find_maxima(self, chain: Chain) -> list[int]:
-        """Return the running maxima of the sealed segments' times, which stay what they are as long as the chain does."""
+        """Return the running maxima of the sealed segments' timestamps; they stay the same while the chain does."""
         maxima: list[int] = list(accumulate((s.largest_timestamp for s in chain.segments[:-1]), max))
         self._known = chain, maxima
         return maxima
 
 
 class Search:
-    """One search for the first record at or after a time and an offset, in one segment after the other."""
+    """One search, segment by segment, for the first record at or after a timestamp and an offset."""
 
     def __init__(
         self,
@@ -92,10 +94,10 @@ class Search:
         self._start_offset = start_offset
         self._left = max_bytes
         self._in_vain_bytes = 0
-        """Bytes of records decoded because their batches said that one of them was as late, and none was."""
+        """Bytes of records decoded in vain: their batch claimed a time that none of them had."""
 
     def in_segment(self, segment: Segment, limit: int) -> FoundRecord | None:
-        """Return the first record there, below the position `limit`. Raises CorruptionError."""
+        """Return the first matching record of `segment` below the position `limit`. Raises CorruptionError."""
         start, trace = self._start_position(segment), self.trace
         for window in windows(segment.log, start, limit, window_bytes=LOOKUP_WINDOW_BYTES):
             if self._left is not None:
@@ -151,13 +153,13 @@ class Search:
         return None
 
     def _spend(self, left: int, size_bytes: int) -> None:
-        """Count bytes that were read. Raises SearchTooLongError."""
+        """Subtract the bytes read from those left. Raises SearchTooLongError."""
         self._left = left - size_bytes
         if self._left < 0:
             raise SearchTooLongError("more bytes lie on the way to a time than the search may go through")
 
     def _count_wasted(self, size_bytes: int, batch: BatchHeader) -> None:
-        """Raise OversizeBatchError once headers that claim too much have cost too much, or SearchTooLongError."""
+        """Count bytes decoded in vain. Raises OversizeBatchError above the limit, or SearchTooLongError."""
         if self._left is not None:
             self._spend(self._left, size_bytes)
         self._in_vain_bytes += size_bytes
