@@ -1,6 +1,7 @@
-"""Record batches of format v2 (see `headers`) in a buffer: finding, checking and patching them in place.
+"""Record batches of format v2 (see `headers`) in a buffer: found, checked and patched in place.
 
-This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked here, by hand; a buffer must not change while it is read.
+This module is compiled by Cython, and runs uncompiled with the same results. Bounds are checked by hand; a buffer
+must not change while it is read.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ else:
 
 _LOW_32_BITS = cython.declare(cython.longlong, 2**32 - 1)
 _OFFSET_END = cython.declare(cython.longlong, MAX_OFFSET + 1)
-"""From here on the last offset of a batch, or the one after it, might not be an int64."""
+"""From this base offset on, a batch's last offset, or the one after it, might overflow int64."""
 
 _SIDE_BY_SIDE = cython.declare(cython.longlong, has_short_crc32c() * 64 * 1024 if cython.compiled else 0)
-"""Bytes of a batch up to which three checksums are computed at once; the library is as fast for a larger one."""
+"""Largest batch for which three checksums are computed in parallel; for larger ones the library is as fast."""
 
 _LEADER_EPOCH = struct.Struct(">i")
 _BASE_OFFSET = struct.Struct(">q")
@@ -38,10 +39,9 @@ _PRODUCER = struct.Struct(">qhi")
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """Return the header of the batch at `position`; the checksum is not looked at.
+    """Return the header of the batch at `position`, without verifying its checksum.
 
-    Raises TornBatchError where the buffer ends before the batch does, CorruptBatchError for sizes, offsets or a
-    magic that no batch can have.
+    Raises TornBatchError if the buffer ends inside the batch, CorruptBatchError for invalid sizes, offsets or magic.
     """
     batches = scan(data, position, max_batches=1)
     if batches.problem is not None:
@@ -52,9 +52,9 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
 
 
 def find_end(data: Buffer) -> tuple[int, Offset]:
-    """Return the position at which the adjacent whole batches at the front of `data` end, and the last one's last offset.
+    """Return where the adjacent whole batches at the start of `data` end, and the last one's last offset.
 
-    That is what `scan` says in `stop`, without a row a batch. Without any batch the offset is -1.
+    The position is the `stop` of `scan`, computed without a row per batch. Without any batch the offset is -1.
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -73,10 +73,11 @@ def find_end(data: Buffer) -> tuple[int, Offset]:
 
 
 def find_offset(data: Buffer, offset: cython.longlong, room: cython.Py_ssize_t) -> int:
-    """Return the position of the first of adjacent batches that does not end below `offset`, going by their headers alone.
+    """Return the position of the first batch that does not end below `offset`, judged by the headers alone.
 
-    It may lie behind the end of `data`, of which the batches fill `room` bytes; it is that of the first batch that is torn or
-    damaged, or whose header is cut off, where the way ends there.
+    The batches are adjacent and have `room` bytes, of which `data` may be only the start, so the position may be
+    beyond `data`. At a batch that is torn or damaged, or whose header is cut off, the search stops and returns its
+    position.
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -91,14 +92,14 @@ def find_offset(data: Buffer, offset: cython.longlong, room: cython.Py_ssize_t) 
 
 
 def verify_checksum(data: Buffer, header: BatchHeader) -> None:
-    """Raise CorruptBatchError if the bytes under `header`'s checksum are not those it was made of."""
+    """Raise CorruptBatchError if the checksum of `header`'s batch does not match its bytes."""
     batches = scan(data, header.position, header.end_position, check_crc=True, max_batches=1)
     if batches.problem is not None:
         raise batches.problem
 
 
 def assign_offsets(batch: bytearray, position: int, *, base_offset: int, leader_epoch: int) -> None:
-    """Write a batch's base offset and leader epoch, as a leader does. Neither is under the checksum."""
+    """Write a batch's base offset and leader epoch, as a leader does. The checksum covers neither."""
     _BASE_OFFSET.pack_into(batch, position, base_offset)
     _LEADER_EPOCH.pack_into(batch, position + fields.LEADER_EPOCH_POSITION, leader_epoch)
 
@@ -111,11 +112,11 @@ def assign_plain(
     max_batch_bytes: cython.longlong,
     latest_timestamp: cython.longlong,
 ) -> list[tuple[int, int, int]] | None:
-    """Write the base offsets and leader epochs of adjacent batches that this codec just made, as a leader does.
+    """Write base offsets and leader epochs, as a leader does, into adjacent batches that this codec just made.
 
-    Size, last offset and max timestamp of each; or None, with nothing changed, where one is no plain v2 batch (it has
-    a producer, or marks in its attributes), is larger than `max_batch_bytes`, or later than `latest_timestamp`.
-    Checksums and records are not looked at.
+    Return size, last offset and max timestamp of each; or None, with nothing changed, if one is not a plain v2 batch
+    (it has a producer, or attributes besides the codec), is larger than `max_batch_bytes`, or is later than
+    `latest_timestamp`. Checksums and records are not checked.
     """
     octets: cython.p_uchar = memory.writable(batches)
     end: cython.Py_ssize_t = len(batches)
@@ -136,9 +137,9 @@ def assign_one(
     latest_timestamp: cython.longlong,
     counts: TopicCounts,
 ) -> tuple[int, int] | None:
-    """Do what `assign_plain` does, for one batch, in a third of the time; return its last offset and max timestamp.
+    """Do what `assign_plain` does for one batch, in a third of the time; return its last offset and max timestamp.
 
-    It is counted as a small append in `counts`.
+    The batch is counted in `counts` as a small append.
     """
     octets: cython.p_uchar = memory.writable(batch)
     end: cython.Py_ssize_t = len(batch)
@@ -161,7 +162,7 @@ def _plain_size(
     end: cython.Py_ssize_t,
     latest_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Return the size of the batch at `at` if it is a plain one of format v2, no later than `latest_timestamp`; or 0."""
+    """Return the size of the batch at `at` if it is plain v2 and not after `latest_timestamp`; otherwise 0."""
     size: cython.longlong = _size_at(octets, at, end)
     if size < fields.HEADER_SIZE:
         return 0
@@ -208,15 +209,15 @@ def _put_integer(
 
 
 def set_append_time(batch: bytearray, position: int, timestamp: int) -> None:
-    """Stamp the batch at `position` with LogAppendTime, and seal it again.
+    """Stamp the batch at `position` with LogAppendTime, and update its checksum.
 
-    The base timestamp and the records' own deltas stay the producer's: readers ignore them from now on.
+    The base timestamp and the records' deltas stay the producer's: readers ignore them in such a batch.
     """
     set_max_timestamp(batch, position, timestamp, TimestampType.LOG_APPEND_TIME)
 
 
 def set_max_timestamp(batch: bytearray, position: int, timestamp: int, kind: TimestampType) -> None:
-    """Write the batch's max timestamp and timestamp type, and its checksum."""
+    """Write the batch's max timestamp, timestamp type and checksum."""
     header = read_header(batch, position)
     attributes = (header.attributes & ~fields.TIMESTAMP_TYPE_MASK) | (kind << 3)
     _ATTRIBUTES.pack_into(batch, position + fields.ATTRIBUTES_POSITION, attributes)
@@ -227,7 +228,7 @@ def set_max_timestamp(batch: bytearray, position: int, timestamp: int, kind: Tim
 def set_producer(
     batch: bytearray, position: int, *, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> None:
-    """Write the producer's fields of the batch at `position`, and seal it again."""
+    """Write the producer fields of the batch at `position`, and its checksum."""
     header = read_header(batch, position)
     _PRODUCER.pack_into(
         batch, position + fields.PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence
@@ -250,10 +251,10 @@ def scan(
     check_crc: bool = False,
     max_batches: int | None = None,
 ) -> Batches:
-    """Return the headers of the adjacent batches in `data[start:end]`, those of the old formats included.
+    """Return the headers of the adjacent batches in `data[start:end]`, including the old formats.
 
-    It stops at the first batch that is torn or damaged and says so in `problem`, raising nothing; and after
-    `max_batches`, by which a caller bounds memory (120 bytes a batch).
+    The scan stops at the first torn or damaged batch, which it reports in `problem` instead of an exception, and
+    after `max_batches`, with which a caller bounds memory (120 bytes per batch).
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -267,7 +268,8 @@ def scan(
     capacity: cython.Py_ssize_t = len(rows)
     used: cython.Py_ssize_t = 0
     cause: str | None = None
-    # Rows before this one have sound checksums; they follow three rows behind, while the bytes are still near.
+    # Rows below this one have valid checksums. It stays up to three rows behind, while the bytes are still
+    # cached.
     sound: cython.Py_ssize_t = 0 if check_crc else capacity
     while used < capacity:
         size: cython.longlong = _size_at(octets, at, stop)
@@ -296,10 +298,10 @@ def scan(
 def sound_rows(
     view: memoryview, at: cython.Py_ssize_t, end: cython.Py_ssize_t, row: cython.p_longlong
 ) -> cython.Py_ssize_t:
-    """Return the position at which the next one to three batches of [at, end) end, and write their rows to `row`.
+    """Check the next one to three batches of [at, end), write their rows to `row`, and return where they end.
 
-    The number of integers they take follows behind the room of three rows. Returns 0 where one of the batches is torn or
-    damaged; checksums are checked. This is for callers that pass over many batches and keep none.
+    The number of integers used is written after the space for three rows. Returns 0 if a batch is torn or damaged;
+    checksums are verified. For callers that go through many batches and keep none.
     """
     octets: cython.p_uchar = memory.octets_of(view)
     used: cython.Py_ssize_t = 0
@@ -318,7 +320,7 @@ def sound_rows(
 @cython.exceptval(check=False)
 def _int32(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
     if cython.compiled:
-        # One pointer and constant indexes: so that the C compiler sees a load and a byte swap.
+        # One pointer and constant indexes let the C compiler see a load and a byte swap.
         here: cython.p_uchar = octets + at
         return cython.cast(
             cython.int,
@@ -347,9 +349,9 @@ def _int64(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
 @cython.inline
 @cython.exceptval(check=False)
 def _size_at(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """Return the bytes of the whole batch at `at`; 0 for a torn one, -1 for a size or magic that none has.
+    """Return the size of the whole batch at `at`; 0 if it is torn, -1 if its size or magic is invalid.
 
-    A file's scan stops silently where 17 bytes or fewer remain (kafka-storage.md#batch-scan): there is no magic to go by.
+    A scan of a file stops silently if at most 17 bytes remain, which lack a magic (kafka-storage.md#batch-scan).
     """
     if end - at <= fields.MAGIC_POSITION + 1:
         return 0
@@ -390,7 +392,7 @@ def _fill_row(
     row: cython.p_longlong,
     to: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Write the header at `at` into the row that begins at `to`; false for offsets that no log has."""
+    """Write the header at `at` into the row that begins at `to`; return False for invalid offsets."""
     base_offset: cython.longlong = _int64(octets, at)
     if octets[at + fields.MAGIC_POSITION] < fields.CURRENT_MAGIC:
         return _fill_legacy_row(octets, at, size, row, to)
@@ -421,7 +423,7 @@ def _fill_row(
 @cython.inline
 @cython.exceptval(check=False)
 def _last_offset_at(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    """Return the last offset of the batch at `at`; -1 for offsets that no log has."""
+    """Return the last offset of the batch at `at`; -1 for invalid offsets."""
     base_offset: cython.longlong = _int64(octets, at)
     delta: cython.longlong = 0
     if octets[at + fields.MAGIC_POSITION] == fields.CURRENT_MAGIC:
@@ -438,7 +440,7 @@ def _fill_legacy_row(
     row: cython.p_longlong,
     to: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Write the row of an entry of format v0 or v1 (kafka-storage.md#message-sets), whose stored offset is its last one."""
+    """Write the row of a v0 or v1 entry, which stores its last offset (kafka-storage.md#message-sets)."""
     offset: cython.longlong = _int64(octets, at)
     magic: cython.int = octets[at + fields.MAGIC_POSITION]
     attributes: cython.int = octets[at + fields.LEGACY_ATTRIBUTES_POSITION]
@@ -474,7 +476,7 @@ def _int16(octets: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
 def _first_mismatch(
     view: memoryview, row: cython.p_longlong, at: cython.Py_ssize_t, used: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the index, from `at` on, of the first row whose batch has a wrong checksum; `used` where there is none."""
+    """Return the index in `row`, from `at` on, of the first row with a wrong checksum; `used` if there is none."""
     while at < used:
         if at + 30 < used and _three_fit(memory.octets_of(view), row, at):
             at += 3 * fields.ROW_SIZE
@@ -488,7 +490,7 @@ def _first_mismatch(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
-    """Return whether the checksums of three neighboring batches are right; not said of large and of old ones."""
+    """Return whether three neighbors have valid checksums; False, unchecked, for large or old-format batches."""
     if cython.compiled:
         one: cython.p_longlong = row + at
         two: cython.p_longlong = one + fields.ROW_SIZE
@@ -514,7 +516,7 @@ def _three_fit(octets: cython.p_uchar, row: cython.p_longlong, at: cython.Py_ssi
 
 @cython.cfunc
 def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> cython.longlong:
-    """Return the checksum as computed from the batch's bytes."""
+    """Return the checksum computed from the batch's bytes."""
     at: cython.Py_ssize_t = row[to + fields.POSITION]
     end: cython.Py_ssize_t = at + row[to + fields.SIZE_BYTES]
     if row[to + fields.MAGIC] == fields.CURRENT_MAGIC:
@@ -524,7 +526,7 @@ def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -
 
 @cython.cfunc
 def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> str:
-    """Return the mismatch in words."""
+    """Return a description of the mismatch."""
     return (
         f"checksum is {row[to + fields.CHECKSUM]:#010x}, that of its bytes {_checksum(view, row, to):#010x}"
     )
@@ -532,7 +534,7 @@ def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_s
 
 @cython.cfunc
 def _remainder(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> CorruptBatchError:
-    """Return the error that says why no whole batch begins at `at`."""
+    """Return the error for the remaining bytes at `at`, which are not a whole batch."""
     if _size_at(octets, at, end) == 0:
         return TornBatchError(at, f"a batch that ends after {end - at} bytes, before its declared size")
     return CorruptBatchError(

@@ -1,7 +1,7 @@
-"""Batches made from columns and from lines of text: measured first, then written into memory of that size.
+"""Batches made from columns or from lines of text: measured first, then written into memory of that size.
 
-The record's picture is in `columns`, the header's in `batch`. This module is compiled by Cython, and runs
-uncompiled with the same results; nothing checks what it writes but its own measures.
+`record_parts` shows the layout of a record, `headers` that of a header. This module is compiled by Cython, and runs
+uncompiled with the same results; nothing checks its writes except the measured sizes.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
@@ -22,7 +22,7 @@ else:
     from topicfs.storage.codec.binary import fields, header_writer, memory
 
 DEFAULT_MAX_BATCH_BYTES = 1048588
-"""Kafka's max.message.bytes: it bounds a whole batch, header included."""
+"""Kafka's default max.message.bytes: the limit of a whole batch, header included."""
 
 
 def encode_columns(
@@ -34,9 +34,8 @@ def encode_columns(
 ) -> list[bytearray]:
     """Return batches of all records of `columns`, each at most `max_batch_bytes` before compression.
 
-    As a producer makes them: each batch's base offset is 0 and its offsets are dense, whatever those in `columns`.
-
-    Raises RecordTooLargeError naming the record (from 1, as a `unit`) that does not even fit a batch of its own.
+    As from a producer, each batch has base offset 0 and dense offsets, whatever the offsets in `columns`. Raises
+    RecordTooLargeError, naming the record (from 1, as a `unit`), if a record does not fit a batch of its own.
     """
     found: list[bytearray] = []
     view: memoryview = columns.block
@@ -58,9 +57,9 @@ def encode_columns(
 def encode_lines(
     text: Buffer, *, timestamp: int, max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES
 ) -> list[bytearray]:
-    """Return batches of one record a line: the line without its LF is the value, there is no key.
+    """Return batches with one record per line: the value is the line without its LF, the key is null.
 
-    Base offsets are 0. Raises RecordTooLargeError naming the line (from 1) that does not fit a batch of its own,
+    Base offsets are 0. Raises RecordTooLargeError, naming the line (from 1), if it does not fit a batch of its own;
     ValueError if the last line has no LF.
     """
     view: memoryview = memory.flat_view(text)
@@ -78,7 +77,7 @@ def encode_lines(
 @cython.final
 @cython.cclass
 class _Lines:
-    """Lines on their way into batches."""
+    """Lines that are being written to batches, and the position of the next one."""
 
     view: memoryview
     position: cython.Py_ssize_t
@@ -97,10 +96,10 @@ class _Lines:
 
     @cython.cfunc
     def next_batch(self) -> bytearray:
-        """Return a batch of as many of the lines as fit."""
+        """Return a batch of as many of the next lines as fit."""
         source: cython.p_uchar = memory.octets_of(self.view)
         position: cython.Py_ssize_t = self.position
-        # Lines of some seventy bytes and more fit this guess; shorter ones make the batch grow.
+        # Enough for lines of some seventy bytes or more; with shorter ones the batch has to grow.
         rest: cython.Py_ssize_t = self.end - position
         capacity: cython.Py_ssize_t = max(
             fields.HEADER_SIZE, min(self.limit, fields.HEADER_SIZE + rest + rest // 8 + 32)
@@ -140,7 +139,7 @@ class _Lines:
 
 
 def varint(value: int) -> bytes:
-    """Return `value` (64 bits, signed) as a zigzag varint."""
+    """Return `value`, a signed 64-bit integer, as a zigzag varint."""
     octets: bytearray = bytearray(10)
     end: cython.Py_ssize_t = _put_varint(memory.writable(octets), 0, value)
     return bytes(octets[:end])
@@ -156,7 +155,7 @@ def encode_span(
 ) -> bytearray:
     """Return the batch of records [first, last).
 
-    `bounds`: its base offset, the offset that deltas count from, and its last offset; None for dense deltas from 0.
+    `bounds`: base offset, the offset from which deltas count, and last offset; None for dense deltas from 0.
     """
     view: memoryview = columns.block
     data: memoryview = columns.data
@@ -198,10 +197,10 @@ def encode_span(
 
 
 def encode_batches(columns: Columns) -> bytearray:
-    """Return the batches of `columns` encoded again, each of the records it has there, at the offsets it has.
+    """Return the batches of `columns` encoded again, each with its records in `columns`, at their offsets.
 
-    They are uncompressed ones of format v2 without marks of transactions or compaction, and none is empty. Counted from the
-    records are only size, count and times.
+    They are uncompressed v2 batches without flags for transactions or compaction; each must have records. Only size,
+    count and timestamps are computed from the records.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
@@ -254,7 +253,7 @@ def _measure_batches(
     stride: cython.Py_ssize_t,
     sizes: cython.p_longlong,
 ) -> cython.Py_ssize_t:
-    """Note the bytes of each batch in `sizes`; the bytes of all."""
+    """Write the size of each batch to `sizes`; return the total."""
     total: cython.Py_ssize_t = 0
     first: cython.Py_ssize_t = 0
     number: cython.Py_ssize_t
@@ -278,7 +277,7 @@ def _measure_batches(
 
 
 def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
-    """Return the batch with its records compressed, its header still to be written."""
+    """Return the batch with its records compressed and its header not yet written."""
     with memoryview(batch) as view:
         records = deflate(stamp.codec, view[fields.HEADER_SIZE :], level=stamp.compression_level)
     return bytearray(fields.HEADER_SIZE) + records
@@ -289,7 +288,7 @@ def _compressed(batch: bytearray, stamp: BatchStamp) -> bytearray:
 def _batch_end(
     block: cython.p_longlong, count: cython.Py_ssize_t, first: cython.Py_ssize_t, limit: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the index after the last of the records from `first` on that fit one batch of `limit` bytes."""
+    """Return the index after the last record, from `first` on, that fits one batch of `limit` bytes."""
     size: cython.longlong = fields.HEADER_SIZE
     index: cython.Py_ssize_t = first
     while index < count:
@@ -310,7 +309,7 @@ def _span_size(
     zero: cython.longlong,
     base_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Return the bytes of records [first, last); their deltas count from offset `zero`, or are dense where that is -1."""
+    """Return the size of records [first, last); their deltas count from offset `zero`, or are dense if it is -1."""
     size: cython.longlong = 0
     index: cython.Py_ssize_t
     for index in range(first, last):
@@ -331,7 +330,7 @@ def _put_span(
     zero: cython.longlong,
     base_timestamp: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write records [first, last) after the header; `_span_size` has measured the room they take."""
+    """Write records [first, last) after the header; they take the size that `_span_size` returned."""
     at: cython.Py_ssize_t = fields.HEADER_SIZE
     index: cython.Py_ssize_t
     for index in range(first, last):
@@ -380,7 +379,7 @@ def _record_size(
     delta: cython.longlong,
     base_timestamp: cython.longlong,
 ) -> cython.longlong:
-    """Return the bytes of one record, its length included."""
+    """Return the size of one record, its length field included."""
     body: cython.longlong = _body_size(
         _wrapping_difference(block[fields.TIMESTAMPS * stride + index], base_timestamp),
         delta,
@@ -437,7 +436,7 @@ def _put_octets(
     start: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write a length and as many bytes; a null is the length -1 alone."""
+    """Write `length` and that many bytes; a null is the length -1 alone."""
     at = _put_varint(target, at, length)
     if length <= 0:
         return at
@@ -481,7 +480,7 @@ def _put_varint(target: cython.p_uchar, at: cython.Py_ssize_t, value: cython.lon
 @cython.inline
 @cython.exceptval(check=False)
 def _wrapping_difference(left: cython.longlong, right: cython.longlong) -> cython.longlong:
-    """Return sixty-four bits of the difference, as Java subtracts: a reader's sum wraps back."""
+    """Return the difference modulo 2^64, as Java subtracts: a reader's sum wraps back."""
     if cython.compiled:
         return cython.cast(
             cython.longlong, cython.cast(cython.ulonglong, left) - cython.cast(cython.ulonglong, right)

@@ -1,7 +1,7 @@
-"""Records as columns: what a reader makes of record batches, without an object a record.
+"""Records as columns: a reader's form of record batches, without an object per record.
 
-This module is compiled by Cython, and runs uncompiled with the same results; what a record looks like is known to `record_parts`.
-A buffer must not change while it is read.
+This module is compiled by Cython, and runs uncompiled with the same results; `record_parts` knows the layout of a
+record. A buffer must not change while it is read.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 class Columns:
     """Records of adjacent batches: eight columns of int64, and the bytes they point into.
 
-    A length of -1 is a null key or value. Headers are kept as they are on the wire, their count included; a
-    length of 0 means none. Columns are views: they cost little to take and stay valid as long as they are held.
+    A length of -1 is a null key or value. Headers are kept in their stored form, with their count; length 0 means
+    none. Columns are views: they are cheap to take and stay valid as long as they are held.
     """
 
     _data: memoryview
@@ -59,17 +59,17 @@ class Columns:
 
     @property
     def data(self) -> memoryview[int]:
-        """The buffer all positions count in: the caller's, or an inflated one."""
+        """The buffer that all positions refer to: the caller's, or inflated content."""
         return self._data
 
     @property
     def block(self) -> memoryview[int]:
-        """All eight columns, one after the other in the order of the properties below: for compiled readers."""
+        """All eight columns, one after the other in the order of the properties below, for compiled readers."""
         return self._block
 
     @property
     def batches(self) -> Batches:
-        """The batches these records came in, those without records included; see `BatchHeader.record_end`."""
+        """The batches of these records, including batches without records; see `BatchHeader.record_end`."""
         return self._batches
 
     @property
@@ -78,7 +78,7 @@ class Columns:
 
     @property
     def timestamps(self) -> memoryview[int]:
-        """Milliseconds; the batch's max timestamp where the broker stamped it (LogAppendTime)."""
+        """Milliseconds; the batch's max timestamp if the broker stamped it (LogAppendTime)."""
         return self._column(fields.TIMESTAMPS)
 
     @property
@@ -104,7 +104,7 @@ class Columns:
 
     @property
     def header_lengths(self) -> memoryview[int]:
-        """Bytes of the header count and the headers together; 0 where there are none."""
+        """Size of the header count and the headers together; 0 if there are none."""
         return self._column(fields.HEADER_LENGTHS)
 
     def _column(self, number: int) -> memoryview[int]:
@@ -124,18 +124,18 @@ class Columns:
         return None if length < 0 else bytes(self._data[start : start + length])
 
     def keys(self, first: int, last: int) -> list[bytes | None]:
-        """Return the keys of the records [first, last). Raises IndexError for a range that is none."""
+        """Return the keys of the records [first, last). Raises IndexError for an invalid range."""
         return self._parts(fields.KEY_POSITIONS, first, last)
 
     def values(self, first: int, last: int) -> list[bytes | None]:
-        """Return the values of the records [first, last). Raises IndexError for a range that is none."""
+        """Return the values of the records [first, last). Raises IndexError for an invalid range."""
         return self._parts(fields.VALUE_POSITIONS, first, last)
 
     @cython.cfunc
     def _parts(
         self, column: cython.Py_ssize_t, first: cython.longlong, last: cython.longlong
     ) -> list[bytes | None]:
-        """Return the keys or the values of a range, each as bytes of its own."""
+        """Return the keys or the values of a range, each as a separate bytes object."""
         count: cython.Py_ssize_t = self._count
         if not 0 <= first <= last <= count:
             raise IndexError(f"records {first} to {last} of {count}")
@@ -171,14 +171,14 @@ class Columns:
         return tuple(found)
 
     def header_spans(self, index: int) -> memoryview[int]:
-        """Return four int64 a header: position and length of its name, position and length (-1: null) of its value."""
+        """Return four int64 per header: position and length of its name, position and length (-1: null) of the value."""
         index = self._checked(index)
         position = self._block[fields.HEADER_POSITIONS * self._count + index]
         length = self._block[fields.HEADER_LENGTHS * self._count + index]
         return header_spans(self._data, position, position + length)
 
     def record(self, index: int) -> Record:
-        """Return one record as a value."""
+        """Return the record at `index` as a value."""
         index = self._checked(index)
         return Record(
             Offset(self._block[index]),
@@ -194,7 +194,7 @@ class Columns:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that they take in memory, those they point into included: all of a content that was inflated, of plain batches their own."""
+        """Memory of the columns and of the bytes they point into: the whole inflated content, or the plain batches."""
         rows: memoryview = self._batches.rows
         row: cython.p_longlong = memory.int64s_of(rows)
         total: cython.Py_ssize_t = len(rows)
@@ -205,7 +205,7 @@ class Columns:
         return 8 * fields.COLUMN_COUNT * self._count + held
 
     def within(self, first: cython.Py_ssize_t, max_bytes: cython.longlong) -> int:
-        """Return the index behind the records from `first` on whose keys, values and headers take `max_bytes` together; at least one."""
+        """Return the end of the records from `first` on whose content fits `max_bytes`; at least one record."""
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         taken: cython.longlong = 0
@@ -222,11 +222,11 @@ class Columns:
         return index
 
     def find(self, offset: int) -> int:
-        """Return the index of the first record at or after `offset`; the number of records where there is none."""
+        """Return the index of the first record at or after `offset`; the number of records if there is none."""
         return bisect_left(self._block, offset, 0, self._count)
 
     def find_time(self, timestamp: cython.longlong, offset: cython.longlong) -> int:
-        """Return the index of the first record at or after a time and at or after an offset; the number of records where there is none."""
+        """Return the index of the first record at or after both `timestamp` and `offset`; the record count if none."""
         column: cython.p_longlong = memory.int64s_of(self._block)
         count: cython.Py_ssize_t = self._count
         index: cython.Py_ssize_t = 0
@@ -250,16 +250,15 @@ def decode(  # noqa: PLR0913 -- what readers choose, each by its name
 ) -> list[Columns]:
     """Return the records of the whole batches in `data[start:end]`.
 
-    A run of uncompressed batches becomes one `Columns` over `data` itself; a compressed batch, and
-    every entry of an old format, one of its own. Control batches are listed without records, unless `control` asks
-    for theirs; so are the batches of `aborted` transactions, given by ascending first offset. With `create_times`
-    records keep their producers' times also where the broker stamped the batch (LogAppendTime), but for the old formats.
+    A run of uncompressed batches becomes one `Columns` over `data` itself; each compressed batch and each entry of an
+    old format becomes one of its own. Control batches appear without records unless `control` is set; so do the
+    batches of `aborted` transactions, which are sorted by first offset. With `create_times`, records keep their
+    producers' times even if the broker stamped the batch (LogAppendTime), except in the old formats.
 
-    Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if any of them is not whole
-    and sound: checksum (unless `check_crc` is off), record count, lengths and offsets. OversizeBatchError for one
-    beyond the bounds of `storage.codec.compression.bounds`, or whose records inflate to more than `max_content_bytes`.
-
-    All of what was inflated is held at once: `decode_each` is for callers that use one after the other.
+    Raises TornBatchError or CorruptBatchError, with the batch's position in `data`, if a batch is not whole and
+    valid: checksum (unless `check_crc` is off), record count, lengths and offsets. Raises OversizeBatchError for a
+    batch beyond the bounds of `storage.codec.compression.bounds`, or whose records inflate to more than
+    `max_content_bytes`. All inflated content is held at once; use `decode_each` to handle one batch after the other.
     """
     view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
@@ -290,9 +289,10 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
     create_times: bool = False,
     max_content_bytes: int = MAX_CONTENT_BYTES,
 ) -> Iterator[Columns]:
-    """Yield what `decode` returns, one by one: a batch is decompressed when it is asked for, and freed when the caller drops it.
+    """Yield what `decode` returns, one by one; a batch is inflated when it is requested.
 
-    Raises as `decode`, but after all batches before the one at fault.
+    Its memory is freed when the caller drops it. Raises as `decode` does, but after all batches before the faulty
+    one.
     """
     view: memoryview = memory.flat_view(data)
     batches = scan(view, start, end, check_crc=check_crc)
@@ -313,7 +313,7 @@ def decode_each(  # noqa: PLR0913 -- as `decode`
 @cython.inline
 @cython.exceptval(check=False)
 def _is_plain(row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
-    """Return whether the batch is of format v2 and not compressed."""
+    """Return whether the batch is of format v2 and uncompressed."""
     if row[at + fields.MAGIC] != fields.CURRENT_MAGIC:
         return False
     return not row[at + fields.ATTRIBUTES] & fields.CODEC_MASK
@@ -322,7 +322,7 @@ def _is_plain(row: cython.p_longlong, at: cython.Py_ssize_t) -> cython.bint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _run_end(row: cython.p_longlong, first: cython.Py_ssize_t, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the end in the rows of the run that begins at `first`: plain batches side by side, or one of another kind."""
+    """Return where the run of rows that begins at `first` ends: adjacent plain batches, or one of another kind."""
     last: cython.Py_ssize_t = first + fields.ROW_SIZE
     if _is_plain(row, first):
         while last < total and _is_plain(row, last):
@@ -369,7 +369,7 @@ def _decode_wrapped(
 
 @cython.cfunc
 def _check_bounds(position: cython.Py_ssize_t, size: cython.longlong, count: cython.longlong) -> object:
-    """Raise OversizeBatchError for a batch of more bytes or records than are decoded."""
+    """Raise OversizeBatchError for a batch with more bytes or records than can be decoded."""
     if size > _MAX_CONTENT_BYTES:
         raise OversizeBatchError(
             position, f"a batch of {size} bytes; at most {MAX_CONTENT_BYTES} are taken apart"
@@ -380,7 +380,7 @@ def _check_bounds(position: cython.Py_ssize_t, size: cython.longlong, count: cyt
 
 
 def _decode_legacy(view: memoryview[int], header: BatchHeader, max_content_bytes: int) -> Columns:
-    """Return the records of a compressed entry, whose first offset and count are known only now."""
+    """Return the records of an old-format entry; its first offset and count are known only after inflating."""
     _check_bounds(header.position, header.size_bytes, 0)
     records = read_records(view, header, max_content_bytes)
     count = len(records.offsets)
@@ -404,7 +404,7 @@ def _decode_span(
 ) -> Columns:
     """Return the records of the adjacent batches whose headers are `rows`.
 
-    They follow each header in `data`; or, `inflated`, are all there is in it, of the one batch there is.
+    The records follow each header in `data`; if `inflated`, `data` is the content of the only batch.
     """
     row: cython.p_longlong = memory.int64s_of(rows)
     octets: cython.p_uchar = memory.octets_of(data)
@@ -415,7 +415,7 @@ def _decode_span(
     number: cython.Py_ssize_t
     for number in range(len(rows) // fields.ROW_SIZE):
         header: cython.Py_ssize_t = fields.ROW_SIZE * number
-        # What `_count_records` has left out is a control batch, or one of an aborted transaction.
+        # `_count_records` skipped it: a control batch, or one of an aborted transaction.
         if row[header + fields.RECORD_END] == done and row[header + fields.RECORD_COUNT] != 0:
             continue
         start: cython.Py_ssize_t = 0 if inflated else row[header + fields.POSITION] + fields.HEADER_SIZE
@@ -438,9 +438,10 @@ def _decode_span(
 
 @cython.cfunc
 def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cython.bint) -> cython.Py_ssize_t:
-    """Return the number of records that the batches of `rows` declare, noted in them as `record_end`; control batches count only if asked for, hidden ones never.
+    """Return the number of records that the batches of `rows` declare; write running totals to `record_end`.
 
-    `inflated`: bytes of the records where they are not in the batch itself, else -1.
+    Control batches count only if `control` is set, hidden ones never. `inflated`: size of the inflated records, or -1
+    if the records are in the batches themselves.
     """
     row: cython.p_longlong = memory.int64s_of(rows)
     unread: cython.longlong = fields.HIDDEN_MASK if control else fields.HIDDEN_MASK | fields.CONTROL_MASK
@@ -452,7 +453,7 @@ def _count_records(rows: memoryview, inflated: cython.Py_ssize_t, control: cytho
         room: cython.longlong = (
             row[header + fields.SIZE_BYTES] - fields.HEADER_SIZE if inflated < 0 else inflated
         )
-        # A record takes seven bytes or more: so what will be allocated is bounded by what is there.
+        # A record takes at least seven bytes, so the bytes present bound the allocation.
         if count < 0 or count * fields.MIN_RECORD_SIZE > room:
             raise CorruptBatchError(
                 row[header + fields.POSITION], f"{count} records declared in {room} bytes"

@@ -3,8 +3,8 @@
     key    int16 version 0 │ int16 type
     value  int16 version 0 │ int32 coordinator epoch        of the types abort and commit
 
-A control batch is transactional, holds one record, is never compressed and carries no sequence. Readers take a
-newer version as the newest one they know.
+A control batch is transactional, has one record, is never compressed and has no sequence. Readers treat a newer
+version as the newest one they know.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def control_type(key: bytes | None) -> ControlType:
-    """Return the type in a control record's key (InvalidRecordError if it is none); UNKNOWN for later versions'."""
+    """Return the type in a control record's key, UNKNOWN for newer types; InvalidRecordError for an invalid key."""
     if key is None or len(key) < _KEY.size:
         raise InvalidRecordError(f"a control record's key takes {_KEY.size} bytes, not {key!r}")
     version, number = _KEY.unpack_from(key)
@@ -74,7 +74,7 @@ def encode_marker(
     base_offset: Offset = Offset(0),  # noqa: B008 -- a NewType of an int is that int
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
-    """Return the 78 bytes of a marker's batch."""
+    """Return a marker as a batch of 78 bytes."""
     record = Record(
         base_offset, timestamp, _KEY.pack(0, marker.type), _VALUE.pack(0, marker.coordinator_epoch)
     )

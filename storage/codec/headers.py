@@ -1,7 +1,7 @@
-"""The header of a record batch of format v2 (kafka-storage.md#batch-header): its picture, its fields, and many of them as rows.
+"""The header of a v2 record batch (kafka-storage.md#batch-header): its layout, its fields, and many headers as rows.
 
      0  int64  base offset               ┐
-     8  int32  batch length              │ what follows this field; the whole batch is 12 bytes longer
+     8  int32  batch length              │ size after this field; the whole batch is 12 bytes longer
     12  int32  partition leader epoch    │ not under the checksum, so that a leader may set them
     16  int8   magic                     ┘
     17  uint32 checksum                    CRC-32C of everything after it
@@ -57,15 +57,15 @@ class Codec(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's spelling in dumps and settings (`none` is `uncompressed` in settings)."""
+        """Kafka's name in dumps and settings (`none` is `uncompressed` in settings)."""
         return self.name.lower()
 
 
 class BatchHeader(NamedTuple):
     """One batch's header, and its position.
 
-    Batches of the old formats have it too: what they lack is -1, and a compressed one's base offset and count
-    are unknown before it is inflated (its last offset, and -1).
+    Also describes batches of the old formats: missing fields are -1. A compressed entry's base offset and count are
+    unknown until it is inflated: they are its last offset and -1.
     """
 
     position: Position
@@ -79,15 +79,15 @@ class BatchHeader(NamedTuple):
     checksum: int
     attributes: int
     base_timestamp: Timestamp
-    """The base timestamp as stored: the delete horizon where there is one."""
+    """The base timestamp as stored; it is the delete horizon if that is set."""
     max_timestamp: Timestamp
     producer_id: ProducerId
     producer_epoch: int
     base_sequence: int
     record_count: int
-    """Records, as declared."""
+    """Number of records that the header declares."""
     record_end: int = 0
-    """In `Columns.batches`: index of the first record after this batch's."""
+    """In `Columns.batches`: index after this batch's last record."""
 
     @property
     def end_offset(self) -> Offset:
@@ -101,7 +101,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """The codec of its records. Raises CorruptBatchError for one of the three values that no codec has."""
+        """The codec of the batch's records. Raises CorruptBatchError for the three numbers that no codec has."""
         number = self.attributes & fields.CODEC_MASK
         if number > Codec.ZSTD:
             raise CorruptBatchError(self.position, f"unknown compression codec {number}")
@@ -121,24 +121,24 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_hidden(self) -> bool:
-        """True if it belongs to an aborted transaction, as `storage.codec.aborted_filter` found: nothing a file says."""
+        """True if `storage.codec.aborted_filter` found that the batch was aborted; a file never stores this."""
         return self.attributes & fields.HIDDEN_MASK != 0
 
     @property
     def delete_horizon_ms(self) -> Timestamp | None:
-        """The time from which its tombstones or its marker may be removed; None where no compaction has set it."""
+        """The time from which the batch's tombstones or marker may be removed; None if compaction has not set it."""
         return self.base_timestamp if self.attributes & fields.DELETE_HORIZON_MASK else None
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of its last record; -1 where the batch carries no sequence."""
+        """Sequence number of the last record; -1 if the batch has no sequence."""
         if self.base_sequence < 0:
             return -1
         return sequence_plus(self.base_sequence, self.last_offset - self.base_offset)
 
 
 class BatchStamp(NamedTuple):
-    """The part of a batch's header that its writer decides; the rest is counted from its records."""
+    """The header fields that the writer of a batch chooses; the others are computed from its records."""
 
     leader_epoch: int = NO_LEADER_EPOCH
     codec: Codec = Codec.NONE
@@ -146,17 +146,17 @@ class BatchStamp(NamedTuple):
     producer_id: ProducerId = NO_PRODUCER_ID
     producer_epoch: int = -1
     base_sequence: int = -1
-    """Sequence number of the first record; with several batches of one call the next ones count on."""
+    """Sequence number of the first record; later batches of the same call continue from it."""
     transactional: bool = False
     control: bool = False
     compression_level: int | None = None
-    """Level of the codec; None for Kafka's default."""
+    """Level of the codec; None: Kafka's default."""
     delete_horizon_ms: Timestamp | None = None
-    """Takes the base timestamp's place; the records' times stay what they are."""
+    """Stored as the base timestamp; the records' times do not change."""
 
     @property
     def attributes(self) -> int:
-        """The header's attribute bits. Raises ValueError for a compressed control batch, which Kafka does not know."""
+        """The header's attribute bits. Raises ValueError for a compressed control batch, which Kafka lacks."""
         if self.control and self.codec:
             raise ValueError("a control batch is never compressed")
         return (
@@ -174,9 +174,9 @@ PLAIN = BatchStamp()
 @cython.final
 @cython.cclass
 class Batches:
-    """The headers of adjacent batches, as rows of integers: no object a batch.
+    """The headers of adjacent batches, as rows of integers: no object per batch.
 
-    Indexing and iterating make `BatchHeader` values; `column(n)` gives one field of all of them.
+    Indexing and iterating make `BatchHeader` values; `column(field)` returns one field of all of them.
     """
 
     _rows: memoryview
@@ -190,17 +190,17 @@ class Batches:
 
     @property
     def rows(self) -> memoryview[int]:
-        """Rows of `fields.ROW_SIZE` int64, one a batch."""
+        """Rows of `fields.ROW_SIZE` int64, one per batch."""
         return self._rows
 
     @property
     def stop(self) -> int:
-        """Position of the first byte that belongs to no batch here."""
+        """Position of the first byte after these batches."""
         return self._stop
 
     @property
     def problem(self) -> CorruptBatchError | None:
-        """The error at which the scan stopped; None where it reached its end or its limit."""
+        """The error at which the scan stopped; None if it reached its end or its limit."""
         return self._problem
 
     def __len__(self) -> int:
@@ -224,7 +224,7 @@ class Batches:
         return self._rows[BatchHeader._fields.index(field) :: fields.ROW_SIZE]
 
     def largest(self, field: str, count: int) -> int:
-        """Return the largest value of a field among the first `count` batches, of which there is at least one."""
+        """Return the largest value of a field among the first `count` batches; `count` is at least 1."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         first: cython.Py_ssize_t = BatchHeader._fields.index(field)
         found: cython.longlong = row[first]
@@ -235,7 +235,7 @@ class Batches:
         return found
 
     def count_ascending(self, lowest: int, limit: int) -> int:
-        """Return how many batches lead up to the first whose last offset is below `lowest`, not above the one before, or above `limit`."""
+        """Return how many batches, from the first on, have ascending last offsets within [lowest, limit]."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1
         most: cython.longlong = min(limit, 2**63 - 1)
@@ -247,7 +247,10 @@ class Batches:
         return at // fields.ROW_SIZE
 
     def count_visible(self, start_offset: int, end_offset: int) -> int:
-        """Return how many records the batches wholly inside [start_offset, end_offset) declare, markers and hidden ones left out."""
+        """Return how many records the batches inside [start_offset, end_offset) declare.
+
+        Control batches and hidden ones are not counted.
+        """
         row: cython.p_longlong = memory.int64s_of(self._rows)
         first: cython.longlong = start_offset
         beyond: cython.longlong = end_offset
@@ -262,9 +265,9 @@ class Batches:
         return found
 
     def overlap(self, lowest: int, count: int) -> bool:
-        """Return whether one of the first `count` begins before `lowest`, or before the one in front of it ends.
+        """Return whether one of the first `count` batches begins before `lowest` or before its predecessor ends.
 
-        The old formats do not count: a compressed entry of theirs does not store them.
+        Batches of the old formats are not checked: a compressed entry does not store its base offset.
         """
         row: cython.p_longlong = memory.int64s_of(self._rows)
         before: cython.longlong = lowest - 1
@@ -279,5 +282,5 @@ class Batches:
 
 
 def sequence_plus(sequence: int, delta: int) -> int:
-    """Return the sequence number `delta` records on (or back, where negative): after 2^31-1 comes 0."""
+    """Return the sequence number `delta` records later (or earlier, if negative): 0 follows 2^31-1."""
     return (sequence + delta) % (MAX_SEQUENCE + 1)

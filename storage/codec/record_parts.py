@@ -1,15 +1,15 @@
-"""The parts of a record in a batch: every number is read and every length checked here.
+"""The parts of a record in a batch: this module reads every number and checks every length.
 
-A record of format v2 (kafka-storage.md#records), every number a zigzag varint of 7-bit groups, lowest first
+A record of format v2 (kafka-storage.md#records); every number is a zigzag varint of 7-bit groups, lowest first
 (kafka-storage.md#varints):
 
     length of what follows │ attributes 0 (one byte) │ timestamp delta │ offset delta
     key length (-1: null) │ key │ value length (-1: null) │ value
     header count │ { key length │ key │ value length (-1: null) │ value } …
 
-This module is compiled by Cython, and runs uncompiled with the same results. Array bounds are not checked by the
-compiled code, so that every length read from a batch is checked here, by hand, before it is used; a buffer must not
-change while it is read.
+This module is compiled by Cython, and runs uncompiled with the same results. Compiled code does not check array
+bounds, so every length read from a batch is checked by hand before it is used; a buffer must not change while it is
+read.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
@@ -39,7 +39,7 @@ CAUSES = {
     fields.BYTES_REMAIN: "bytes remain after the last record",
     fields.TOO_MANY_HEADERS: f"more than {MAX_HEADERS} headers in a record",
 }
-"""The causes why `decode_records` refuses a batch. The last one is no fault of the batch, but a bound of this codec."""
+"""Why `decode_records` refuses a batch. The last cause is no fault of the batch, but a bound of this codec."""
 
 _MAX_HEADERS = cython.declare(cython.longlong, MAX_HEADERS)
 
@@ -57,7 +57,7 @@ def decode_records(
     first: cython.Py_ssize_t,
     create_times: cython.bint,
 ) -> cython.int:
-    """Fill the columns from `first` on with a batch's records in [start, end); RECORDS_FIT, or one of CAUSES."""
+    """Decode a batch's records in [start, end) into the columns from `first` on; return RECORDS_FIT or a cause."""
     base_offset: cython.longlong = row[header + fields.BASE_OFFSET]
     last_delta: cython.longlong = row[header + fields.LAST_OFFSET] - base_offset
     append_time: cython.bint = (
@@ -96,7 +96,7 @@ def _decode_record(
     index: cython.Py_ssize_t,
     last_delta: cython.longlong,
 ) -> cython.int:
-    """Decode one record's parts in [at, stop); offset and timestamp are the batch's base ones before."""
+    """Decode one record's parts in [at, stop); before, its columns have the batch's base offset and timestamp."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 10)
     if size == 0:
         return fields.NUMBER_CUT_OFF
@@ -127,7 +127,7 @@ def _decode_record(
 @cython.inline
 @cython.exceptval(check=False)
 def _check_headers(octets: cython.p_uchar, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.int:
-    """Return RECORDS_FIT, or the cause why the headers in [at, stop) are refused."""
+    """Return RECORDS_FIT, or the cause for which the headers in [at, stop) are refused."""
     if not _headers_fit(octets, at, stop):
         return fields.HEADERS_MISFIT
     if _varint(octets, at, _varint_size(octets, at, stop, 5)) > _MAX_HEADERS:
@@ -146,7 +146,7 @@ def _take_span(
     place: cython.Py_ssize_t,
     stride: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Note position and length of the key or value whose length is at `at`; the position after it, or -1."""
+    """Note position and length of the key or value whose length field is at `at`; return the end, or -1."""
     size: cython.Py_ssize_t = _varint_size(octets, at, stop, 5)
     length: cython.longlong = _varint(octets, at, size)
     at += size
@@ -187,7 +187,7 @@ def _headers_fit(octets: cython.p_uchar, start: cython.Py_ssize_t, stop: cython.
 
 @cython.cfunc
 def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> memoryview:
-    """Return the headers whose count is at `start`, none where it is `stop`: four integers each."""
+    """Return four integers for each of the headers whose count is at `start`; none if `start` equals `stop`."""
     if start == stop:
         return memory.new_int64s(0)
     octets: cython.p_uchar = memory.octets_of(data)
@@ -211,9 +211,9 @@ def header_spans(data: memoryview, start: cython.Py_ssize_t, stop: cython.Py_ssi
 
 
 def read_varint(data: Buffer, *, max_size: int = 5) -> tuple[int, int]:
-    """Return the zigzag varint at the front of `data`, and how many bytes it takes; a varlong with a `max_size` of 10.
+    """Return the zigzag varint at the start of `data`, and its size; with a `max_size` of 10, a varlong.
 
-    Raises CorruptBatchError where it is longer, or ends too early.
+    Raises CorruptBatchError if it is longer than `max_size`, or the data ends too early.
     """
     view: memoryview = memory.flat_view(data)
     octets: cython.p_uchar = memory.octets_of(view)
@@ -229,7 +229,7 @@ def read_varint(data: Buffer, *, max_size: int = 5) -> tuple[int, int]:
 def _varint_size(
     octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t, longest: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the bytes of the varint at `at`; 0 where it is longer than `longest` or runs past `end`."""
+    """Return the size of the varint at `at`; 0 if it is longer than `longest` or extends beyond `end`."""
     if at < end and octets[at] < 0x80:
         return 1
     size: cython.Py_ssize_t = 1
@@ -244,9 +244,9 @@ def _varint_size(
 @cython.inline
 @cython.exceptval(check=False)
 def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """Return the number in the `size` bytes at `at`; 0 where there are none.
+    """Return the number in the `size` bytes at `at`; 0 if `size` is 0.
 
-    Of five bytes only 32 bits count: those beyond are dropped, as Kafka's reader does.
+    Of five bytes only 32 bits count: higher bits are dropped, as by Kafka's reader.
     """
     if size == 1:
         first: cython.int = octets[at]
@@ -261,7 +261,7 @@ def _varint(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
 @cython.inline
 @cython.exceptval(check=False)
 def _varlong(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-    """Return the number in up to ten bytes, of which 64 bits count."""
+    """Return the number in up to ten bytes; only 64 bits count."""
     groups: cython.ulonglong = _groups(octets, at, size)
     if not cython.compiled:
         groups &= 2**64 - 1
@@ -284,7 +284,7 @@ def _groups(octets: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize
 @cython.inline
 @cython.exceptval(check=False)
 def _wrapping_sum(left: cython.longlong, right: cython.longlong) -> cython.longlong:
-    """Return sixty-four bits of the sum, as Java adds: bytes on disk may hold any two numbers."""
+    """Return the sum modulo 2^64, as Java adds: bytes on disk may hold any two numbers."""
     if cython.compiled:
         return cython.cast(
             cython.longlong, cython.cast(cython.ulonglong, left) + cython.cast(cython.ulonglong, right)

@@ -1,4 +1,4 @@
-"""Encoding records as batches, compressing and decoding them: the functions of the codec that other packages use."""
+"""Encodes records as batches, compresses and decodes them: the codec's functions for other packages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class FoundRecord(NamedTuple):
-    """A record, and the batch it came in."""
+    """A record, and the batch that contains it."""
 
     offset: Offset
     timestamp: Timestamp
@@ -79,7 +79,7 @@ def encode(
     """Return one batch of `records` at their own offsets.
 
     Its bounds and max timestamp are those of the records unless given, as by compaction. Without records the base
-    timestamp is -1. Raises ValueError for offsets not ascending within bounds less than 2^31 apart,
+    timestamp is -1. Raises ValueError if the offsets do not ascend within bounds less than 2^31 apart,
     RecordTooLargeError from 2 GiB on.
     """
     first = records[0].offset if base_offset is None and records else base_offset
@@ -92,7 +92,7 @@ def encode(
 
 
 def columns_of(records: Sequence[Record]) -> Columns:
-    """Return the records as columns over bytes of their own, in no batch."""
+    """Return the records as columns over a copy of their bytes, without batches."""
     data = bytearray()
     count = len(records)
     block = array("q", bytes(8 * 8 * count))
@@ -107,7 +107,7 @@ def columns_of(records: Sequence[Record]) -> Columns:
 
 
 def _store(data: bytearray, block: array[int], at: int, stride: int, octets: bytes | None) -> None:
-    """Note position and length of `octets` in two neighboring columns, and keep them."""
+    """Append `octets` to `data`, and write their position and length to two neighboring columns."""
     block[at] = len(data)
     block[at + stride] = -1 if octets is None else len(octets)
     if octets is not None:
@@ -115,7 +115,7 @@ def _store(data: bytearray, block: array[int], at: int, stride: int, octets: byt
 
 
 def wire_headers(headers: Sequence[Header]) -> bytes:
-    """Return the header count and the headers, as they are in a record."""
+    """Return the header count and the headers, encoded as in a record."""
     parts = [varint(len(headers))]
     for key, value in headers:
         parts += (varint(len(key)), key)

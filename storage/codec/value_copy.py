@@ -1,13 +1,13 @@
-"""Copying the values of batches to lines of text in one pass, from the batches' own bytes or from what they inflate to.
+"""Copies the values of batches to lines of text in one pass, from the batches' own bytes or their inflated content.
 
     61 bytes of header │ length, attributes, deltas, key │ value │ no headers │ …     →     value LF value LF …
 
-Most logs that are read through hold nothing but batches of format v2 whose records have no headers and only small
-numbers; nothing but their values is copied here, and no columns are made. Many batches are copied in one call, compressed
-ones without the interpreter's lock. Any other batch, and a damaged one, is left to `columns`.
+Most logs that are read as a whole have only v2 batches whose records have no headers and only small numbers; this
+module copies just their values and makes no columns. One call copies many batches, compressed ones without the
+interpreter's lock. Any other batch, and a damaged one, is left to `columns`.
 
-This module is compiled by Cython, and runs uncompiled with the same results. Every length is checked by hand before it
-is used; the buffer must not change while it is read.
+This module is compiled by Cython, and runs uncompiled with the same results. Every length is checked by hand before
+it is used; the buffer must not change while it is read.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
@@ -35,11 +35,11 @@ else:
 _MAX_CONTENT_BYTES = cython.declare(cython.longlong, MAX_CONTENT_BYTES)
 _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 CALL_BYTES = cython.declare(cython.longlong, 2 * 2**20)
-"""Bytes after which a call ends that inflates batch after batch: some milliseconds' worth."""
+"""A call that inflates batches ends after this many bytes, which take some milliseconds."""
 
 
 def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
-    """Return a buffer of `room` bytes or more that begins with what is `begun`; the rest of it is not cleared."""
+    """Return a buffer of at least `room` bytes that begins with `begun`; the rest is not cleared."""
     view: memoryview = memory.flat_view(begun)
     size: cython.Py_ssize_t = len(view)
     text: bytearray = memory.new_octets(max(size, room))
@@ -50,11 +50,11 @@ def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
 def copy_values(
     data: Buffer, text: bytearray, used: cython.Py_ssize_t, *, start_offset: int, end_offset: int
 ) -> int:
-    """Write the values of the records with start_offset <= offset < end_offset to `text` from `used` on, an LF behind each.
+    """Write the values of records in [start_offset, end_offset), each with an LF, to `text` from `used` on.
 
-    Return the position in `text` at which they end; it is extended where it must be. `data` are whole batches; a null value is empty, markers of
-    transactions show nothing, and every checksum is checked. Returns -1 where not all of them are plain and sound: `columns.decode` takes
-    those, and says what is wrong with them.
+    Return where the values end in `text`, which is extended if needed. `data` has whole batches. A null value is
+    empty, transaction markers are left out, and every checksum is verified. Return -1 if a batch is not plain and
+    valid: `columns.decode` handles those, and reports what is wrong with them.
     """
     view: memoryview = memory.flat_view(data)
     source: cython.p_uchar = memory.octets_of(view)
@@ -86,11 +86,12 @@ def copy_inflated(
     end_offset: cython.longlong,
     max_content_bytes: cython.longlong,
 ) -> tuple[int, int, int]:
-    """Do what `copy_values` does for the batches of `rows` from number `first` on; they may be compressed, and their checksums were checked.
+    """Copy values as `copy_values` does, of the batches of `rows` from number `first` on.
 
-    It ends behind the batch with which the text has `size` bytes, or CALL_BYTES were inflated, behind one that only
-    `codecs` could inflate, and in front of one that is not plain and sound, or inflates to more than `max_content_bytes`.
-    Return the number of batches copied, the position in `text` at which their values end, and the bytes they inflated to.
+    The batches may be compressed; their checksums were verified before. The call ends after the batch with which the
+    text has `size` bytes or CALL_BYTES were inflated, after one that only `codecs` could inflate, and before one that
+    is not plain and valid or inflates to more than `max_content_bytes`. Return the number of batches copied, the
+    position in `text` where their values end, and their inflated size.
     """
     view: memoryview = memory.flat_view(data)
     source: cython.p_uchar = memory.octets_of(view)
@@ -121,7 +122,7 @@ def copy_inflated(
                 number += 1
         if made > room - used:
             memory.resize(text, used + made + (used + made) // 8)
-        elif made == _LEFT:  # It takes time, and its caller looks at the clock.
+        elif made == _LEFT:  # It takes time: return to the caller, which checks the clock.
             content = _inflated(view, row, at, max_content_bytes)
             stop = _copy_content(text, used, content, row, at, start_offset, end_offset)
             if stop >= 0:
@@ -136,7 +137,9 @@ def copy_inflated(
 
 
 _LEFT = cython.declare(cython.longlong, -1)
-"""What `_inflate_at` says of content that `codecs` has to inflate; of a batch that cannot be copied it says less."""
+"""Result of `_inflate_at` for content that `codecs` must inflate; for a batch that cannot be copied the result is
+smaller.
+"""
 
 
 @cython.cfunc
@@ -151,7 +154,7 @@ def _inflate_at(
     max_content_bytes: cython.longlong,
     most_parts: cython.Py_ssize_t,
 ) -> cython.longlong:
-    """Inflate the content of a row's batch, if it is compressed; return its size, or a negative number."""
+    """Inflate the content of a row's batch if it is compressed; return its size, or a negative number."""
     start: cython.Py_ssize_t = row[at + fields.POSITION] + fields.HEADER_SIZE
     end: cython.Py_ssize_t = row[at + fields.POSITION] + row[at + fields.SIZE_BYTES]
     codec: cython.int = row[at + fields.ATTRIBUTES] & fields.CODEC_MASK
@@ -179,7 +182,7 @@ def _copy_at(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of a row's batch, whose content has `made` bytes, to `target[used:]`; return where they end, or -1."""
+    """Write the values of a row's batch, with `made` bytes of content, to `target[used:]`; return the end, or -1."""
     if row[at + fields.ATTRIBUTES] & fields.CONTROL_MASK != 0:
         return used
     if row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0:
@@ -199,7 +202,7 @@ def _copy_content(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Do the same with what a row's batch inflated to, extending the text where that must be."""
+    """Do the same for the inflated `content` of a row's batch, growing `text` if needed."""
     room: cython.Py_ssize_t = used + len(content)
     if room > len(text):
         memory.resize(text, room + room // 8)
@@ -213,7 +216,7 @@ def _copy_content(
 def _inflated(
     view: memoryview, row: cython.p_longlong, at: cython.Py_ssize_t, max_content_bytes: int
 ) -> memoryview:
-    """Return what the batch of a row inflates to; nothing, which has no records, where it cannot be."""
+    """Return the inflated content of a row's batch; if that fails, empty content, which has no records."""
     start: cython.Py_ssize_t = row[at + fields.POSITION] + fields.HEADER_SIZE
     end: cython.Py_ssize_t = row[at + fields.POSITION] + row[at + fields.SIZE_BYTES]
     try:
@@ -238,7 +241,7 @@ def _copy_batch(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of the records in [start, end), those of a row's batch, to `target[used:]`; return where they end, or -1."""
+    """Write the values of a row's batch, with records in [start, end), to `target[used:]`; return the end, or -1."""
     count: cython.longlong = row[at + fields.RECORD_COUNT]
     if not 0 <= count <= _MAX_RECORDS or count * fields.MIN_RECORD_SIZE > end - start:
         return -1
@@ -256,10 +259,10 @@ def _copy_batch(
 
 
 def find_value(data: Buffer, offset: cython.longlong) -> tuple[bytes, int] | None:
-    """Return the value of the record at an offset and its timestamp; `data` is the batch that holds it.
+    """Return the value and timestamp of the record at `offset`; `data` is the batch that contains it.
 
-    A null value is empty. None where there is no such record, and where the batch is compressed or not plain and sound:
-    `columns.decode` says what is wrong with it.
+    A null value is empty. Return None if there is no such record, or if the batch is compressed, not plain or
+    damaged: `columns.decode` reports what is wrong with it.
     """
     view: memoryview = memory.flat_view(data)
     source: cython.p_uchar = memory.octets_of(view)
@@ -283,7 +286,7 @@ def find_value(data: Buffer, offset: cython.longlong) -> tuple[bytes, int] | Non
 
 
 _TIME_END = cython.declare(cython.longlong, 2**62)
-"""From here on a sum might not be an int64."""
+"""From here on a sum might overflow int64."""
 
 
 @cython.cfunc
@@ -291,9 +294,9 @@ _TIME_END = cython.declare(cython.longlong, 2**62)
 def _is_found(
     source: cython.p_uchar, end: cython.Py_ssize_t, row: cython.p_longlong, wanted: cython.longlong
 ) -> cython.bint:
-    """Note behind the first row where the value of a record is, its length, and its time after the batch's.
+    """Find a record's value; write its position, its length and the record's time delta after the first row.
 
-    False where there is no such record, where some record is not plain, and where the offsets do not ascend.
+    Return False if there is no such record, a record is not plain, or the offsets do not ascend.
     """
     at: cython.Py_ssize_t = fields.HEADER_SIZE
     count: cython.longlong = row[fields.RECORD_COUNT]
@@ -305,7 +308,7 @@ def _is_found(
         number: cython.longlong = _small(source, at, end)
         at += number & 7
         stop: cython.Py_ssize_t = at + (number >> 4)
-        # As in `_copy_records`.
+        # See `_copy_records`.
         if number & 8 or number == 0 or stop > end or stop - at < 6:
             return False
         time: cython.longlong = _small(source, at + 1, stop)
@@ -338,14 +341,14 @@ def _is_found(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _most_text(row: cython.p_longlong, total: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Return the most bytes that the values and their LFs can take; -1 where some batch is not plain."""
+    """Return the most bytes that the values and their LFs can take; -1 if a batch is not plain."""
     most: cython.Py_ssize_t = 0
     number: cython.Py_ssize_t
     for number in range(total // fields.ROW_SIZE):
         at: cython.Py_ssize_t = fields.ROW_SIZE * number
         count: cython.longlong = row[at + fields.RECORD_COUNT]
         room: cython.longlong = row[at + fields.SIZE_BYTES] - fields.HEADER_SIZE
-        # Of seven parts, each a byte or more, one is the value; an LF takes the place of another.
+        # A record has seven parts of at least a byte: one is the value, and the LF replaces another.
         if (
             row[at + fields.MAGIC] != fields.CURRENT_MAGIC
             or row[at + fields.ATTRIBUTES] & fields.CODEC_MASK != 0
@@ -369,7 +372,7 @@ def _copy_batches(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write from `target[written]` on; return where that ends, or -1 where some record is not plain."""
+    """Write the values of the rows' batches to `target[written:]`; return the end, or -1 if a record is not plain."""
     number: cython.Py_ssize_t
     for number in range(total // fields.ROW_SIZE):
         at: cython.Py_ssize_t = fields.ROW_SIZE * number
@@ -406,7 +409,7 @@ def _copy_records(
     start_delta: cython.longlong,
     end_delta: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write the values of one batch's records, which are in [at, end), from `target[written]` on; return where that ends, or -1."""
+    """Write the values of one batch's records in [at, end) to `target[written:]`; return the end, or -1."""
     stop: cython.Py_ssize_t
     number: cython.longlong
     delta: cython.longlong
@@ -415,7 +418,7 @@ def _copy_records(
         number = _small(source, at, end)
         at += number & 7
         stop = at + (number >> 4)
-        # Odd numbers are negative ones: 8 is the bit of the sign behind the three of the size.
+        # Odd zigzag numbers are negative: bit 3 is the sign, above the three bits of the size.
         if number & 8 or number == 0 or stop > end or stop - at < 6:
             return -1
         number = _small(source, at + 1, stop)
@@ -448,7 +451,7 @@ def _copy_records(
 @cython.nogil
 @cython.exceptval(check=False)
 def _length(number: cython.longlong) -> cython.longlong:
-    """Return the bytes of a key or value from what `_small` returned; a null, whose length is -1, has none."""
+    """Return the length of a key or value from `_small`'s result: 0 for a null, -1 for an invalid one."""
     if number & 8 == 0:
         return number >> 4
     return 0 if number >> 4 == 0 else -1
@@ -459,11 +462,14 @@ def _length(number: cython.longlong) -> cython.longlong:
 @cython.nogil
 @cython.exceptval(check=False)
 def _small(source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """Return the groups of the zigzag varint at `at`, and below them three bits that count them; 0 for more than four, or past `end`."""
+    """Return the groups of the zigzag varint at `at` above three bits that count them; 0 if there are over four.
+
+    Also 0 if the varint extends beyond `end`.
+    """
     if at < end and source[at] < 0x80:
         return (cython.cast(cython.longlong, source[at]) << 3) | 1
     groups: cython.longlong = 0
-    if at + 1 < end and source[at + 1] < 0x80:  # As of nearly every length.
+    if at + 1 < end and source[at + 1] < 0x80:  # The usual case for lengths.
         groups = (source[at + 1] << 7) | (source[at] & 0x7F)
         return (groups << 3) | 2
     size: cython.Py_ssize_t = 0

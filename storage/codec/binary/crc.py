@@ -1,7 +1,7 @@
-"""CRC-32C, the checksum of a record batch, of the package crc32c.
+"""CRC-32C, the checksum of a record batch, from the package crc32c.
 
-The package itself imports parsers of arguments and of mail for its own command and version, which takes as much of the
-processor as `topicfs --help`. So the extension module in it is loaded alone.
+The package itself imports argument and mail parsers for its command and its version, which costs as much CPU time as
+`topicfs --help`. So only its extension module is loaded.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The numbers behind names: positions in a batch's header, fields of a row of `Batches`, columns of `Columns`, masks.
+"""Named numbers: positions in a batch's header, fields of a `Batches` row, columns of `Columns`, and masks.
 
-Ordinary modules import these; compiled ones take the same names as constants of C, which cost nothing there: setup.py
-makes `fields.pxd` of this module. `range` gets no named step in them: Cython makes a loop of C only of a literal one.
+Ordinary modules import these; compiled ones use the same names as C constants at no cost: setup.py makes `fields.pxd`
+of this module. In compiled modules, `range` must not take a step from here: Cython makes a C loop only of a literal
+step.
 """
 
 BASE_OFFSET_POSITION = 0
@@ -19,18 +20,18 @@ BASE_SEQUENCE_POSITION = 53
 RECORD_COUNT_POSITION = 57
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12
-"""Bytes of a batch that its length field does not count."""
+"""Size of the part of a batch that its length field does not count."""
 
 LEGACY_CHECKSUM_POSITION = 12
 LEGACY_ATTRIBUTES_POSITION = 17
 LEGACY_TIMESTAMP_POSITION = 18
-"""Positions in an entry of format v0 or v1, whose first fields and magic are where a batch has them."""
+"""Positions in a v0 or v1 entry; its first fields and its magic are at a batch's positions."""
 SMALLEST_LENGTH_V0 = 14
 SMALLEST_LENGTH_V1 = 22
 SMALLEST_LENGTH = 49
-"""The least that the length field of an entry or a batch can say: a header and nothing behind it."""
+"""Smallest length field of an entry or a batch: a header without content."""
 MIN_RECORD_SIZE = 7
-"""Bytes of the shortest record: length, attributes, both deltas, key and value length, header count."""
+"""Size of the shortest record: length, attributes, both deltas, key and value length, header count."""
 
 POSITION = 0
 SIZE_BYTES = 1
@@ -48,7 +49,7 @@ BASE_SEQUENCE = 12
 RECORD_COUNT = 13
 RECORD_END = 14
 ROW_SIZE = 15
-"""Integers of one row of `Batches.rows`: the fields of `BatchHeader`, in its order."""
+"""Integers per row of `Batches.rows`: the fields of `BatchHeader`, in its order."""
 
 OFFSETS = 0
 TIMESTAMPS = 1
@@ -59,11 +60,11 @@ VALUE_LENGTHS = 5
 HEADER_POSITIONS = 6
 HEADER_LENGTHS = 7
 COLUMN_COUNT = 8
-"""Columns of `Columns.block`, one after the other; a column of lengths is behind that of its positions."""
+"""Columns of `Columns.block`, stored one after the other; a column of lengths follows that of its positions."""
 
 HEADER_VALUE_POSITION = 2
 SPAN_SIZE = 4
-"""Integers of one header in `Columns.header_spans`: position and length of its name, and from the third on of its value."""
+"""Integers per header in `Columns.header_spans`: position and length of the name, then those of the value."""
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
@@ -71,7 +72,7 @@ TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 HIDDEN_MASK = 0x10000
-"""Above the sixteen bits that a file stores, so that no file can set it."""
+"""A bit above the sixteen that a file stores, so that no file can set it."""
 
 CURRENT_MAGIC = 2
 
@@ -84,4 +85,4 @@ VALUE_MISFIT = 5
 HEADERS_MISFIT = 6
 BYTES_REMAIN = 7
 TOO_MANY_HEADERS = 8
-"""The results of `decode_records`: the first, or the cause why a batch is refused (`record_parts.CAUSES`)."""
+"""Results of `decode_records`: success, or why it refuses a batch (`record_parts.CAUSES`)."""

@@ -1,4 +1,4 @@
-"""Single fields of a batch at a position, of bytes that may be cut off or damaged: nothing else of it is looked at."""
+"""Single fields of a batch at a position, read from bytes that may be cut off or damaged; no other field is checked."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _LENGTH = struct.Struct(">i")
 _CHECKSUM = struct.Struct(">I")
 
 FRAME_SIZE = MAGIC_POSITION + 1
-"""Bytes that say how long a batch is, and of which format."""
+"""Size of the prefix that gives a batch's length and format."""
 _SMALLEST_LENGTHS = (SMALLEST_LENGTH_V0, SMALLEST_LENGTH_V1, SMALLEST_LENGTH)
 """Smallest value of the length field, by format."""
 
 
 def base_offset_at(data: Buffer, position: int) -> int:
-    """Return the base offset; of a header that is cut off, what there is of it."""
+    """Return the base offset; if the data ends inside it, the number in the bytes that are there."""
     at = position + BASE_OFFSET_POSITION
     return int.from_bytes(data[at : at + _OFFSET_SIZE], "big", signed=True)
 
 
 def size_at(data: Buffer, position: int) -> int | None:
-    """Return the size of the batch, by its first FRAME_SIZE bytes; None where no batch of any format begins."""
+    """Return the batch's size from its first FRAME_SIZE bytes; None if they fit no batch format."""
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]
     magic = data[position + MAGIC_POSITION]
     return None if magic > CURRENT_MAGIC or length < _SMALLEST_LENGTHS[magic] else length + LOG_OVERHEAD
 
 
 def end_at(data: Buffer, position: int) -> int:
-    """Return the position behind a damaged batch, by its length field; the end of the data where that cannot be right."""
+    """Return the end of a damaged batch by its length field; the end of the data if the field cannot be right."""
     if position + LENGTH_POSITION + _LENGTH.size > len(data):
         return len(data)
     length: int = _LENGTH.unpack_from(data, position + LENGTH_POSITION)[0]
@@ -53,14 +53,14 @@ def end_at(data: Buffer, position: int) -> int:
 
 
 def is_plain_at(data: Buffer, position: int) -> bool:
-    """Return true for a header of the current format, of a batch that is not compressed."""
+    """Return whether the header has the current format and no codec."""
     return data[position + MAGIC_POSITION] == CURRENT_MAGIC and not (
         data[position + ATTRIBUTES_POSITION + 1] & CODEC_MASK
     )
 
 
 def checksum_at(data: Buffer, position: int) -> int | None:
-    """Return the checksum in the header at a position; None where the data holds no header there."""
+    """Return the checksum in the header at `position`; None if `data` has no whole header there."""
     if not 0 <= position <= len(data) - HEADER_SIZE:
         return None
     checksum: int = _CHECKSUM.unpack_from(data, position + CHECKSUM_POSITION)[0]

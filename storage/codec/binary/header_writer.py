@@ -1,4 +1,4 @@
-"""The header of a batch that is being written: the other half of `storage.codec.headers`, which has its picture."""
+"""Writes a batch's header; `storage.codec.headers` shows its layout and reads it."""
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take each field by itself
 
@@ -23,7 +23,7 @@ def put_header(
     max_timestamp: cython.longlong,
     count: cython.longlong,
 ) -> cython.void:
-    """Write the header fields that are counted from the records."""
+    """Write the header fields that are computed from the records."""
     _put_integer(target, fields.BASE_OFFSET_POSITION, base_offset, 8)
     _put_integer(target, fields.LENGTH_POSITION, size - fields.LOG_OVERHEAD, 4)
     target[fields.MAGIC_POSITION] = fields.CURRENT_MAGIC
@@ -65,6 +65,6 @@ def _put_integer(
 
 @cython.cfunc
 def seal(batch: memoryview) -> cython.void:
-    """Write the checksum of what follows it."""
+    """Write the checksum of the bytes after the checksum field."""
     checksum: cython.longlong = memory.checksum_of(batch, fields.ATTRIBUTES_POSITION, len(batch))
     _put_integer(memory.octets_of(batch), fields.CHECKSUM_POSITION, checksum, 4)

@@ -1,8 +1,8 @@
-"""Raw memory for the compiled modules: where a buffer's bytes are, and new buffers to write into.
+"""Raw memory for the compiled modules: pointers to the bytes of buffers, and new buffers to write into.
 
-The one place where the compiled code and the plain sources differ: compiled, these hand out C pointers; uncompiled
-the objects themselves, which are indexed in the same way. A pointer is valid as long as the object it was taken from is held and not
-resized; a view pins its buffer, so that nobody else can resize that either. Nothing here checks bounds.
+This is the one place where compiled code and plain sources differ: compiled functions return C pointers, uncompiled
+ones the objects themselves, which are indexed in the same way. A pointer is valid as long as its object is held and
+not resized; a view pins its buffer, so that nobody can resize it. Nothing here checks bounds.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ if cython.compiled:
 
 _INT64 = array("q")
 _SHORT = cython.declare(cython.Py_ssize_t, has_short_crc32c() * 1024 if cython.compiled else 0)
-"""Bytes up to which the processor's one instruction goes before the library, which takes three streams at a time."""
+"""Largest size that is checksummed with the processor's instruction; the library, with three streams at a time,
+handles more.
+"""
 
 
 @cython.cfunc
 def flat_view(data: Any) -> memoryview:
-    """Return a view of unsigned bytes over any buffer. It pins the buffer: while it is held, pointers into it stay valid."""
+    """Return a view of unsigned bytes over any buffer; while it is held, pointers into the buffer stay valid."""
     view: memoryview = memoryview(data)
     if type(data) is not bytes and (view.format != "B" or not view.c_contiguous):
         view = view.cast("B")
@@ -44,7 +46,7 @@ def flat_view(data: Any) -> memoryview:
 
 @cython.cfunc
 def part_of(view: memoryview, start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> memoryview:
-    """Return a view of [start, end) that is valid as long as `view` is held: for one call, cheaper than a slice."""
+    """Return a view of [start, end) that is valid while `view` is held: for one call, cheaper than a slice."""
     if cython.compiled:
         octets: cython.p_char = cython.cast(cython.p_char, PyMemoryView_GET_BUFFER(view).buf)
         return PyMemoryView_FromMemory(octets + start, end - start, PyBUF_READ)
@@ -85,7 +87,7 @@ def writable(octets: bytearray) -> cython.p_uchar:
 
 @cython.cfunc
 def new_int64s(count: cython.Py_ssize_t) -> memoryview:
-    """Return room for `count` integers, not cleared where compiled."""
+    """Return space for `count` integers, uninitialized in compiled code."""
     if cython.compiled:
         return memoryview(clone(_INT64, count, zero=False))
     return memoryview(array("q", bytes(8 * count)))
@@ -93,7 +95,7 @@ def new_int64s(count: cython.Py_ssize_t) -> memoryview:
 
 @cython.cfunc
 def new_octets(size: cython.Py_ssize_t) -> bytearray:
-    """Return room for `size` bytes, not cleared where compiled."""
+    """Return space for `size` bytes, uninitialized in compiled code."""
     if cython.compiled:
         return PyByteArray_FromStringAndSize(cython.NULL, size)
     return bytearray(size)
@@ -101,7 +103,7 @@ def new_octets(size: cython.Py_ssize_t) -> bytearray:
 
 @cython.cfunc
 def resize(octets: bytearray, size: cython.Py_ssize_t) -> object:
-    """Cut or extend in place; what is new is not cleared where compiled. Every pointer into it becomes invalid."""
+    """Shorten or extend `octets` in place; new bytes are uninitialized if compiled. Pointers to it become invalid."""
     if cython.compiled:
         PyByteArray_Resize(octets, size)
     elif size > len(octets):
@@ -113,7 +115,7 @@ def resize(octets: bytearray, size: cython.Py_ssize_t) -> object:
 
 @cython.cfunc
 def new_text(size: cython.Py_ssize_t) -> Any:
-    """Return room for `size` bytes of what is to become `bytes`: see `text_octets` and `finished`."""
+    """Return space for `size` bytes of a future `bytes` object: see `text_octets` and `finished`."""
     if cython.compiled:
         return PyBytes_FromStringAndSize(cython.NULL, size)
     return bytearray(size)
@@ -121,7 +123,7 @@ def new_text(size: cython.Py_ssize_t) -> Any:
 
 @cython.cfunc
 def text_octets(text: Any) -> cython.p_uchar:
-    """Return a pointer to the bytes of a text that is not finished."""
+    """Return a pointer to the bytes of an unfinished text."""
     if cython.compiled:
         return cython.cast(cython.p_uchar, PyBytes_AS_STRING(text))
     return text
@@ -129,7 +131,7 @@ def text_octets(text: Any) -> cython.p_uchar:
 
 @cython.cfunc
 def finished(text: Any) -> bytes:
-    """Return the text, all of it written; nothing may be written any more."""
+    """Return the completely written text as `bytes`; it must not be written any more."""
     if cython.compiled:
         whole: bytes = text
         return whole
@@ -158,7 +160,7 @@ def copy(
 def position_of(
     octet: cython.int, source: cython.p_uchar, start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the position of the first `octet` in [start, end); `end` where there is none."""
+    """Return the position of the first `octet` in [start, end); `end` if there is none."""
     if cython.compiled:
         found: cython.p_uchar = cython.cast(cython.p_uchar, memchr(source + start, octet, end - start))
         return end if found == cython.NULL else found - source
@@ -168,6 +170,6 @@ def position_of(
 
 
 def release_vectors() -> None:
-    """Clear the upper halves of the processor's wide registers, after a library that does not do so itself (VZEROUPPER)."""
+    """Clear the upper halves of the wide vector registers (VZEROUPPER) after a library that leaves them in use."""
     if cython.compiled:
         release_upper_halves()

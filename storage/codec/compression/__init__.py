@@ -1,1 +1,1 @@
-"""Compressed records: the codecs' frames, the old formats that nest them, and bounds for inflating."""
+"""Compressed records: the codecs' framings, the old formats with nested messages, and bounds for inflating."""

@@ -6,9 +6,10 @@
     lz4     one frame of independent 64 KiB blocks: see `lz4_frame`
     zstd    plain frames
 
-What follows a whole stream is read, ignored or refused as Kafka's Java libraries do (kafka-storage.md#what-readers-accept).
+Bytes after a whole stream are read, ignored or refused as by Kafka's Java libraries
+(kafka-storage.md#what-readers-accept).
 
-What is inflated is bounded, and so is the number of parts it comes in: a small batch may fill neither the memory nor the time.
+The inflated size and the number of parts are bounded: a small batch must exhaust neither memory nor time.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ _Parts: TypeAlias = Iterator[bytes | memoryview]
 
 
 class CodecModule(Protocol):
-    """The module of a codec, which knows its library."""
+    """The module of a codec; it calls the codec's library."""
 
     DEFAULT_LEVEL: int
-    """Kafka's."""
+    """Kafka's default level."""
     FAULTS: tuple[type[Exception], ...]
-    """The errors of bytes that the codec did not make."""
+    """The errors that invalid compressed bytes cause."""
 
     def parts(self, data: memoryview, limit: int, magic: int, /) -> _Parts:
-        """Yield the decompressed content part by part. Raises OversizeContentError and what FAULTS has."""
+        """Yield the decompressed content part by part. Raises OversizeContentError or an error of FAULTS."""
 
     def compress(self, data: Buffer, level: int) -> bytes:
         """Return the data compressed as Kafka's producers do it."""
@@ -56,14 +57,16 @@ _MODULES = {
 
 @cache
 def _module(codec: Codec) -> CodecModule:
-    """Import a codec's module when a batch needs it: most commands need at most one of the libraries."""
+    """Import a codec's module on first use: most commands need at most one of the libraries."""
     return cast("CodecModule", import_module(f"{__package__}.{_MODULES[codec]}"))
 
 
 USUAL_PART_BYTES = 16 * 1024
-"""Bytes that a block or member inflates to, at least, in what producers write: where less than MAX_CONTENT_BYTES are allowed, so are fewer parts."""
+"""Smallest size to which producers' blocks and members usually inflate. A limit below MAX_CONTENT_BYTES allows one
+part per this many bytes.
+"""
 SMALL_PARTS = 16
-"""Number of parts that is allowed in any case."""
+"""Number of parts that is always allowed."""
 
 
 def inflate(
@@ -74,10 +77,9 @@ def inflate(
     limit: int = MAX_CONTENT_BYTES,
     magic: int = 2,
 ) -> bytes | memoryview:
-    """Return the content of the compressed records of the batch at `position`; `magic` is its format.
+    """Return the inflated records of the batch at `position`; `magic` is the batch's format.
 
-    Raises CorruptBatchError for bytes that the codec does not make, OversizeBatchError beyond `limit` or too many
-    parts.
+    Raises CorruptBatchError for invalid compressed bytes, OversizeBatchError beyond `limit` or for too many parts.
     """
     most, kind = parts_within(limit), "blocks"
     if codec is Codec.GZIP:
@@ -95,12 +97,13 @@ def inflate(
         fault, cause = OversizeBatchError, str(error)
     except faults as error:
         cause = str(error)
-    # Outside of the handlers: an error raised inside one would keep all that was inflated alive as long as itself.
+    # Outside the handlers: an error raised inside one would keep all inflated content alive as long as
+    # itself.
     raise fault(position, f"{codec.label}: {cause}")
 
 
 def parts_within(limit: int) -> int:
-    """Return the most parts that content of at most `limit` bytes may have: each takes some microseconds, however few bytes it has."""
+    """Return how many parts a content of at most `limit` bytes may have: even an empty part takes microseconds."""
     return (
         MAX_PARTS
         if limit >= MAX_CONTENT_BYTES
@@ -109,7 +112,7 @@ def parts_within(limit: int) -> int:
 
 
 def deflate(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
-    """Return `data` compressed by `codec`, at Kafka's default level unless another is given (snappy has none)."""
+    """Return `data` compressed by `codec`, at Kafka's default level unless `level` is given (snappy has none)."""
     if codec is Codec.NONE:
         return bytes(data)
     module = _module(codec)
@@ -121,7 +124,7 @@ def _whole(parts: list[bytes | memoryview]) -> bytes | memoryview:
 
 
 def _bounded(parts: _Parts, limit: int, most: int, kind: str) -> _Parts:
-    """Pass the parts on, as long as they are not too many and not too large together. Raises OversizeContentError."""
+    """Yield the parts while their number and total size are within bounds. Raises OversizeContentError."""
     size = 0
     for number, part in enumerate(parts):
         size += len(part)

@@ -1,4 +1,4 @@
-"""The members of gzip in a batch (RFC 1952), as Java reads them: see `codecs`."""
+"""The gzip members of a batch (RFC 1952), read as Java reads them: see `codecs`."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _GZIP_HEADER = re.compile(rb"\x1f\x8b\x08.{7}", re.DOTALL)
 _GZIP_TEXT = re.compile(rb"[^\0]*\0")
 _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_SUM = 4, 8, 16, 2
 _GZIP_IGNORED = 18
-"""If no more bytes than these follow a member, Java's reader ignores them."""
+"""If at most this many bytes follow a member, Java's reader ignores them."""
 _GZIP_STRIDE = 64 * 1024
-"""Bytes given at once to members behind the first: what one leaves of them to the next is copied."""
+"""Bytes given at a time to members after the first: what a member leaves unused is copied for the next one."""
 _GZIP_FAST = 2
-"""ISA-L's level where no other is asked for: output within four hundredths of zlib's default, several times as fast."""
+"""ISA-L's level for Kafka's default: output within four percent of zlib's default, several times as fast."""
 
 FAULTS: tuple[type[Exception], ...] = (ValueError, isal_zlib.error)  # type: ignore[assignment] # its stub makes an instance of the class
 
 
 def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
-    """Yield the content of each member. Anything else behind a member is ignored, as by Java's reader."""
-    at, given = 0, len(data)  # The first member mostly is the only one, and gets all there is.
+    """Yield the content of each member. Any other bytes after a member are ignored, as by Java's reader."""
+    at, given = 0, len(data)  # The first member is usually the only one, and gets all the data.
     while at < len(data) and (not at or _begins_member(data, at)):
         member = isal_zlib.decompressobj(_GZIP_MEMBER)
         found: list[bytes] = []
-        room = limit + 1  # One byte more than allowed, for the caller to see that it was too much.
+        room = limit + 1  # One byte more than allowed, so that the caller notices an excess.
         while not member.eof and room > 0:
             if at >= len(data):
                 raise ValueError("the stream ends early")
@@ -49,7 +49,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
 
 
 def _begins_member(data: memoryview, at: int) -> bool:
-    """Return whether a whole header, with a right checksum if it has one, begins at `at`, behind another member."""
+    """Return whether a further member begins at `at`: a whole header, with a right checksum if it has one."""
     if len(data) - at <= _GZIP_IGNORED or not (head := _GZIP_HEADER.match(data, at)):
         return False
     flags, end = data[at + 3], head.end()

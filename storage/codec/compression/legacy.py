@@ -1,4 +1,4 @@
-"""Message sets of the formats v0 and v1 (kafka-storage.md#message-sets), which old log directories still hold: read only.
+"""Message sets of the formats v0 and v1 (kafka-storage.md#message-sets), still found in old log directories; read only.
 
      0  int64  offset
      8  int32  size of what follows
@@ -8,9 +8,9 @@
     18  int64  timestamp                   v1 only
         int32  key length (-1: null) │ key │ int32 value length (-1: null) │ value
 
-A compressed entry is a wrapper: without key, its value a compressed message set of the same format, its offset the last
-one inside. Inside v0 offsets are absolute. Inside v1 they are relative, so that the last one is the wrapper's; except
-that a wrapper of offset 0 counts from 0, as an old librdkafka wrote it.
+A compressed entry is a wrapper: it has no key, its value is a compressed message set of the same format, and its
+offset is that of the last inner message. Inside v0, offsets are absolute. Inside v1 they are relative, and the last
+one stands for the wrapper's offset; but a wrapper with offset 0 counts from 0, as an old librdkafka wrote it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TIMESTAMP = struct.Struct(">q")
 
 
 class LegacyRecords(NamedTuple):
-    """The records of one entry: where they are, in the columns of `columns.Columns`."""
+    """The records of one entry, in the layout of `columns.Columns`."""
 
     data: memoryview[int]
     block: array[int]
@@ -44,14 +44,14 @@ class _Entry(NamedTuple):
     offset: int
     timestamp: int
     key: tuple[int, int]
-    """Position and length (-1: null) in the buffer it was read from."""
+    """Position and length (-1: null) in the buffer that the entry was read from."""
     value: tuple[int, int]
 
 
 def read_records(
     data: memoryview[int], header: BatchHeader, max_content_bytes: int = MAX_CONTENT_BYTES
 ) -> LegacyRecords:
-    """Return the records of the entry that `header` was read from; `data` is the buffer its position counts in.
+    """Return the records of the entry that `header` describes, at its position in `data`.
 
     OversizeBatchError for more than `max_content_bytes` or too many messages; CorruptBatchError for other faults.
     """
@@ -87,7 +87,7 @@ def _unwrap(
 
 
 def _read_entries(data: memoryview[int], magic: int, wrapper_position: int) -> list[_Entry]:
-    """Return the entries inside a wrapper; there is at least one, and they fill it."""
+    """Return the entries inside a wrapper; there must be at least one, and they must fill the wrapper."""
     entries: list[_Entry] = []
     position = 0
     while position < len(data):
@@ -109,7 +109,7 @@ def _read_entries(data: memoryview[int], magic: int, wrapper_position: int) -> l
 
 
 def _read_entry(data: memoryview[int], position: int, magic: int) -> _Entry:
-    """Return the entry at `position`, which ends where `data` does."""
+    """Return the entry at `position`, which must end where `data` ends."""
     (offset,) = _TIMESTAMP.unpack_from(data, position)
     at = position + _ENTRY.size
     timestamp: int = NO_TIMESTAMP
@@ -136,7 +136,7 @@ def _read_span(data: memoryview[int], at: int) -> tuple[int, int]:
 
 
 def _absolute(entries: list[_Entry], wrapper: BatchHeader) -> list[_Entry]:
-    """Return the entries with the offsets and times that their wrapper gives them."""
+    """Return the entries with absolute offsets, and with the wrapper's time if it has LogAppendTime."""
     if wrapper.magic == 0:
         return entries
     last = entries[-1].offset

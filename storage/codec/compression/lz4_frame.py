@@ -5,9 +5,9 @@
     BD    bits 6-4 largest block: 4 = 64 KiB, 5 = 256 KiB, 6 = 1 MiB, 7 = 4 MiB; all others zero
     block length (4 bytes, little-endian; bit 31: stored, not compressed) │ bytes │ [checksum]
 
-The library's own frame reader is not used, for Kafka's rules differ from it: linked blocks are refused, the content
-checksum is ignored, and in the oldest format (magic 0) the header checksum was computed over the wrong bytes and is not
-looked at. Only a block with a checksum of its own is given to it, as a frame of that one block.
+The library's own frame reader is not used, because Kafka's rules differ: linked blocks are refused, the content
+checksum is ignored, and the header checksum of the oldest format (magic 0), which was computed over the wrong bytes,
+is not checked. Only a block with its own checksum goes to that reader, as a frame of this one block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import lz4.frame
 from topicfs.storage.model import Buffer
 
 DEFAULT_LEVEL = 9
-"""Kafka's, which means the fast compressor; only levels that are set otherwise are levels."""
+"""Kafka's default, which means the fast compressor; only other values are used as levels."""
 FAULTS: tuple[type[Exception], ...] = (ValueError, lz4.block.LZ4BlockError)
 MAGIC = b"\x04\x22\x4d\x18"
 STORED = 1 << 31
@@ -37,7 +37,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def parts(frame: memoryview, _limit: int, magic: int) -> Iterator[bytes | memoryview]:
-    """Yield the frame's blocks as a batch of the format `magic` has it: in the oldest one a wrong header checksum."""
+    """Yield the frame's blocks; with `magic` 0 the header checksum, which is wrong in that format, is not checked."""
     return blocks(frame, check_header=magic > 0)
 
 
@@ -55,8 +55,8 @@ def compress(data: Buffer, level: int) -> bytes:
 def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | memoryview]:
     """Yield the content of the frame's blocks, one after the other.
 
-    Raises ValueError or lz4.block.LZ4BlockError for bytes that are no such frame. A stored block without bytes is an end
-    mark, too. What follows the mark is not looked at; only a content checksum has to be there if the header announces it.
+    Raises ValueError or lz4.block.LZ4BlockError for an invalid frame. An empty stored block is also an end mark.
+    Bytes after the mark are ignored; only a content checksum must be there if the header announces it.
     """
     flags, largest, position = _read_header(frame, check_header=check_header)
     while True:
@@ -101,7 +101,7 @@ def _length_at(frame: memoryview, position: int) -> int:
 
 
 def _read_header(frame: memoryview, *, check_header: bool) -> tuple[int, int, int]:
-    """Return the flags, the largest block's bytes and the position of the first block."""
+    """Return the flags, the size of the largest block and the position of the first block."""
     if len(frame) < 7 or frame[:4] != MAGIC:
         raise ValueError("no LZ4 frame begins here")
     flags, descriptor = frame[4], frame[5]
@@ -123,7 +123,7 @@ _MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=64)
 def _header_checksum(header: bytes) -> int:
-    """Return the byte behind a frame's header; a log's frames mostly have the same one."""
+    """Return the byte after a frame's header; cached, because most frames of a log have the same header."""
     return xxh32(header) >> 8 & 0xFF
 
 

@@ -1,4 +1,4 @@
-"""The blocks of snappy in a batch, in xerial's framing or bare: see `codecs`."""
+"""The snappy blocks of a batch, in xerial's framing or bare: see `codecs`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[memoryview]:
         return
     position = 0
     while len(data) - position >= _LENGTH.size:  # Fewer bytes at the end are ignored.
-        # Streams may stand one after the other: four bytes of a header are looked at wherever a block is expected.
+        # Streams may follow one another: wherever a block is expected, four bytes of a header are checked.
         if data[position : position + _LENGTH.size] == XERIAL_MAGIC[: _LENGTH.size]:
             position += len(XERIAL_HEADER)
             if position > len(data):
@@ -41,7 +41,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[memoryview]:
 
 
 def _block(block: memoryview, limit: int) -> memoryview:
-    # The block declares its content's length, which is allocated before anything is looked at.
+    # The block declares its content's length, and the library allocates it before reading the rest.
     declared = cramjam.snappy.decompress_raw_len(block)
     if declared > limit:
         raise OversizeContentError(f"more than {limit} bytes inflated")

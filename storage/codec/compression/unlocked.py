@@ -1,11 +1,11 @@
-"""Inflating without the interpreter's lock, many batches in one call: what `codecs` does, for what producers write.
+"""Inflates many batches in one call without the interpreter's lock; covers what producers usually write.
 
-Batches of a busy producer have 16 KiB, and inflate in less time than it takes to give the interpreter's lock away and get
-it back. Here the libraries' own functions are called, found where their Python modules have them, so that others run
-Python meanwhile, on another processor. A library that shows no such functions, and content that is unusual, damaged or
-larger than the room, is left to `codecs`: it alone says what is wrong with a batch.
+A busy producer's batches have 16 KiB, and inflate faster than the lock can be released and taken again. So this
+module calls the libraries' own C functions, which it finds in their Python modules, while other threads run Python on
+another processor. If a library does not export them, or a content is unusual, damaged or larger than the buffer,
+`codecs` inflates it: only `codecs` reports what is wrong with a batch.
 
-This module is compiled by Cython, and runs uncompiled with the same results: there it leaves everything to `codecs`.
+This module is compiled by Cython, and runs uncompiled with the same results: it then leaves everything to `codecs`.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
@@ -32,13 +32,13 @@ if cython.compiled:
     )
 
 CONTENT_BYTES = cython.declare(cython.Py_ssize_t, 2**20)
-"""Room for what one batch inflates to; what is larger pays for a call of its own."""
+"""Size of the buffer for one batch's inflated content; larger content takes a call of its own."""
 _GZIP = cython.declare(cython.int, int(Codec.GZIP))
 _KEPT = 8
-"""Workspaces kept, each of which one thread uses at a time."""
+"""Number of workspaces kept; each is used by one thread at a time."""
 
 _MODULES = {Codec.GZIP: "isal.isal_zlib", Codec.LZ4: "lz4.block._block", Codec.ZSTD: "zstandard._cffi"}
-"""The modules with the libraries' functions. Snappy's has none that could be called: its format is read here."""
+"""The modules with the libraries' functions. Snappy's exports none, so its format is read here."""
 
 
 @cython.cclass
@@ -60,7 +60,7 @@ _WORKSPACES: deque[Workspace] = deque(maxlen=_KEPT)
 
 
 def take_workspace() -> Workspace:
-    """Return a workspace that nobody uses; `give_back` it."""
+    """Return a workspace for exclusive use; return it with `give_back`."""
     try:
         return _WORKSPACES.pop()
     except IndexError:
@@ -73,7 +73,7 @@ give_back = _WORKSPACES.append
 
 @cache
 def _load() -> None:
-    """Find the libraries' functions, before the first workspace: a program that reads one record imports no library."""
+    """Find the libraries' functions before the first workspace: a program that reads one record imports none."""
     for codec, module in _MODULES.items() if cython.compiled else ():
         with suppress(ImportError):
             place = importlib.util.find_spec(module)
@@ -84,7 +84,7 @@ def _load() -> None:
 @cython.cfunc
 @cython.exceptval(check=False)
 def space_of(workspace: Workspace) -> cython.p_void:
-    """Return the memory itself, valid as long as the workspace is held."""
+    """Return the workspace's memory, valid as long as the workspace is held."""
     if cython.compiled:
         return workspace._space  # noqa: SLF001 - of this module's own class
     return workspace
@@ -94,7 +94,7 @@ def space_of(workspace: Workspace) -> cython.p_void:
 @cython.nogil
 @cython.exceptval(check=False)
 def content_of(space: cython.p_void) -> cython.p_uchar:
-    """Return a pointer to what was inflated last."""
+    """Return a pointer to the content that was inflated last."""
     if cython.compiled:
         return unlocked_content(space)
     return bytearray()
@@ -112,7 +112,10 @@ def inflate_in(
     room: cython.Py_ssize_t,
     most_parts: cython.Py_ssize_t,
 ) -> cython.long:
-    """Inflate `source[start:end]` to at most `room` bytes, in at most so many parts; return how many, or -1: `codecs` has to."""
+    """Inflate `source[start:end]` to at most `room` bytes in `most_parts` parts; return the size.
+
+    Returns -1 if `codecs` has to inflate it.
+    """
     if cython.compiled:
         made: cython.long = unlocked_inflate(space, codec, source + start, end - start, room, most_parts)
         if codec == _GZIP:  # ISA-L leaves the upper halves in use.

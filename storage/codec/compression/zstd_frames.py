@@ -1,4 +1,4 @@
-"""The frames of zstd in a batch: see `codecs`."""
+"""The zstd frames of a batch: see `codecs`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from topicfs.storage.model import Buffer
 DEFAULT_LEVEL = 3
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_STRIDE = 256 * 1024
-"""Bytes read at once from a frame that does not declare the size of its content."""
+"""Bytes read at a time from a frame that does not declare its content's size."""
 _KEPT = 8
-"""Decompressors and compressors kept, each of which one thread uses at a time: making one takes longer than a small batch."""
+"""Number of decompressors and of compressors kept, each used by one thread at a time: making one takes longer than a
+small batch.
+"""
 _KEPT_BYTES = 8 * 2**20
-"""A decompressor that takes more memory is not kept: the window of a frame decides that."""
+"""Decompressors that use more memory, which depends on the window of a frame, are not kept."""
 
 FAULTS: tuple[type[Exception], ...] = (ValueError, zstandard.ZstdError)
 
@@ -27,7 +29,10 @@ _COMPRESSORS: deque[zstandard.ZstdCompressor] = deque(maxlen=_KEPT)
 
 
 def _check_first_frame(data: memoryview, has_checksum: bool) -> None:
-    """Raise ValueError if the first frame is cut off, which zstandard does not report. A cut frame behind a whole one is ignored, as in Java."""
+    """Raise ValueError if the first frame is cut off, which zstandard does not report.
+
+    A frame cut off after a whole one is ignored, as in Java.
+    """
     end = zstandard.frame_header_size(data)
     for _ in range(MAX_PARTS):
         head = int.from_bytes(data[end : end + 3], "little")
@@ -49,7 +54,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
         decompressor = _DECOMPRESSORS.pop()
     except IndexError:
         decompressor = zstandard.ZstdDecompressor()
-    room = limit + 1  # One byte more than allowed, for the caller to see that it was too much.
+    room = limit + 1  # One byte more than allowed, so that the caller notices an excess.
     stride = min(frame.content_size + 1, room) if frame.content_size <= limit else _ZSTD_STRIDE
     with decompressor.stream_reader(data, read_across_frames=True) as reader:
         while room > 0:
