@@ -1,4 +1,4 @@
-"""`config`: a topic's settings. It lists the overrides, then what holds otherwise as comments; a written line sets one."""
+"""`config`: a topic's settings. Reads list the overrides, then all others as comments; a written line sets one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import printable
 
 LINE_BYTES = 65_536
-"""A line may have so much."""
+"""Largest size of a line."""
 
 
 def render_config(topic: Topic) -> str:
-    """Overrides as they were given, then what holds otherwise, commented out: what the brokers say, and the defaults."""
-    # A file written by hand may have any text as a setting's name or value, and so may a newer broker.
+    """Return the overrides as set, then all other settings (of the brokers, and defaults) as comments."""
+    # Names and values may be any text: in a file written by hand, or set by a newer broker.
     overrides = [config_line(name, value) for name, value in topic.overrides.items()]
     others = [one for one in topic.settings() if one.name not in topic.overrides]
     brokers = [one for one in others if one.source is ConfigSource.BROKER]
@@ -37,9 +37,9 @@ def config_line(name: str, value: str) -> str:
 
 
 def parse_changes(lines: bytes) -> dict[str, str | None]:
-    """Read `name=value` lines; `name=` (None) removes an override; comments and empty lines say nothing.
+    """Parse `name=value` lines; `name=` (None) removes an override; comments and empty lines are ignored.
 
-    Raises InvalidConfigError for anything else; names and values are judged by the engine.
+    Raises InvalidConfigError for any other line. The engine validates names and values.
     """
     try:
         text = lines.decode("utf-8")
@@ -58,7 +58,7 @@ def parse_changes(lines: bytes) -> dict[str, str | None]:
 
 
 def config_target(name: str, alter: Callable[[Mapping[str, str | None]], None]) -> CommandTarget:
-    """Return the target of written settings; `alter` makes all those of one write, or none (blocking)."""
+    """Return the target of written settings; `alter` applies all settings of one write, or none (blocking)."""
 
     def act(lines: bytes) -> None:
         if changes := parse_changes(lines):

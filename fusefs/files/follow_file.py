@@ -1,4 +1,4 @@
-"""`follow`, `follow.kv`, `follow.json`: never listed, for a tool that opens all it finds would wait for ever."""
+"""`follow`, `follow.kv`, `follow.json`: not listed, because a tool that opens every listed file would hang."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class GroupFile(TextFile):
-    """A text about one group."""
+    """A text file about one group."""
 
     __slots__ = ("_group",)
 
@@ -59,7 +59,7 @@ class GroupConfigFile(GroupFile):
 
 
 class GroupStatusFile(GroupFile):
-    """`status`: where a group stands, who its members are, and how far it is in each partition."""
+    """`status`: a group's state, its members, and its position in each partition."""
 
     __slots__ = ()
 
@@ -100,7 +100,7 @@ def _described(member: MemberDescription) -> str:
 
 
 class _PartitionFile(GroupFile):
-    """A text about a group's place in a partition."""
+    """A text file about a group's position in a partition."""
 
     __slots__ = ("_partition",)
 
@@ -128,7 +128,7 @@ class PositionFile(_PartitionFile):
         return CommandTarget(self.path, lambda lines: check_position(last_line(lines)), act)
 
     def _set(self, check_same: Callable[[], None], lines: bytes) -> None:
-        """Set the position (blocking), as a reset of Kafka's tool does: not beyond the log's ends, which is reported."""
+        """Set the position (blocking), clamped to the log like Kafka's reset tool; the clamping is reported."""
         text, engine = last_line(lines), self.context.engine
         check_same()
         check_group_exists(engine, self._group)

@@ -1,4 +1,7 @@
-"""`log`, `drain` and `next-N` of a group, in every form: opening one is joining the group. Never listed: reading moves positions."""
+"""`log`, `drain` and `next-N` of a group, in every form: opening one joins the group.
+
+They are not listed, because reading moves positions.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from topicfs.storage.errors import ReadOnlyError, UnknownGroupError
 
 
 class GroupLogNode(FileNode):
-    """One `log`, `drain`, `next-1000` or `next-10s`."""
+    """A file such as `log`, `drain`, `next-1000` or `next-10s`."""
 
     __slots__ = ("_form", "_group", "_limit", "_subscription")
 
@@ -39,10 +42,10 @@ class GroupLogNode(FileNode):
         return Attributes(CONSUMING_MODE, 0, self.mtime_ns(), 0, self.node_id, READ_BLOCK)
 
     def truncate(self, size: int, end: int | None) -> None:
-        """Do nothing: a stream has no size, and O_TRUNC changes nothing."""
+        """Do nothing: a stream has no size, so O_TRUNC has no effect."""
 
     async def open(self, access: Access, pid: int) -> Handle:
-        """Join the group. Raises FileError, and what joining does."""
+        """Join the group. Raises FileError and the errors of joining."""
         check_command_access(access, self.path)
         context = self.context
         if context.engine.read_only:
@@ -77,13 +80,13 @@ class GroupLogNode(FileNode):
 
 
 def check_group_exists(engine: Engine, group: str) -> None:
-    """Raise UnknownGroupError for a deleted group: a file or a directory of it that is still open must not make it again."""
+    """Raise UnknownGroupError if the group was deleted: an open file or directory must not create it again."""
     if group not in engine.groups.listed():
         raise UnknownGroupError(f"{group}: no such group")
 
 
 def check_command_access(access: Access, path: str) -> None:
-    """Raise FileError for an access that makes no sense where lines are words about what was read."""
+    """Raise FileError for write-only and O_APPEND opens: written lines are commands about this handle's reads."""
     if access.writes and (access.appends or not access.reads):
         raise FileError(
             Refusal.INVALID, f"{path}: opened for reading, or for reading and writing: exec 3<> {path}"
@@ -91,7 +94,7 @@ def check_command_access(access: Access, path: str) -> None:
 
 
 def program_of(pid: int) -> str:
-    """Return the name of the program that a process runs; `unknown` where it cannot be seen."""
+    """Return the name of the program that a process runs; `unknown` if /proc does not show it."""
     try:
         return VisibleProcess(PROC / str(pid)).program or "unknown"
     except OSError:

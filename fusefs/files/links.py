@@ -14,7 +14,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Offset
 
 Find: TypeAlias = Callable[..., Offset | None]
-"""Finds a record of a `partition`, as far as readers of an `isolation` see it (blocking)."""
+"""Finds a record in `partition` that readers at `isolation` can see (blocking)."""
 
 
 class RecordLink(Link):
@@ -38,14 +38,14 @@ class RecordLink(Link):
         return False
 
     def check_exists(self) -> None:
-        """Raise FileError (ENOENT) where no record is visible, as far as that is known without asking a remote engine."""
+        """Raise FileError (ENOENT) if no record is visible, as far as that is known without asking a remote engine."""
         if not self.context.engine.remote:
             self._offset()
         elif self._files.partition.unknown is None and self._files.is_empty():
             raise FileError(Refusal.NOT_FOUND, "no record is visible")
 
     def attributes(self) -> Attributes:
-        # What the link says, readlink(2) asks for; its size is not known here.
+        # The size of the target is unknown here; readlink(2) computes it.
         if self.context.engine.remote:
             return Attributes(LINK_MODE, 0, self._files.mtime_ns(), 0, self.node_id)
         offset = self._offset()
@@ -65,7 +65,7 @@ class RecordLink(Link):
         return offset
 
     def _mtime_ns(self, offset: Offset) -> int:
-        """The record's own time, which is read once; that of the partition where it cannot be told."""
+        """Return the record's timestamp, read once; the partition's time if the record cannot be read."""
         if self._dated is None or self._dated[0] != offset:
             try:
                 found = find_record(

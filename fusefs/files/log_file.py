@@ -1,12 +1,12 @@
 """Files that show a view: a partition's whole log in each form, and ranges of it.
 
-A view whose front was removed gets a new node, for a byte position must never shift under an open file; stat keeps
-showing one number, so that `tail -F` takes it for the file it knows. Opening an outdated node is ESTALE, upon
-which the kernel looks the name up again by itself.
+When records are removed at the front of a view, the file gets a new node, because byte positions must not shift in an
+open file. stat shows the same inode number, so that `tail -F` keeps following. Opening an outdated node fails with
+ESTALE, and the kernel then looks the name up again.
 
-What grows is read past the kernel's page cache. A cached read believes the size that the kernel holds, and every `>`
-sets that to 0 for a moment (O_TRUNC): readers would see the end of the file far too early. A large block size makes
-programs read in pieces that cost no more that way. A closed range never changes, and is cached.
+Growing files bypass the page cache. A cached read trusts the size that the kernel holds, and each `>` sets that to 0
+for a moment (O_TRUNC), so readers would see an early end of file. A large block size makes programs read in pieces
+large enough for this to cost nothing. A closed range never changes, and is cached.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from topicfs.fusefs.views.view import View
 from topicfs.storage.model import Offset
 
 DECODED_SECONDS = 1.0
-"""For which the kernel may believe what the name of a decoded log means: a schema may come meanwhile."""
+"""How long the kernel may cache the name of a decoded log: a new schema may change the log's text."""
 
 
 class ViewNode(LogNode):
@@ -48,10 +48,10 @@ class ViewNode(LogNode):
         self._files = files
         self._view = view
         self._guess: int | None = None
-        """The size that stat told last, where it was not exact."""
+        """The size that stat last returned if it was an estimate."""
         self._opened = 0
         self._opened_whole = False
-        """True once it was opened to read with its exact size known, be it that of an empty file."""
+        """True after an open for reading with the exact size known, even if the file was empty."""
 
     mode = READ_MODE
 
@@ -61,14 +61,16 @@ class ViewNode(LogNode):
         return self._view.open_ended
 
     def end_offset(self) -> Offset:
-        """The offset behind the last record that a file without an end shows now."""
+        """Return the exclusive end offset of an open-ended file now."""
         return self._files.visible_end()
 
     def attributes(self) -> Attributes:
         self._files.check_exists()
         self._guess = None
         if self._files.partition.unknown is not None:
-            return self._attributes(1, 0)  # tar opens no empty file: opening this one says what is wrong.
+            return self._attributes(
+                1, 0
+            )  # tar does not open empty files; opening this one reports the error.
         if not self.measured:
             size = self._view.size if self.context.engine.remote else 0
             self._guess = size or int(not self._opened_to_read)
@@ -77,7 +79,7 @@ class ViewNode(LogNode):
         return self._attributes(self._view.size, LONG_CACHE_SECONDS)
 
     def listed_attributes(self) -> Attributes:
-        # Listing measures nothing; but a file that somebody has open never seems empty, not for a moment.
+        # Listing measures nothing, but a file that somebody has open must never seem empty.
         return self._attributes(self._view.size if self._opened else 0, 0)
 
     def _attributes(self, size: int, timeout: float) -> Attributes:
@@ -99,22 +101,23 @@ class ViewNode(LogNode):
         settings = self.context.settings
         if not self.context.engine.remote or self._at_hand:
             await self._measure(self._open_seconds if self._opened else settings.stat_seconds, pid)
-        elif self._opened_to_read and self._partly_known:  # Who appends alone reads nothing back.
+        elif (
+            self._opened_to_read and self._partly_known
+        ):  # A program that only appends does not need the size.
             self.context.measuring.measure_later(self._view, self._measured_behind, little=True)
 
     @property
     def _open_seconds(self) -> float:
-        """Seconds for which open(2) may wait for the size: decoding takes too long for who wants the first lines alone."""
+        """How many seconds open(2) may wait for the size; less for decoded forms, which take long to measure."""
         settings = self.context.settings
         decodes = self._view.source.form.suffix in DECODED_SUFFIXES
         return settings.stat_seconds if decodes else settings.open_seconds
 
     async def _measure(self, seconds: float, pid: int) -> None:
-        """Wait so long for the exact size; never for a foreign directory, which nobody asked to be read through.
+        """Wait at most `seconds` for the exact size; not at all for a foreign directory, which nobody asked to scan.
 
-        Of a remote engine no log is read for the sake of its size, unless all of it is at hand; but where it was read
-        before, a little more of it is.
-        Raises FileError (EINTR) once the process `pid` wants to end.
+        For a remote engine, a log is measured only if all its data is available locally, or if only recent records
+        are missing. Raises FileError (EINTR) if process `pid` is about to end.
         """
         measuring, waiting = self.context.measuring, self.context.waiting
         if self.context.engine.remote and not self._at_hand:
@@ -130,12 +133,12 @@ class ViewNode(LogNode):
 
     @property
     def _partly_known(self) -> bool:
-        """True if only what was added since somebody looked is to be measured."""
+        """True if only records that were added since the last look must be measured."""
         return self._opened_whole or self._view.size > 0
 
     @property
     def _at_hand(self) -> bool:
-        """True if the engine need not ask for anything that the file shows."""
+        """True if the file's records are available without asking a remote engine."""
         end = self.end_offset() if self._view.limit is None else self._view.limit
         return self._files.partition.available_end(self._view.start_offset) >= end
 
@@ -149,12 +152,12 @@ class ViewNode(LogNode):
             raise FileError(Refusal.GONE)
 
     def _positions_hold(self) -> bool:
-        """Return whether the node can be opened: its positions are those of the partition as it is now."""
+        """Return whether the node can be opened: its positions are still those of the partition."""
         return self.is_current()
 
     async def open(self, access: Access, pid: int) -> Handle:
         if self._view.source.form.outdated and not self.context.decoding.refused(pid, self.path):
-            raise FileError(Refusal.GONE)  # The kernel looks the name up again, once.
+            raise FileError(Refusal.GONE)  # The kernel then looks the name up again, once.
         writer = self._writer(access, pid)
         caller = None
         if access.reads:
@@ -192,7 +195,7 @@ class ViewNode(LogNode):
 
 
 def framing_of(form: Form) -> Framing:
-    """Return the rules by which what is written to a file of that form is cut."""
+    """Return the rules for splitting bytes written to a file of that form."""
     if form is BATCH:
         return BATCHES
     if form.suffix in DECODED_SUFFIXES:
@@ -201,7 +204,7 @@ def framing_of(form: Form) -> Framing:
 
 
 class LogFile(ViewNode):
-    """`log`, `log.kv`, `log.json`, `log.batch` of a partition: every retained record; what is written is appended."""
+    """`log`, `log.kv`, `log.json`, `log.batch` of a partition: every retained record; written records are appended."""
 
     __slots__ = ("_form",)
     mode = LOG_MODE
@@ -234,7 +237,7 @@ class LogFile(ViewNode):
 
 
 class DecodedLogFile(LogFile):
-    """`log.avro.json` and the like: payloads decoded by their schemas; what is written is encoded by the newest one."""
+    """`log.avro.json` and the like: decodes payloads by their schemas; encodes written lines by the newest one."""
 
     __slots__ = ()
     entry_timeout = DECODED_SECONDS
@@ -243,7 +246,7 @@ class DecodedLogFile(LogFile):
         return not self._form.outdated and super().is_current()
 
     def _positions_hold(self) -> bool:
-        """Return whether it can be opened: also where its name means another node by now, as schemas may come every moment."""
+        """Return whether it can be opened, even if its name now means another node: a schema may arrive at any time."""
         if not self._form.outdated:
             return super().is_current()
         return not self._view.outdated and self._view.start_offset == self._files.partition.log_start_offset

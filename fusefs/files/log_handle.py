@@ -1,4 +1,4 @@
-"""The files of records, and what reads and writes them while they are open."""
+"""The base of files of records, and their open handles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.remote import ThreadNeededError
 
 
 class LogNode(FileNode):
-    """A file of records, and its open handles."""
+    """A file of records; counts the handles that read it."""
 
     __slots__ = ("_opened_to_read",)
 
@@ -29,29 +29,29 @@ class LogNode(FileNode):
 
     @abstractmethod
     def check_exists(self) -> None:
-        """Raise FileError (ESTALE) once its topic is deleted."""
+        """Raise FileError (ESTALE) if the file's topic was deleted."""
 
     def begin_write(self) -> None:
-        """A write through this very file begins: with its answer the kernel forgets the attributes by itself.
+        """Begin a write through this file: on success the kernel drops its cached attributes of the file by itself.
 
-        Raises FileError (ESTALE) once its topic is deleted.
+        Raises FileError (ESTALE) if the file's topic was deleted.
         """
         self.check_exists()
 
     def write_failed(self) -> None:
-        """The write was refused: the kernel may believe the attributes that it was given."""
+        """End a refused write: the kernel may keep its cached attributes."""
 
     def closed(self, *, reads: bool) -> None:
-        """Note that a handle was closed, which `reads` or not."""
+        """Record that a handle was closed; `reads` if it was open for reading."""
         self._opened_to_read -= reads
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
-        """Return what appends for process `pid`; None for a program that only reads. Raises FileError."""
+        """Return the appending half of a handle of process `pid`; None if it only reads. Raises FileError."""
         refuse_writing(access)
         return None
 
     def _sync(self, pid: int) -> Callable[[], Awaitable[None]] | None:
-        """Return what puts the records on disk, for a program that opens the file to read; None if the file takes no writes."""
+        """Return a function that flushes records to disk, for handles that only read; None for a read-only file."""
         return None
 
 
@@ -59,17 +59,17 @@ class LogHandleOptions(NamedTuple):
     """The options of an open log."""
 
     caller: RequestingProcess | None = None
-    """The program that reads, for calls that wait."""
+    """The program that reads; its signals end blocking calls."""
     sync: Callable[[], Awaitable[None]] | None = None
-    """Puts on disk what others wrote: sync(1) opens a file to read it, and calls fsync(2)."""
+    """Flushes others' writes: sync(1) opens a file for reading and calls fsync(2)."""
     cached: bool = False
-    """True if the kernel may cache its content."""
+    """True if the kernel may cache the content."""
     emptied: bool = False
-    """True if the program opened it with O_TRUNC and without O_APPEND, and so expects an empty file."""
+    """True if the file was opened with O_TRUNC but without O_APPEND, so the program expects an empty file."""
 
 
 class LogHandle(Handle):
-    """An open log of a partition or topic: its reading side, its writing side, or both."""
+    """An open log of a partition or topic, for reading, writing, or both."""
 
     def __init__(
         self,
@@ -95,8 +95,9 @@ class LogHandle(Handle):
         if self._reader is None:
             raise FileError(Refusal.NOT_OPEN)
         self._node.check_exists()
-        # The page cache would take what a damaged batch cut short for the end of the file, and fill it up with zeros;
-        # a program that reads past it gets what stands before the damage, and the error when it reads on.
+        # The page cache would treat a short read at a damaged batch as the end of the file and pad it with
+        # zeros. A read that bypasses the cache returns the bytes before the damage, and the next read returns
+        # the error.
         read, short = self._reader.read, self.direct_io
         try:
             with Allowance(INLINE_BYTES, inline=True):
@@ -107,7 +108,7 @@ class LogHandle(Handle):
             )
 
     async def write(self, position: int, data: bytes) -> int:
-        """Append. Only a program that opened with O_TRUNC must write at its own end; the position of any other may be stale."""
+        """Append. A program that opened with O_TRUNC must write at its own end; other positions are ignored."""
         writer, node = self._writer, self._node
         if writer is None:
             raise FileError(Refusal.NOT_OPEN)
@@ -124,7 +125,7 @@ class LogHandle(Handle):
         return taken
 
     def _check_appends(self, writer: AppendHandle, position: int) -> None:
-        """Raise FileError (EPERM) unless the program has asked for O_APPEND since it opened the file, as make does."""
+        """Raise FileError (EPERM) unless the program set O_APPEND after opening, as make does."""
         if not writer.opener_appends():
             reason = (
                 f"written at byte {position} by a program that has written {self.end} bytes; a log takes lines at its end "
@@ -152,16 +153,16 @@ class LogHandle(Handle):
 
 
 class UnsizedHandle(Handle):
-    """An open log whose size is unknown until it is read. close(2) fails if the program stopped at the size that stat reported."""
+    """An open log of unknown size. close(2) fails if the program stopped reading at the size that stat reported."""
 
     flushes = True
 
     def __init__(self, handle: Handle, told_size: Callable[[], int | None]) -> None:
-        """Read as `handle` does; `told_size` returns the size that stat reported last, or None if that is exact."""
+        """Read through `handle`; `told_size` returns the size that stat reported last, or None if it is exact."""
         self._handle = handle
         self._told_size = told_size
         self._stopped_at: int | None = 0
-        """Position behind the last read; None if that read found the end or failed."""
+        """Position after the last read; None if that read reached the end or failed."""
 
     async def read(self, position: int, size: int) -> bytes | memoryview:
         self._stopped_at = None
@@ -178,7 +179,7 @@ class UnsizedHandle(Handle):
             )
 
     async def fsync(self) -> None:
-        self._stopped_at = None  # sync(1) opens a file to read it, and reads nothing.
+        self._stopped_at = None  # sync(1) opens a file for reading, but reads nothing.
         await self._handle.fsync()
 
     async def release(self) -> None:

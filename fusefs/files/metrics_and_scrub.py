@@ -12,7 +12,7 @@ from topicfs.storage.messages import printable
 class MetricsFile(FreshTextFile):
     """`@metrics` in the text format of Prometheus, collected when the file is opened.
 
-    stat(2) shows the size of the last time, and collects nothing.
+    stat(2) shows the size of the last collection, and collects nothing.
     """
 
     __slots__ = ()
@@ -26,7 +26,7 @@ class MetricsFile(FreshTextFile):
 
 
 class ScrubFile(TextFile):
-    """`@scrub`: the progress of the last scrub and its findings. Writing `start` begins a scrub of everything."""
+    """`@scrub`: progress and findings of the last scrub. Writing `start` begins a scrub of everything."""
 
     __slots__ = ()
 

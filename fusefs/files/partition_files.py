@@ -1,4 +1,4 @@
-"""The state that the mount keeps of one partition for as long as it exists: views, news, what the kernel remembers."""
+"""The mount's state of one partition: its views, its change listeners, and which attributes the kernel caches."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from topicfs.storage.model import NO_TIMESTAMP, Offset, PartitionStatus
 Target = TypeVar("Target", bound=LineTarget)
 
 FEW_SEGMENTS = 32
-"""Number of segments up to which the event loop's thread itself may ask the disk."""
+"""Up to this many segments, the event loop's thread reads the status from the disk itself."""
 
 
 class TopicState(ABC, Generic[Target]):
-    """The state behind files of a topic, or of a partition of it."""
+    """The state shared by the files of a topic or of a partition."""
 
     def __init__(self, context: MountContext, topic: str, *, internal: bool) -> None:
         self.context = context
         self.internal = internal
-        """The topic is one of Kafka's own."""
+        """True for one of Kafka's own topics."""
         self.deleted = False
         self.shown_inos: dict[str, int] = {}
-        """The one number that stat shows of a file without an end, through all its generations."""
+        """The inode number that stat shows for each open-ended file, the same for all its successive nodes."""
         self._topic = topic
         self._targets: dict[str, Target] = {}
 
     def check_exists(self) -> None:
-        """Raise FileError (ESTALE) once the topic is deleted, for files that are open."""
+        """Raise FileError (ESTALE) if the topic was deleted."""
         if self.deleted:
             raise FileError(Refusal.GONE, f"{self._topic} was deleted")
 
     def check_writable(self) -> None:
-        """Raise FileError if nobody may write."""
+        """Raise FileError if writing is not allowed."""
         self.check_exists()
         if self.context.engine.read_only:
             raise FileError(Refusal.READ_ONLY)
@@ -59,11 +59,11 @@ class TopicState(ABC, Generic[Target]):
 
     @abstractmethod
     def _make_target(self, name: str, encoder: Encoder) -> Target:
-        """Make the target of lines that are written to a file."""
+        """Return the target for lines written to the file `name`."""
 
 
 class PartitionFiles(TopicState[PartitionTarget]):
-    """The state behind the files of a partition. It outlives their nodes, which the kernel may forget at any time."""
+    """The state behind the files of a partition. Outlives their nodes, which the kernel may forget at any time."""
 
     def __init__(self, context: MountContext, partition: Partition, *, internal: bool) -> None:
         super().__init__(context, partition.topic, internal=internal)
@@ -74,12 +74,12 @@ class PartitionFiles(TopicState[PartitionTarget]):
         )
         self.news = Wakeups(context.waiting.waker)
         self.directory_id: int | None = None
-        """The node of the partition's directory, as long as the kernel may know it."""
+        """Node ID of the partition's directory while the kernel may know it."""
         self._front = self._front_now()
         self._cached: set[int] = set()
         self._newest_ns: int | None = None
         self._segments_seen = 0
-        """Number of segments in the last status; 0 where that is not known."""
+        """Number of segments in the last status; 0 if unknown."""
         self.news.listen(self._changed)
         self._cancel = partition.listen(self.news.signal)
 
@@ -87,11 +87,11 @@ class PartitionFiles(TopicState[PartitionTarget]):
         return self.partition.visible_end(self.context.settings.isolation)
 
     def is_empty(self) -> bool:
-        """Return whether no offset is visible; where one is, it may still be that of no record."""
+        """Return whether no offset is visible; a visible offset may still hold no record."""
         return self.partition.log_start_offset >= self.visible_end()
 
     def status(self) -> PartitionStatus:
-        """The partition's status. The disk is asked for each segment, so that it is a thread's work unless they were few."""
+        """Return the partition's status. Reads the disk for each segment: with many, run it in a thread."""
         if not 0 < self._segments_seen <= FEW_SEGMENTS:
             leave_event_loop()
         status = self.partition.status()
@@ -102,7 +102,7 @@ class PartitionFiles(TopicState[PartitionTarget]):
         return PartitionTarget(f"{self.path}/{name}", self.partition, encoder)
 
     def mtime_ns(self) -> int:
-        """The time of the newest record: the same after a remount as before, so that rsync copies nothing twice."""
+        """The time of the newest record: the same after a remount, so that rsync does not copy the file again."""
         if self._newest_ns is None:
             newest = self.partition.newest_timestamp
             shown = self.context.started if newest == NO_TIMESTAMP else newest
@@ -110,13 +110,14 @@ class PartitionFiles(TopicState[PartitionTarget]):
         return self._newest_ns
 
     def note_attributes_cached(self, node_id: int) -> None:
-        """The kernel was told attributes that the next news make wrong."""
+        """Note that the kernel caches attributes that the next change invalidates."""
         self._cached.add(node_id)
 
     def attributes_forgotten(self, node_id: int) -> None:
-        """The kernel forgets them by itself, as it does those of a node with its answer to a write.
+        """Note that the kernel drops a node's attributes by itself, as it does after a write to it.
 
-        A word from us would also make it ask for the mode at the next open: one request more for each `echo >>`.
+        Invalidating them would also make the kernel ask for the mode at the next open: one more request per `echo
+        >>`.
         """
         self._cached.discard(node_id)
 
@@ -133,17 +134,17 @@ class PartitionFiles(TopicState[PartitionTarget]):
             self._forget_views()
 
     def _front_now(self) -> tuple[Offset, int]:
-        """Log start and number of rewrites: one of them changes when positions in the partition's views mean other bytes."""
+        """Return the log start and the number of rewrites: if either changes, view positions mean other bytes."""
         return self.partition.log_start_offset, self.partition.rewrites
 
     def _forget_views(self) -> None:
-        """Records were removed: the names of views without an end mean new nodes, whose positions count afresh."""
+        """Drop the views after a removal: names of open-ended views get new nodes, which count positions anew."""
         if self.directory_id is not None:
             for name in self.shown_inos:
                 self.context.kernel.forget_name(self.directory_id, name)
 
     def delete(self) -> None:
-        """The partition is gone: open files end."""
+        """End open files after the partition was deleted."""
         self.deleted = True
         self._cancel()
         self.news.signal()

@@ -1,4 +1,4 @@
-"""The file `@producers`: how far each input of a named producer is in the topics. `topicfs append --producer` writes it."""
+"""`@producers`: how far each input of a named producer has been appended. `topicfs append --producer` writes it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from topicfs.storage.idempotence.registry import InputProgress, read_entry
 from topicfs.storage.messages import printable
 
 LINE_BYTES = 4 << 20
-"""Most bytes of a line: it has some 80 for each partition of a topic."""
+"""Largest size of a line, which has about 80 bytes for each partition of a topic."""
 
 
 class ProducersFile(TextFile):
-    """A line for each input: the producer's name, the bytes and the records that are in, the file and its target."""
+    """One line per input: the producer's name, the appended bytes and records, the input file and its target."""
 
     __slots__ = ()
 
@@ -43,13 +43,13 @@ class ProducersFile(TextFile):
                 ) from None
 
     def _check_target(self, _name: str, source: str, progress: InputProgress) -> None:
-        """Raise ValueError for an input whose topic, or a partition of it, does not exist."""
+        """Raise ValueError if the input's topic, or one of its partitions, does not exist."""
         topic_id = source.rpartition("@")[2]
         topic = next((one for one in self.context.engine.topics().values() if one.topic_id == topic_id), None)
         if topic is None or not progress.partitions.keys() <= topic.partitions().keys():
             raise ValueError("its topic or one of its partitions does not exist")
 
     def _store(self, lines: bytes) -> None:
-        """Store the progress; it is on disk afterwards."""
+        """Store the progress on disk."""
         for line in lines.splitlines():
             producers_of(self.context.engine).put(*read_entry(line))

@@ -22,7 +22,7 @@ from topicfs.storage.messages import printable
 
 
 class TakeNode(FileNode):
-    """`take`: opening it is joining the share group. Never listed: reading takes records away from others."""
+    """`take`: opening it joins the share group. Not listed: reading takes records away from other readers."""
 
     __slots__ = ("_form", "_group", "_topics")
 
@@ -39,7 +39,7 @@ class TakeNode(FileNode):
         """Do nothing: a stream has no size."""
 
     async def open(self, access: Access, pid: int) -> Handle:
-        """Begin a session. Raises FileError, and what `ShareGroup.open` does."""
+        """Begin a session. Raises FileError and the errors of `ShareGroup.open`."""
         check_command_access(access, self.path)
         context = self.context
         if context.engine.read_only:
@@ -50,7 +50,7 @@ class TakeNode(FileNode):
         groups, name, topics = context.engine.share_groups, self._group, self._topics
 
         def begin() -> ShareSession:
-            if not groups.exists(name):  # The program stands in the directory of a deleted queue.
+            if not groups.exists(name):  # The program's working directory is a deleted queue.
                 raise UnknownGroupError(f"{name}: no such queue")
             return groups.group(name).open(list(topics), holder=holder)
 
@@ -72,7 +72,7 @@ class QueueConfigFile(GroupConfigFile):
 
 
 class QueueStatusFile(GroupFile):
-    """`status` of a queue: its members, where it stands in each partition, and what is held."""
+    """`status` of a queue: its members, its position in each partition, and its leased records."""
 
     __slots__ = ()
 
@@ -108,17 +108,17 @@ class QueueStatusFile(GroupFile):
 
 
 class QueuedRecord(FileNode):
-    """A record in `in-flight` or `rejected`: its value, exactly."""
+    """A record in `in-flight` or `rejected`: exactly its value."""
 
     __slots__ = ("_place", "_places")
 
     entry_timeout = 0.0
-    """Zero: the file is there for a moment."""
+    """0: the file may disappear at any time."""
 
     def __init__(
         self, parent: Directory, name: str, place: RecordName, places: Callable[[], Sequence[RecordName]]
     ) -> None:
-        """Make the file; `places` are the records that are in its directory now."""
+        """Create the file; `places` returns the records that are in its directory now."""
         super().__init__(parent.context, parent, name)
         self._place = place
         self._places = places
@@ -129,7 +129,7 @@ class QueuedRecord(FileNode):
             partition = self.context.engine.partition(place.topic, place.partition)
             found = find_record(partition, place.offset, isolation=isolation)
         except (StorageError, FileError):
-            return b""  # Its log has lost it: the name can still be removed.
+            return b""  # The record was removed from its log, but its name can still be removed.
         return b"" if found is None else content_of(found, VALUES, partition)
 
     def is_current(self) -> bool:

@@ -1,9 +1,9 @@
-"""`replicas` of a topic: where the replicas of each partition are, who leads, who is in sync. Only where there are any.
+"""`replicas` of a topic: the directory and state of each partition's replicas. Only with replication.
 
-A line that is written changes them: a number is how many each partition is to have, `elect` gives the leadership back to
-the preferred leaders, and `elect PARTITION DIR` has a replica lead that was not in sync, with what only others have lost.
-`move PARTITION DIR` moves a replica to another directory, of several that in the directory behind it (names as a shell
-quotes them); `cancel PARTITION` has it stay.
+A written line changes them. A number sets how many replicas each partition has. `elect` makes the preferred replicas
+leaders; `elect PARTITION DIR` makes a replica leader that is not in sync, which loses the records that only others
+have. `move PARTITION DIR [FROM]` moves a replica to another directory; FROM names one if there are several (names are
+quoted as in a shell). `cancel PARTITION` cancels the move.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMS = f"a number of replicas, `{ELECT}`, `{ELECT} PARTITION DIR`, `{MOVE} PART
 def replicas_target(
     name: str, topic: str, replication: Replication, check_same: Callable[[], None] = lambda: None
 ) -> CommandTarget:
-    """Return the target of lines that change a topic's replicas; `check_same` raises if another topic has the name now."""
+    """Return the target of lines that change a topic's replicas; `check_same` raises if the topic was replaced."""
 
     def act(lines: bytes) -> None:
         check_same()
@@ -69,7 +69,7 @@ def _change(replication: Replication, topic: str, words: list[str]) -> None:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of a line; directories of elections are the rest of it, those of moves as a shell quotes them."""
+    """Split a line into words. After `elect PARTITION` the rest is one directory; `move` takes shell quoting."""
     if line.split(maxsplit=1)[:1] != [MOVE]:
         return [word.strip() for word in line.split(maxsplit=2)]
     import shlex
@@ -111,7 +111,7 @@ class ReplicasFile(TopicTextFile):
 
 
 def replica_lines(status: PartitionStatus) -> list[str]:
-    """Return a line for each replica: its directory, its role, and how far behind its leader it is."""
+    """Return a line for each replica: its directory, its role, and its lag behind the leader."""
     leader = next((one for one in status.replicas if one.leads), None)
     return [
         f"replica {printable(one.place)} {_role(one)}{_lag(one, leader)}"

@@ -21,7 +21,7 @@ from topicfs.storage.errors import SegmentDeletedError
 
 
 class SegmentsDirectory(Directory):
-    """One file for each that exists of each segment."""
+    """Contains each existing file of each segment."""
 
     __slots__ = ("_files",)
 
@@ -39,7 +39,7 @@ class SegmentsDirectory(Directory):
 
 
 class SegmentFile(FileNode):
-    """One file of a segment. Its bytes come from a mapping, and pass through no codec."""
+    """One file of a segment, mapped into memory and shown as it is."""
 
     __slots__ = ("_files", "_rewrites")
 
@@ -49,7 +49,7 @@ class SegmentFile(FileNode):
         self._rewrites = files.partition.rewrites
 
     def is_current(self) -> bool:
-        """Return whether it is the file that was looked up: compaction puts another one of the same name in its place."""
+        """Return whether it is still the file that was looked up: compaction replaces it by one of the same name."""
         return (
             self._rewrites == self._files.partition.rewrites
             and self._files.partition.segment_of(self.name) is not None
@@ -76,7 +76,7 @@ class SegmentFile(FileNode):
 
 
 class SegmentHandle(Handle):
-    """Maps the file again for each read: so an open file never pins the disk space of a deleted segment."""
+    """Maps the file for each read, so that an open file never pins the disk space of a deleted segment."""
 
     def __init__(self, files: PartitionFiles, name: str) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""Files named by offset or time: single records and ranges. Made when they are looked up, never listed."""
+"""Files named by offset or time: single records and ranges. Created by a lookup, never listed."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 
 REMEMBERED_SECONDS = 1.0
-"""For which a looked-up selector keeps its node: `-10` means the last ten as of then, `@10m` ten minutes before that."""
+"""How long a selector relative to now keeps the meaning of its lookup, such as `-10` or `@10m`."""
 
 LARGEST_XATTR_BYTES = 65_536
-"""Largest size of an extended attribute's value: a kernel passes no more on (XATTR_SIZE_MAX)."""
+"""Largest value of an extended attribute (XATTR_SIZE_MAX of the kernel)."""
 
 KEPT_BYTES = 4096
-"""A record's content is kept with its node up to this size, from lookup to open; a larger one is read again."""
+"""Up to this size a record's content is kept from lookup to open; a larger record is read again."""
 
 
 def current_until(selector: Selector) -> float:
-    """Until when a name means what it did when it was looked up: a time counted from now, for a second."""
+    """Return until when a name keeps the meaning of its lookup: for a relative time, one second."""
     relative = isinstance(selector, (AtTime, TimeRange)) and selector.relative
     return time.monotonic() + REMEMBERED_SECONDS if relative else math.inf
 
 
 def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNode:
-    """Make the file that a selector names. Raises FileError (ENOENT), whose reason says which range exists."""
+    """Return the file that a selector names. Raises FileError (ENOENT), whose reason names the existing range."""
     try:
         selector = parse(name)
         form = files.context.decoding.form(selector.suffix)
     except SelectorError as error:
-        # Hidden names are looked for by programs (.git, .hidden, .Trash), not by people.
+        # Programs look for hidden names (.git, .hidden, .Trash); people do not.
         raise FileError(Refusal.NOT_FOUND, error.reason, reported=not name.startswith(".")) from None
     if files.context.engine.remote:
         return LazySelectorFile(parent, name, files, selector, form)
@@ -88,7 +88,7 @@ def _found_file(
     isolation = files.context.settings.isolation
     if files.partition.unknown is not None or files.context.engine.remote:
         files.partition.find_bounds()
-    # Most lookups are of one record that exists: it is read once, not first asked for and then read.
+    # Most lookups are for one existing record: read it right away instead of checking first.
     if form is VALUES and isinstance(selector, Single):
         plain = find_plain(files.partition, selector.offset, isolation)
         if plain is not None:
@@ -108,16 +108,16 @@ def _found_file(
 
 
 def _place_now(selector: Selector, files: PartitionFiles) -> RecordPlace | RangePlace | None:
-    """Return what a selector selects now; None if that is nothing."""
+    """Return what a selector selects now; None if it selects nothing."""
     with suppress(SelectorError):
         return resolve(selector, files.partition, isolation=files.context.settings.isolation)
     return None
 
 
 class LazySelectorFile(FileNode):
-    """A file whose selector a remote engine resolves when stat(2) or open(2) need it: a lookup asks nothing.
+    """A file whose selector a remote engine resolves at stat(2) or open(2), not at lookup.
 
-    While a lookup waits, the kernel lets no other name of the same directory be looked up, nor the directory be listed.
+    While a lookup waits, the kernel blocks other lookups in the directory and listings of it.
     """
 
     __slots__ = ("_current_until", "_file", "_form", "_resolve", "_until")
@@ -140,8 +140,8 @@ class LazySelectorFile(FileNode):
         if self._file is None:
             return Attributes(READ_MODE, 0, 0, 0, self.node_id)
         attributes = self._file.attributes()
-        # A record stays what it is; the kernel would ask four times more while a program opens and reads it. What grows
-        # tells the kernel under a number of its own, by which the kernel does not know this file.
+        # A record does not change, so the kernel may cache its attributes (otherwise four more requests per
+        # read). A growing file notifies the kernel under its own node ID, which is not this file's.
         certain = attributes.timeout if isinstance(self._file, RecordFile) else 0
         until = self._until - time.monotonic()
         return attributes._replace(ino=self.node_id, timeout=max(0.0, min(certain, until)))
@@ -151,7 +151,7 @@ class LazySelectorFile(FileNode):
         return self._file is not None and time.monotonic() < self._until
 
     async def measure(self, pid: int) -> None:
-        program = self.program(pid)._replace(path="")  # It is not open yet.
+        program = self.program(pid)._replace(path="")  # The file is not open yet.
         self._file = await self.context.appending.blocking.run_inline_or_in_thread(self._resolve, program)
         self._until = time.monotonic() + REMEMBERED_SECONDS
 
@@ -167,7 +167,7 @@ class LazySelectorFile(FileNode):
 
 
 class RecordFile(FileNode):
-    """`42`, `42.json`, `42.batch`, `@TIME`: one record, or the batch it came in; its file's time is the record's."""
+    """`42`, `42.json`, `42.batch`, `@TIME`: one record, or the batch with it; mtime is the record's timestamp."""
 
     __slots__ = (
         "_content",
@@ -215,7 +215,7 @@ class RecordFile(FileNode):
         return _place_now(self._selector, self._files) == RecordPlace(self._offset)
 
     def _removed(self) -> bool:
-        """Return whether retention has taken the record, or compaction may have: then it is looked up again."""
+        """Return whether retention has removed the record, or compaction may have: then look it up again."""
         partition = self._files.partition
         return self._offset < partition.log_start_offset or self._rewrites != partition.rewrites
 
@@ -260,7 +260,7 @@ def _xattrs(found: FoundRecord, *, in_file: bool) -> Mapping[str, bytes | None]:
     key_bytes, header_bytes = columns.key_lengths[index], columns.header_lengths[index]
     if key_bytes >= 0:
         values["key"] = columns.key(index) if key_bytes <= LARGEST_XATTR_BYTES else None
-    if header_bytes > LARGEST_XATTR_BYTES:  # No text of headers is shorter than they are.
+    if header_bytes > LARGEST_XATTR_BYTES:  # The text of headers is never shorter than the headers.
         values["headers"] = None
     elif headers := columns.headers(index):
         shown = headers_json(headers).encode()
@@ -295,7 +295,7 @@ class RangeFile(ViewNode):
         self._place = place
 
     def is_current(self) -> bool:
-        """Return whether the selector still means the same bytes: the log may have grown into it, lost its front, or records."""
+        """Return whether the selector still means the same bytes: the log may have grown, or lost records."""
         return not self._view.source.form.outdated and self._positions_hold()
 
     def _positions_hold(self) -> bool:
@@ -308,7 +308,7 @@ class RangeFile(ViewNode):
 
 
 class SnapshotRangeFile(RangeFile):
-    """`-10`, `@T1-@T2`: the range that the name meant when it was looked up; kept for a second, and while it is open."""
+    """`-10`, `@T1-@T2`: the range that the name meant at lookup; kept for a second, and while it is open."""
 
     __slots__ = ("_until",)
 

@@ -9,7 +9,7 @@ from topicfs.storage.model import Offset
 
 
 def parse_start(lines: bytes) -> Offset:
-    """Read the last line as an offset. Raises InvalidConfigError."""
+    """Parse the last line as an offset. Raises InvalidConfigError."""
     text = last_line(lines)
     if not (text.isascii() and text.isdecimal()):
         raise InvalidConfigError(f"{text}: must be an offset")
@@ -23,7 +23,7 @@ class StartFile(PartitionTextFile):
 
     def render(self) -> str:
         self._files.check_exists()
-        # The start of a log that could not be loaded is that of its checkpoint.
+        # For a log that could not be loaded, this is the checkpointed start.
         if self.context.engine.remote:
             self._files.partition.find_bounds()
         return f"{self._files.partition.offsets().log_start_offset}\n"
@@ -36,12 +36,13 @@ class StartFile(PartitionTextFile):
     def _delete(self, lines: bytes) -> None:
         partition, offset = self._files.partition, parse_start(lines)
         if offset <= partition.offsets().log_start_offset:
-            return  # Records that are gone do not come back.
+            return  # Deleted records cannot be restored.
         try:
             partition.delete_records(offset)
         except OffsetOutOfRangeError as error:
             raise InvalidConfigError(str(error)) from error
-        # Who reads the files beside us must not be shown what is deleted, nor a crash bring it back.
+        # Checkpoint the new start, so that neither other readers of the files nor a crash bring deleted
+        # records back.
         self.context.engine.keep_log_starts()
 
     def check_writable(self) -> None:

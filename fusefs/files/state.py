@@ -1,4 +1,4 @@
-"""`state`: whether a partition serves, and why not. Writing `online` tries again after a repair."""
+"""`state`: whether a partition serves, and if not, why. Writing `online` reopens it after a repair."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.storage.model import ONLINE, TopicPartition
 
 
 class StateFile(PartitionTextFile):
-    """`state` of a partition. It asks for the partition by name: another object serves once it was reopened."""
+    """`state` of a partition. Looks the partition up by name, because reopening creates another object."""
 
     __slots__ = ("_check_same", "_partition")
 

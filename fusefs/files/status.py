@@ -1,4 +1,4 @@
-"""`status` of a partition and of a topic, and `@status` of the daemon: one `name value` a line."""
+"""`status` of a partition and of a topic, and `@status` of the daemon: lines of the form `name value`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PartitionStatusFile(PartitionTextFile):
-    """`status`: where a partition stands."""
+    """`status` of a partition."""
 
     __slots__ = ()
 
@@ -54,14 +54,14 @@ class PartitionStatusFile(PartitionTextFile):
         )
 
     def _measured(self) -> str | None:
-        """Return whether the size of `log` is known; None where nobody measures it."""
+        """Return whether the size of `log` is known; None if it is never measured."""
         if self.context.engine.remote:
             return None
         return "yes" if self._files.views.whole(VALUES).measured else "no"
 
 
 def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
-    """The lines about compaction; none where nothing is compacted."""
+    """Return the lines about compaction; none if the topic is not compacted."""
     if status.first_dirty_offset is None or status.cleanable_ratio is None:
         return {}
     return {
@@ -71,7 +71,7 @@ def cleaning_lines(status: PartitionStatus) -> dict[str, object]:
 
 
 class TopicStatusFile(TopicTextFile):
-    """`status` of a topic: its partitions together, then where each of them stands."""
+    """`status` of a topic: totals of its partitions, then a line for each."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ class TopicStatusFile(TopicTextFile):
         return nanoseconds(shown)
 
     def listed_mtime_ns(self) -> int:
-        """The time of the mount: finding the newest record would open every partition, which a listing does not."""
+        """The time of the mount: a listing must not open every partition to find the newest record."""
         return nanoseconds(self.context.started)
 
     def render(self) -> str:
@@ -118,17 +118,17 @@ class TopicStatusFile(TopicTextFile):
 
 
 def _flushed(status: PartitionStatus) -> dict[str, object]:
-    """The lines about what is on disk, which brokers keep to themselves."""
+    """Return the lines about what is on disk, which brokers do not report."""
     return {"recovery_point": status.offsets.recovery_point, "unflushed_records": unflushed_records(status)}
 
 
 def unflushed_records(status: PartitionStatus) -> int:
-    """Number of records that are not known to be on disk."""
+    """Return the number of records that may not be on disk yet."""
     return max(status.offsets.log_end_offset - status.offsets.recovery_point, 0)
 
 
 def _known(**values: object) -> dict[str, object]:
-    """The lines of what the engine knows: one without segments or a directory has no lines about them."""
+    """Return the lines whose values the engine knows; engines without segments or a directory omit some."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -137,12 +137,12 @@ def _earliest(timestamps: Iterable[Timestamp]) -> Timestamp:
 
 
 class DaemonStatusFile(FreshTextFile):
-    """`@status`: the daemon, and why the newest operations failed."""
+    """`@status`: the daemon's state, and the errors of recent operations."""
 
     __slots__ = ()
 
     def mtime_ns(self) -> int:
-        """The time of the newest reason: what is counted all the while, as the uptime, is no change of the file."""
+        """The time of the newest error; counters such as the uptime do not change the file's time."""
         return nanoseconds(self.context.reports.newest or self.context.started)
 
     def render(self) -> str:
@@ -150,12 +150,12 @@ class DaemonStatusFile(FreshTextFile):
 
 
 def _text(lines: Iterable[str]) -> str:
-    """The lines as a file; what is not printed as itself is escaped."""
+    """Return the lines as a file; unprintable characters are escaped."""
     return "\n".join([*map(printable, lines), ""])
 
 
 def engine_lines(engine: Engine) -> list[str]:
-    """The lines about an engine as a whole: its data directories, how they are opened, what they hold, and who reads in groups."""
+    """Return the lines about an engine: its data directories and their options, its topics, and its groups."""
     mode = "foreign" if engine.foreign else "read-only" if engine.read_only else "read-write"
     topics = engine.topics().values()
     return [
@@ -169,7 +169,7 @@ def engine_lines(engine: Engine) -> list[str]:
 
 
 def group_lines(groups: Groups) -> list[str]:
-    """The lines about groups; none where nobody uses them."""
+    """Return the lines about groups; none if there are no groups."""
     found = groups.summary()
     if found is None:
         return []
@@ -182,7 +182,7 @@ def _shown(directory: DirectoryStatus) -> str:
 
 
 def lines_of_topic(engine: Engine, topic: str) -> list[str]:
-    """Return a line for each group and each queue, with its lag in all partitions."""
+    """Return a line for each group and queue, with its total lag in the topic."""
 
     def groups() -> Iterator[str]:
         for group, positions in engine.groups.positions_in(topic).items():
@@ -197,7 +197,7 @@ def lines_of_topic(engine: Engine, topic: str) -> list[str]:
 
 
 def lines_of_partition(engine: Engine, place: TopicPartition) -> list[str]:
-    """Return a line for each group and each queue, with where it stands in the partition."""
+    """Return a line for each group and queue, with its position in the partition."""
 
     def groups() -> Iterator[str]:
         for group, positions in engine.groups.positions_in(place.topic).items():
@@ -216,7 +216,7 @@ def lines_of_partition(engine: Engine, place: TopicPartition) -> list[str]:
 
 
 def _lines(engine: Engine, **kinds: Callable[[], Iterator[str]]) -> list[str]:
-    """Return the lines of each kind; where it cannot be asked for, the reason, for the rest is known all the same."""
+    """Return the lines of each kind; if a kind cannot be queried, one line with the reason."""
     if not engine.remote:
         if CONSUMER_OFFSETS not in engine.topics():
             return []

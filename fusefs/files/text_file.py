@@ -1,4 +1,4 @@
-"""Small texts, made when they are opened: what `status`, `config`, `start` and `@status` have in common."""
+"""Small text files, rendered when opened: the base of `status`, `config`, `start` and `@status`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.errors import PartitionGoneError
 
 
 def same_topic(engine: LogEngine, name: str) -> Callable[[], None]:
-    """Return a check that raises PartitionGoneError once this topic is deleted, even if a new one has its name."""
+    """Return a check that raises PartitionGoneError if the topic was deleted, even if a new one has its name."""
 
     def topic_id() -> str | None:
         topic = engine.topics().get(name)
@@ -34,7 +34,7 @@ def same_topic(engine: LogEngine, name: str) -> Callable[[], None]:
 
 
 class TextHandle(Handle):
-    """A text as it was when the file was opened, and where its lines go when it takes some."""
+    """The text as it was when the file was opened, and the target of written lines, if any."""
 
     def __init__(self, text: bytes, writer: AppendHandle | None, closed: Callable[[], None]) -> None:
         self._text = text
@@ -73,26 +73,26 @@ class TextFile(FileNode):
 
     @abstractmethod
     def render(self) -> str:
-        """Return the text as of now."""
+        """Return the current text."""
 
     def target(self) -> LineTarget | None:
-        """The target of written lines; None for a file that is only read."""
+        """Return the target of written lines; None for a read-only file."""
         return None
 
     def mtime_ns(self) -> int:
-        """The time at which the text was first seen to be another one: a copy that asks again finds the same time."""
+        """The time when the text was first seen to differ, so that copying tools see no change in an equal text."""
         return nanoseconds(self._changed)
 
     def listed_mtime_ns(self) -> int:
-        """The time that readdir passes on; stat asks again."""
+        """The modification time for readdir; stat computes it again."""
         return self.mtime_ns()
 
     def _rendered(self) -> bytes:
-        """Return the text as it is now, or as somebody has it open."""
+        """Return the current text, or the text of the handle that has it open."""
         return self._text if self._opened else self.render().encode()
 
     def _renew(self, text: bytes) -> None:
-        """Show a text, unless somebody opened the file meanwhile."""
+        """Show a new text unless the file was opened meanwhile."""
         if self._opened:
             return
         if self._text and text != self._text:
@@ -100,13 +100,14 @@ class TextFile(FileNode):
         self._text = text
 
     def attributes(self) -> Attributes:
-        # Of its texts the size is that of the last opening: stat(2) asks nothing.
+        # stat(2) shows the size at the last open, and queries nothing.
         if not self.context.engine.remote:
             self._renew(self._rendered())
         return self._attributes(len(self._text), self.mtime_ns())
 
     def listed_attributes(self) -> Attributes:
-        # To make the text may be too much for a listing, and stat asks again; but an open file never seems empty.
+        # Rendering may be too expensive for a listing, and stat follows; but an open file must never seem
+        # empty.
         return self._attributes(len(self._text) if self._opened else 0, self.listed_mtime_ns())
 
     def _attributes(self, size: int, mtime_ns: int) -> Attributes:
@@ -130,11 +131,11 @@ class TextFile(FileNode):
         target = self.target()
         if target is None:
             raise FileError(Refusal.NOT_PERMITTED, f"{self.path} is only read")
-        # A command waits for the disk, and may wait for other changes: `durable` makes it run in a thread.
+        # A command waits for the disk, and perhaps for other changes: `durable` makes it run in a thread.
         return AppendHandle(target, self.context.appending, opener_pid=pid, durable=True)
 
     def check_writable(self) -> None:
-        """Raise FileError if nobody may write."""
+        """Raise FileError if writing is not allowed."""
         if self.context.engine.read_only:
             raise FileError(Refusal.READ_ONLY)
 
@@ -142,13 +143,13 @@ class TextFile(FileNode):
         self._opened -= 1
 
     def truncate(self, size: int, end: int | None) -> None:
-        """Every line stands for itself: what is not written stays as it is."""
+        """Do nothing: each written line is a separate command, and what is not written stays as it is."""
         if self.target() is None:
             super().truncate(size, end)
 
 
 class FreshTextFile(TextFile):
-    """A text of each open file's own: a program that keeps the file open must not show its old text to all others."""
+    """A text file that renders anew for each open: a program that keeps it open must not fix its text for others."""
 
     __slots__ = ()
 
@@ -169,13 +170,13 @@ class TopicTextFile(TextFile):
         self._files = files
 
     def check_same(self) -> None:
-        """Raise PartitionGoneError once the topic is deleted: a command must not change a new one of the same name."""
+        """Raise PartitionGoneError if the topic was deleted: a command must not change a new topic of the same name."""
         if self._files.deleted:
             raise PartitionGoneError(f"{self._files.topic.name} was deleted")
 
 
 class PartitionTextFile(TextFile):
-    """A small text about one partition, with the time of its newest record."""
+    """A text file about one partition, with the time of its newest record."""
 
     __slots__ = ("_files",)
 

@@ -1,4 +1,4 @@
-"""The state that the mount keeps of one topic for as long as it exists, and of all topics."""
+"""The mount's state of one topic, and of all topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topicfs.storage.errors import StorageError, UnknownTopicError
 
 
 class TopicFiles(TopicState[TopicTarget]):
-    """A topic's partitions as files, and the targets of its own log files."""
+    """A topic's partitions as files, and the targets of the topic's own log files."""
 
     def __init__(self, context: MountContext, topic: Topic) -> None:
         super().__init__(context, topic.name, internal=topic.internal)
@@ -26,11 +26,11 @@ class TopicFiles(TopicState[TopicTarget]):
         self._news = Wakeups(context.waiting.waker)
 
     def known(self, number: int) -> PartitionFiles | None:
-        """The files of a partition for which somebody has asked before."""
+        """Return the files of a partition that was already used; None for others."""
         return self._partitions.get(number)
 
     def partition(self, number: int) -> PartitionFiles:
-        """The files of a partition. Raises FileError (ENOENT)."""
+        """Return the files of a partition. Raises FileError (ENOENT)."""
         files = self._partitions.get(number)
         if files is None:
             partition = self.topic.partitions().get(number)
@@ -47,14 +47,14 @@ class TopicFiles(TopicState[TopicTarget]):
         return TopicTarget(f"{self.topic.name}/{name}", self.topic, encoder, self._partitioner)
 
     def followed(self) -> Mapping[int, Partition]:
-        """The partitions as they are now. Raises FileError (ESTALE) once the topic is deleted."""
+        """Return the current partitions. Raises FileError (ESTALE) if the topic was deleted."""
         self.check_exists()
         return self.topic.partitions()
 
     def wait(self, waiter: Callable[[], None]) -> Cancel:
-        """Call `waiter` once in the event loop after the next news of any partition, present or to come.
+        """Call `waiter` once in the event loop after the next change of any partition, present or new.
 
-        It is called soon if nobody listened to one of them before: records that came until now were no news.
+        It is called soon if a partition had no listener yet, because its earlier changes were not counted.
         """
         numbers = () if self.deleted else self.topic.partitions()
         unheard = [number for number in numbers if number not in self._partitions]
@@ -66,26 +66,26 @@ class TopicFiles(TopicState[TopicTarget]):
 
     @property
     def news_count(self) -> int:
-        """Number of times that there was news of any partition."""
+        """The number of changes seen in all partitions."""
         return self._news.news_count
 
     def refresh(self) -> None:
-        """Follow the engine: partitions may have come, or been opened again; and notify the readers that follow the topic."""
+        """Take over added and reopened partitions from the engine, and notify the readers that follow the topic."""
         partitions = self.topic.partitions()
         for number, files in list(self._partitions.items()):
             if files.partition is not partitions.get(number):
                 del self._partitions[number]
                 files.delete()
-        # By who follows the topic: news of a partition that has come is for them too.
+        # Only for topics that are followed: their readers also need the changes of new partitions.
         if self._news.is_awaited:
             for number in partitions:
                 self.partition(number)
         self._news.signal()
 
     def remember(self) -> None:
-        """Write down what was measured of the partitions that were looked at (blocking).
+        """Save the measured positions of all partitions that were used (blocking).
 
-        What cannot be written is measured again another time.
+        If saving fails, they are measured again later.
         """
         for files in self._partitions.values():
             try:
@@ -94,7 +94,7 @@ class TopicFiles(TopicState[TopicTarget]):
                 self.context.reports.warning(files.path, f"what was measured is forgotten: {error}")
 
     def delete(self) -> None:
-        """The topic is gone: open files end."""
+        """End open files after the topic was deleted."""
         self.deleted = True
         for files in self._partitions.values():
             files.delete()
@@ -105,7 +105,7 @@ class AllTopics:
     """The files of every topic, kept in step with the engine."""
 
     def __init__(self, context: MountContext, directory_id: int) -> None:
-        """Make the state; `directory_id` is the node of the directory that has the topics."""
+        """`directory_id` is the node ID of the directory that contains the topics."""
         self._context = context
         self._directory_id = directory_id
         self._topics: dict[str, TopicFiles] = {}
@@ -117,7 +117,7 @@ class AllTopics:
         return list(self._context.engine.topics())
 
     def get(self, name: str) -> TopicFiles:
-        """The files of a topic. Raises FileError (ENOENT)."""
+        """Return the files of a topic. Raises FileError (ENOENT)."""
         files = self._topics.get(name)
         if files is not None and not files.deleted:
             return files
@@ -129,24 +129,26 @@ class AllTopics:
         return files
 
     def refresh(self) -> None:
-        """Follow the engine: end what was deleted, also where a topic of the same name stands in its place."""
+        """Take over changes from the engine: end the files of deleted topics, even if a new topic has the name."""
         topics = self._context.engine.topics()
         for name, files in list(self._topics.items()):
             present, remote = topics.get(name), self._context.engine.remote
-            # A cluster's topic may be missing for a while: what was ended then does not come back to life.
+            # A cluster's topic may be missing for a while; once its files are ended, they stay ended.
             another = (
                 present is not files.topic if remote else present and present.topic_id != files.topic.topic_id
             )
             if present is None or another:
                 del self._topics[name]
                 files.delete()
-                if remote:  # Elsewhere nobody but the kernel deletes topics.
+                if (
+                    remote
+                ):  # In a data directory, topics are deleted only through the mount, so the kernel knows.
                     self._context.kernel.forget_name(self._directory_id, name)
             else:
                 files.refresh()
 
     def close(self) -> None:
-        """Listen to the engine no more, and write down what was measured (blocking)."""
+        """Stop listening to the engine, and save measured positions (blocking)."""
         self._cancel()
         for files in self._topics.values():
             files.remember()

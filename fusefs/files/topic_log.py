@@ -1,10 +1,10 @@
-"""A topic as a whole: `orders/log` reads all partitions merged by time, and takes lines for the partitioner to spread.
+"""A topic as a whole: `orders/log` shows all partitions merged by time, and spreads written lines over them.
 
-A listing shows neither `log` nor the ranges of times beside it: a tool that reads every listed file gets each record
-from its partition. The size of `log` is the sum of its partitions' sizes. A read ends where the partitions ended at
-open(2), or at the size that stat reported last: a program that reads as many bytes as stat reports gets them all,
-`tail -f` shows what is appended, and a program that reads to the end does end. The size of a range of times is not known
-before it is read.
+Neither `log` nor ranges of times beside it are listed: a tool that reads every listed file gets each record from its
+partition. The size of `log` is the sum of its partitions' sizes. A read ends where the partitions ended at open(2),
+or at the size that stat reported last. So a program that reads up to the reported size gets all of it, `tail -f`
+shows what is appended, and a program that reads to the end stops. The size of a range of times is unknown until it is
+read.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.model import NO_TIMESTAMP
 
 MANY_PARTITIONS = 100
-"""To more than so many the lines of one request may take long to spread."""
+"""With more partitions than this, distributing the lines of one request may take long."""
 
 SLICE_SECONDS = 0.1
-"""For which partitions are looked into before the opener is looked at."""
+"""Time to query partitions before checking whether the program wants to end."""
 
 
 class MergedHandle(LogHandle):
-    """An open log of a topic; merging happens in a thread, a while at a time."""
+    """An open log of a topic; a thread merges it, some time at once."""
 
     def __init__(
         self,
@@ -102,10 +102,12 @@ class MergedFile(LogNode):
         self._files = files
         self._form = form
         self.told_size = 0
-        """The size that stat reported last: a reader that reaches its end below it gets newer records, too."""
+        """The size that stat reported last; a reader that reaches the end of its shares below this size gets newer
+        records.
+        """
 
     def attributes(self) -> Attributes:
-        self.told_size = int(not self._opened_to_read)  # tar opens no empty file.
+        self.told_size = int(not self._opened_to_read)  # tar does not open empty files.
         return Attributes(self.mode, self.told_size, self.mtime_ns(), 0, self.node_id, READ_BLOCK)
 
     async def open(self, access: Access, pid: int) -> Handle:
@@ -134,7 +136,7 @@ class MergedFile(LogNode):
         return self.context.decoding.renewed(self._form)
 
     async def shares(self, program: Program) -> list[MergedRange]:
-        """Return the records that each partition has now. Raises FileError (EINTR) if the program wants to end."""
+        """Return the current range of each partition. Raises FileError (EINTR) if the program is about to end."""
         shares = list[MergedRange]()
         left = deque(self._files.topic.partitions().values())
         while left:
@@ -145,7 +147,7 @@ class MergedFile(LogNode):
         return shares
 
     def _take_shares(self, left: deque[Partition], shares: list[MergedRange]) -> None:
-        """Look into partitions for SLICE_SECONDS, into one at least (blocking)."""
+        """Move partitions from `left` to `shares` for SLICE_SECONDS, at least one (blocking)."""
         until = time.monotonic() + SLICE_SECONDS
         while left:
             partition = left.popleft()
@@ -155,7 +157,7 @@ class MergedFile(LogNode):
                 break
 
     def _share(self, partition: Partition) -> MergedRange:
-        """The records of a partition as of now (blocking)."""
+        """Return the current range of a partition (blocking)."""
         offsets = partition.offsets()
         end_offset = offsets.visible_end(self.context.settings.isolation)
         return MergedRange(partition, offsets.log_start_offset, end_offset)
@@ -165,13 +167,13 @@ class MergedFile(LogNode):
 
 
 class TopicSize:
-    """The sum of the sizes of a topic's partitions in one form. It asks only partitions with news for their sizes again."""
+    """The total size of a topic's partitions in one form. Measures only partitions that changed."""
 
     def __init__(self, files: TopicFiles, form: Form) -> None:
         self.newest = NO_TIMESTAMP
         """The time of the newest record."""
         self.views: dict[int, View] = {}
-        """The view of each partition. It never changes; a partition that is added gets one at the next `measured`."""
+        """The view of each partition; fixed, except that a new partition gets one at the next `measured`."""
         self._files = files
         self._form = form
         self._sizes: dict[int, int] = {}
@@ -180,18 +182,18 @@ class TopicSize:
 
     @property
     def size(self) -> int:
-        """Bytes of all partitions, as of the last `measured`."""
+        """Total size as of the last `measured`."""
         return sum(self._sizes.values())
 
     @property
     def outdated(self) -> bool:
-        """True once records were removed from a partition: `size` still counts them, so the log's name means a new node."""
+        """True after records were removed from a partition: `size` still counts them, so the log needs a new node."""
         _ = self.measured
         return self._outdated
 
     @property
     def measured(self) -> bool:
-        """True if `size` is exact. Call it in the event loop's thread only."""
+        """True if `size` is exact. Only for the event loop's thread."""
         exact = True
         for number, partition in self._files.topic.partitions().items():
             files = self._files.partition(number)
@@ -236,7 +238,7 @@ class TopicLogFile(MergedFile):
     @property
     def measured(self) -> bool:
         engine = self.context.engine
-        if engine.remote or engine.foreign:  # Nobody asked that all of it be read for the sake of its size.
+        if engine.remote or engine.foreign:  # Do not scan a cluster or a foreign directory only for the size.
             return True
         return self._size is not None and self.context.measuring.measured(self._size)
 
@@ -255,7 +257,7 @@ class TopicLogFile(MergedFile):
         return self._size is not None and self.measured
 
     async def measure(self, pid: int, seconds: float | None = None) -> None:
-        """Wait at most `seconds` for the exact size. Raises FileError (EINTR) if the process `pid` wants to end."""
+        """Wait at most `seconds` for the exact size. Raises FileError (EINTR) if process `pid` is about to end."""
         seconds = self.context.settings.stat_seconds if seconds is None else seconds
         if self._size is None:
             for number in self._files.topic.partitions():
@@ -264,7 +266,7 @@ class TopicLogFile(MergedFile):
                     await trio.lowlevel.checkpoint()
             self._size = TopicSize(self._files, self._form)
         measuring, waiting = self.context.measuring, self.context.waiting
-        with suppress(StorageError):  # A read reports the partition.
+        with suppress(StorageError):  # Reading the file reports the error.
             await measuring.measure(self._size, seconds=seconds, ended=lambda: waiting.wants_to_end(pid))
         if not self.measured:
             measuring.measure_later(self._size, lambda: None)
@@ -274,7 +276,7 @@ class TopicLogFile(MergedFile):
     async def _prepare(self, pid: int) -> Form:
         settings, decoding = self.context.settings, self.context.decoding
         if not self.is_current() and not (self._form.outdated and decoding.refused(pid, self.path)):
-            raise FileError(Refusal.GONE)  # The kernel looks the name up again, once.
+            raise FileError(Refusal.GONE)  # The kernel then looks the name up again, once.
         if not self.measured:
             decodes = self._form.suffix in DECODED_SUFFIXES
             await self.measure(pid, settings.stat_seconds if decodes else settings.open_seconds)
@@ -309,7 +311,7 @@ class TopicLogFile(MergedFile):
 
 
 class TopicTimesFile(MergedFile):
-    """`@T1-@T2`, `@T1-`: of each partition what it shows under that name, as of the opening."""
+    """`@T1-@T2`, `@T1-`: what each partition showed under that name at open(2), merged."""
 
     __slots__ = ("_current_until", "_selector")
     entry_timeout = REMEMBERED_SECONDS
@@ -326,7 +328,7 @@ class TopicTimesFile(MergedFile):
 
     def _share(self, partition: Partition) -> MergedRange:
         isolation = self.context.settings.isolation
-        with Allowance(THREAD_BYTES, inline=False):  # Each partition is looked into as one request does.
+        with Allowance(THREAD_BYTES, inline=False):  # Each partition gets the allowance of one request.
             place = resolve(self._selector, partition, isolation=isolation)
         assert isinstance(place, RangePlace)
         end = partition.visible_end(isolation) if place.end_offset is None else place.end_offset

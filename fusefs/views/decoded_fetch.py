@@ -1,7 +1,7 @@
-"""The decoded result of a partition's read: runs of readable records, and between them the batches that cannot be read.
+"""Decoded results of partition reads: runs of readable records, and between them the batches that cannot be read.
 
-A damaged batch costs its own records only. Its neighbors are found by its size, which the log walks by; where the
-size is damaged too, by probing for the next offset that the log can read from.
+A damaged batch costs only its own records. The next batch is found by the damaged batch's size; if the size is
+damaged too, by probing for the next offset that the log can read from.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from topicfs.storage.model import AbortedTransaction, Fetched, Isolation, Offset
 from topicfs.storage.remote import ThreadNeededError
 
 DECODED_BYTES = 4 * 2**20
-"""Bytes of memory that the records of one fetch, or of one batch, take: a few compressed bytes may become many."""
+"""Memory limit in bytes for the decoded records of one fetch or of one batch: a small compressed batch can inflate to
+much.
+"""
 
 _ONE_MORE_BATCH = 2**20
 
 
 class Damage(NamedTuple):
-    """A place whose records cannot be read."""
+    """A batch, or the rest of a broken file, whose records cannot be read."""
 
     offset: Offset
-    """Offset of the first record that is missing, as far as it is known."""
+    """Offset of the first missing record, as far as it is known."""
     error: CorruptionError
 
 
@@ -50,30 +52,31 @@ class DecodedFetch(NamedTuple):
     """Adjacent batches of one segment, decoded."""
 
     pieces: list[Piece]
-    """In order; empty where the log holds nothing from the offset on."""
+    """Runs and damage in offset order; empty if the log has no records at or after the offset."""
     segment_base_offset: Offset
     position: int
-    """Position of the first batch in the segment's file; positions in the pieces' batches count from there."""
+    """Position of the first batch in the segment's file; positions in the pieces' batches are relative to it."""
     size_bytes: int
-    """Size of the batches."""
+    """Total size of the batches."""
     next_offset: Offset
-    """Offset at which reading goes on."""
+    """Offset to read next."""
     data: memoryview
-    """The batches themselves."""
+    """The bytes of the batches."""
     decoded_bytes: int = 0
-    """Bytes that the pieces take in memory."""
+    """Bytes of memory that the pieces use."""
 
     def below(self, end_offset: Offset) -> Iterator[Piece]:
-        """Give the pieces without the damage at or above an offset: a reader that ends there is not concerned."""
+        """Yield the pieces, without damage at or above `end_offset`: it does not affect a reader that ends there."""
         return (piece for piece in self.pieces if not isinstance(piece, Damage) or piece.offset < end_offset)
 
 
 def read_decoded(
     partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation
 ) -> DecodedFetch:
-    """Read and decode the batches from the one that holds `offset` on: at least one, where there is one.
+    """Read and decode batches, beginning with the one that contains `offset`: at least one, if there is any.
 
-    What a request reads again and again is decoded once. Raises SegmentDeletedError when the offset was removed.
+    Caches the last read of each request, so that repeated reads are decoded once. Raises SegmentDeletedError if the
+    offset was removed.
     """
     fetched = fetch(partition, offset, max_bytes=max_bytes, isolation=isolation)
     if isinstance(fetched, DecodedFetch):
@@ -83,7 +86,7 @@ def read_decoded(
         return decoded(partition, offset, fetched, isolation=isolation)
     read = (partition, fetched[1:])
     if request.read != read:
-        request.last = None  # Never two at once: they may be large.
+        request.last = None  # Drop the old result first: two may be large.
         request.last, request.read = decoded(partition, offset, fetched, isolation=isolation), read
     assert isinstance(request.last, DecodedFetch)
     return request.last
@@ -92,9 +95,9 @@ def read_decoded(
 def fetch(
     partition: Partition, offset: Offset, *, max_bytes: int, isolation: Isolation
 ) -> Fetched | DecodedFetch:
-    """Read the batches from the one that holds `offset` on; where the file is broken there, nothing but damage.
+    """Read batches, beginning with the one that contains `offset`; if the file is broken there, return only the damage.
 
-    Raises SegmentDeletedError when the offset was removed.
+    Raises SegmentDeletedError if the offset was removed.
     """
     try:
         return partition.read(offset, max_bytes=max_bytes, isolation=isolation)
@@ -113,10 +116,10 @@ def decoded(
     isolation: Isolation,
     decode: Decode = decode_each,
 ) -> DecodedFetch:
-    """Decode what was fetched from an offset on; `decode` is that of the form to render (`fusefs.forms.decoder_of`).
+    """Decode fetched batches from `offset` on; `decode` is the decoder of the form (`fusefs.forms.decoder_of`).
 
-    It ends behind the batch with which its records take DECODED_BYTES. Raises ThreadNeededError and
-    RequestTooLargeError as the request's allowance has it.
+    Stops after the batch with which the decoded records exceed DECODED_BYTES. Raises ThreadNeededError and
+    RequestTooLargeError if the request's allowance does not suffice.
     """
     data, request = fetched.data, current()
     limit = MAX_CONTENT_BYTES if request is None else request.begin(len(data))
@@ -131,7 +134,7 @@ def decoded(
             if taken >= DECODED_BYTES or (request is not None and end < len(data) and request.is_late):
                 break
     except CorruptBatchError as error:
-        failure = error.with_traceback(None)  # It would hold what was inflated.
+        failure = error.with_traceback(None)  # A traceback would keep the inflated bytes alive.
     if failure is not None:
         return _decoded_around_damage(partition, offset, fetched, decode, isolation, failure)
     if request is not None:
@@ -150,7 +153,7 @@ def _decoded_around_damage(
     isolation: Isolation,
     failure: CorruptBatchError,
 ) -> DecodedFetch:
-    """Decode run by run, stepping over each batch that fails; `failure` is the first."""
+    """Decode runs of batches and skip each batch that fails; `failure` is the first failure."""
     data = fetched.data
     pieces: list[Piece] = []
     next_offset, end, taken = offset, 0, 0
@@ -175,9 +178,9 @@ def _decoded_around_damage(
 def _runs(
     data: memoryview, aborted: Sequence[AbortedTransaction], decode: Decode, first: CorruptBatchError
 ) -> Iterator[Columns | CorruptBatchError]:
-    """Give runs of readable batches, and between them what is wrong with each of the others; of the first that is known.
+    """Yield runs of readable batches, and between them the error of each unreadable one; `first` is the first error.
 
-    In the event loop's thread they end before a batch that takes more than is left to the request.
+    In the event loop's thread, stops before a batch that exceeds the rest of the request's allowance.
     """
     allowed, at = current(), 0
     limit = MAX_CONTENT_BYTES if allowed is None else allowed.begin(len(data))
@@ -201,14 +204,14 @@ def _runs(
 
 
 def _cost_of(data: memoryview, position: int, end: int) -> int:
-    """Return the bytes that may have been decoded until a batch proved unreadable: for a compressed one the codec's bound."""
+    """Return how many bytes decoding the bad batch may have cost: for a compressed batch the codec's limit."""
     if len(data) - position < HEADER_SIZE:
         return len(data) - position
     return end - position if is_plain_at(data, position) else MAX_CONTENT_BYTES
 
 
 class _Readable:
-    """The runs of readable batches from a position on, up to the first batch that is not."""
+    """The runs of readable batches from a position up to the first unreadable batch."""
 
     def __init__(
         self,
@@ -222,7 +225,7 @@ class _Readable:
         self.failure = failure
         """The damage of the batch that ends the run; None if the run reaches the end of the data."""
         self.aborted = aborted
-        """The aborted transactions that go on there."""
+        """The transactions that were aborted and still have records from there on."""
         self._data = data
         self._at = at
         self._decode = decode
@@ -233,9 +236,9 @@ class _Readable:
             try:
                 yield from self._runs(None)
             except CorruptBatchError as error:
-                self.failure = error.with_traceback(None)  # See `decoded`.
+                self.failure = error.with_traceback(None)  # A traceback would keep the inflated bytes alive.
         if self.failure is not None and self._at < self.failure.position:
-            yield from self._runs(self.failure.position)  # The run that it would have been in, without it.
+            yield from self._runs(self.failure.position)  # Decode the run again, up to the damaged batch.
 
     def _runs(self, end: int | None) -> Iterator[Columns]:
         allowed = current()
@@ -251,13 +254,13 @@ class _Readable:
 
 
 def locate_damage(partition: Partition, fetched: Fetched, error: CorruptBatchError) -> CorruptionError:
-    """Say of a batch that failed in a buffer which file it stands in, and where."""
+    """Return `error` with the segment file and the position in it, for a batch that failed in a buffer."""
     file = segment_path(partition, fetched.segment_base_offset)
     return error.in_file(file, fetched.position + error.position)
 
 
 def segment_path(partition: Partition, base_offset: Offset) -> Path:
-    """Path of a segment's log, for messages; of an engine without a directory, the partition's name."""
+    """Return the path of a segment's log for messages; without a directory, the partition's name."""
     if partition.directory is None:
         return Path(f"{partition.topic}-{partition.number}")
     return partition.directory / segment_file(base_offset, SegmentFileKind.LOG)
@@ -266,10 +269,10 @@ def segment_path(partition: Partition, base_offset: Offset) -> Path:
 def _offset_after_damage(
     partition: Partition, offset: Offset, fetched: Fetched, at: int, isolation: Isolation
 ) -> Offset:
-    """Find the first offset behind a damaged batch, of which only the position `at` where it ends is trusted.
+    """Return the first offset after a damaged batch. Only `at`, where the batch ends, is trusted.
 
-    Its last offset lies under the checksum that failed, so the next batch is asked, and behind the last one of a
-    segment the segment's end.
+    The last offset of the batch is not trusted because its checksum failed. The base offset of the next batch is used
+    instead or, after the last batch of a segment, the end of the segment.
     """
     if at < len(fetched.data):
         return _base_offset(partition, offset, fetched.data, at, isolation)
@@ -286,7 +289,7 @@ def _offset_after_damage(
 def _base_offset(
     partition: Partition, offset: Offset, data: memoryview, position: int, isolation: Isolation
 ) -> Offset:
-    """Give the base offset of the batch at a position, kept above `offset` and within the log."""
+    """Return the base offset of the batch at a position, clamped to lie above `offset` and within the log."""
     return Offset(min(max(base_offset_at(data, position), offset + 1), partition.visible_end(isolation)))
 
 
@@ -298,7 +301,7 @@ def _segment_end(partition: Partition, offset: Offset) -> Offset:
 
 
 def _next_readable(partition: Partition, offset: Offset, isolation: Isolation) -> Offset:
-    """Find the first offset behind a break in a file from which the log can read on; the visible end if none.
+    """Return the first offset after a broken part of a file from which the log can be read, or the visible end.
 
     Reading enters a segment by its index: offsets before the break's next index entry fail, those after it succeed.
     """

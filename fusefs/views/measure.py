@@ -1,11 +1,11 @@
-"""The measure of a rendering, which knows where records stand in it: built incrementally, from any thread, once.
+"""The measure of a rendering: knows at which positions records begin. Built step by step, once, from any thread.
 
-A rendering is measured from its first record on. The frontier of its sparse index moves over a run of batches
-at a time, so that a caller waits for one such step at most; growth costs only what was added. What is remembered of a
-segment in a store is taken over in place of measuring it.
+Measuring starts at the first record. Each step moves the frontier of the sparse index over a run of batches, so that
+no caller waits for more than one step. A growing log costs only what was added. Segments whose positions are in a
+store (view files) are not measured again.
 
-A damaged batch renders to nothing: positions behind it are as if it were not there, and they stay so. It stands in
-the index, for a reader may not pass over its place without a word.
+A damaged batch renders to nothing: the positions after it are computed without it, and never change. The index has an
+entry for it, because a reader must report it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ from topicfs.storage.remote import ThreadNeededError
 STEP_BYTES = 2**19
 """Bytes of batches measured in one piece."""
 FIRST_STEP_BYTES = 2**15
-"""Bytes that are measured first when a size is asked for: mostly a few records were added, or the range is short."""
+"""Bytes measured first when the size is requested: usually only a few records were added, or the range is short."""
 INLINE_BYTES = 4 * 2**20
-"""Bytes of batches, or of their records, that may be measured at once when a size is asked for: some milliseconds' worth."""
+"""Limit on the bytes of batches, or of decoded records, measured inline for a size: takes a few milliseconds."""
 INLINE_OFFSETS = 2**16
-"""Further behind than this, asking for a size measures nothing."""
+"""With more new offsets than this, asking for the size measures nothing inline."""
 LATEST_BYTES = 1024
-"""In memory; of a few lines that were measured last the records are kept, in every log whose size was asked for."""
+"""Decoded records measured last are kept if they use at most this much memory (for each log whose size was
+requested).
+"""
 
 _FIRST = Position(0)
 
@@ -52,7 +54,9 @@ class Source(NamedTuple):
     form: Form
     isolation: Isolation
     cuts: tuple[Offset, ...]
-    """The partition's cuts as the reader knows them: it reads on behind a later one only if it has not come so far."""
+    """The partition's cuts that the reader knows. A later cut raises an error only if it is below what the reader
+    reads.
+    """
 
     def check(self, offset: Offset) -> None:
         """Raise SegmentDeletedError if records below `offset` were lost in an unclean election."""
@@ -66,15 +70,15 @@ class Source(NamedTuple):
         return self.partition.visible_end(self.isolation)
 
     def read(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> DecodedFetch:
-        """Read batches as the form renders them: at least one, where there is one. Raises SegmentDeletedError."""
+        """Read and decode batches for the form: at least one, if there is any. Raises SegmentDeletedError."""
         fetched = self.fetch(offset, max_bytes, limit)
         return fetched if isinstance(fetched, DecodedFetch) else self.decoded(offset, fetched)
 
     def fetch(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> Fetched | DecodedFetch:
-        """Read batches as they are. See `decoded_fetch.fetch`.
+        """Read batches undecoded. See `decoded_fetch.fetch`.
 
-        Of those below `limit` it returns those in front of the first lost record. Raises SegmentDeletedError, too, if
-        there are none.
+        Of the batches below `limit`, returns those before the first lost record. Raises SegmentDeletedError if there
+        are none.
         """
         fetched = fetch(self.partition, offset, max_bytes=max_bytes, isolation=self.isolation)
         try:
@@ -86,7 +90,7 @@ class Source(NamedTuple):
         return fetched
 
     def _kept_of(self, fetched: Fetched | DecodedFetch) -> Fetched | None:
-        """Return the batches in front of the first lost record; None if there are none."""
+        """Return the batches before the first lost record; None if there are none."""
         cut = min(self.partition.cuts[len(self.cuts) :])
         batches = scan(fetched.data) if isinstance(fetched, Fetched) else ()
         kept = [one for one in batches if one.end_offset <= cut]
@@ -95,7 +99,7 @@ class Source(NamedTuple):
         return fetched._replace(data=fetched.data[: kept[-1].end_position], next_offset=kept[-1].end_offset)
 
     def decoded(self, offset: Offset, fetched: Fetched) -> DecodedFetch:
-        """Return the batches fetched from an offset on, decoded for the form."""
+        """Return batches that were fetched from `offset`, decoded for the form."""
         return decoded(
             self.partition, offset, fetched, isolation=self.isolation, decode=decoder_of(self.form)
         )
@@ -106,39 +110,39 @@ class Source(NamedTuple):
         return self.form.render(columns, place, start_offset, end_offset)
 
     def measure(self, columns: Columns, start_offset: int, end_offset: int) -> array[int]:
-        """Return the number of bytes that `render` makes of each batch."""
+        """Return the number of bytes that each batch renders to."""
         place = TopicPartition(self.partition.topic, self.partition.number)
         return self.form.measure(columns, place, start_offset, end_offset)
 
     @property
     def remembered_as(self) -> str:
-        """The name of this rendering in a view file: other records show to readers of uncommitted ones."""
+        """The name of this rendering in a view file; has a suffix if uncommitted records are shown too."""
         shows_all = self.isolation is Isolation.READ_UNCOMMITTED
         return f"{self.form.suffix}+uncommitted" if shows_all else self.form.suffix
 
 
 class _SegmentProgress:
-    """The progress of the frontier in its segment."""
+    """How far the frontier is in its segment."""
 
     def __init__(self, base_offset: Offset, end: Entry) -> None:
         self.base_offset = base_offset
         self.start_offset = end.offset
-        """Offset at which measuring it began: above the base where the log start is inside."""
+        """Offset at which measuring of the segment began: above its base offset if the log starts inside the segment."""
         self.end = end
-        """The place behind the last batch passed."""
+        """The place after the last measured batch."""
         self.size_bytes = 0
-        """Bytes of the log up to the end of the last batch passed."""
+        """Size of the log up to the end of the last measured batch."""
         self.last_position = _FIRST
-        """Position of the last batch passed."""
+        """Position of the last measured batch."""
         self.worth_remembering = self.damaged = False
-        """`worth_remembering`: something was measured, and nothing of it is damaged."""
+        """`worth_remembering`: something was measured, and no part of it is damaged."""
 
 
 class Measure:
-    """The known positions of one rendering. Safe from any thread.
+    """The known positions of one rendering. Thread-safe.
 
-    `_advancing` is held by who moves the frontier, a step at a time; `_lock` by who touches the index, for
-    microseconds: so that finding a known place never waits for the disk.
+    A thread holds `_advancing` while it moves the frontier one step, and `_lock` for the microseconds in which it
+    uses the index. So looking up a known place never waits for the disk.
     """
 
     def __init__(
@@ -151,7 +155,7 @@ class Measure:
     ) -> None:
         self.source = source
         self.limit = limit
-        """Exclusive end of a rendering that ends before the log does."""
+        """Exclusive end offset, if the rendering ends before the log does."""
         self._index = SparseIndex(start_offset)
         self._store = store
         self._lock = threading.Lock()
@@ -162,44 +166,46 @@ class Measure:
         self._damaged: set[tuple[Path, int]] = set()
         self._rewrites = source.partition.rewrites
         self._latest: tuple[Offset, DecodedFetch] | None = None
-        """The records measured last, if they are few, and their first offset: a reader of new records reads them next."""
+        """The offset and the result of the last fetch that was measured, if small: readers of new records read it
+        next.
+        """
 
     @property
     def frontier(self) -> Entry:
-        """All below is known."""
+        """The end of the known positions."""
         return self._index.frontier
 
     @property
     def start(self) -> Entry:
-        """The first entry that can still be read, as far as the log's start was followed."""
+        """The first entry that can still be read, according to the last known log start."""
         with self._lock:
             return self._index.start
 
     def end_offset(self) -> Offset:
-        """Exclusive end of the rendering as of now."""
+        """Return the current exclusive end offset of the rendering."""
         end_offset = self.source.visible_end()
         return end_offset if self.limit is None else min(end_offset, self.limit)
 
     @property
     def complete(self) -> bool:
         frontier = self._index.frontier.offset
-        # What ends before the log does is asked for again and again once it is known.
+        # Skip `end_offset()` for a finished range: it is asked often.
         return (self.limit is not None and frontier >= self.limit) or frontier >= self.end_offset()
 
     def covers(self, start_offset: Offset, end_offset: Offset | None) -> bool:
-        """Return whether both ends of a range are known; for one without an end, its start and all there is now."""
+        """Return whether both ends of a range are known; an open range must be known up to the current end."""
         frontier = self.frontier.offset
         known_end = self.complete if end_offset is None else end_offset <= frontier
         return known_end and self.start.offset <= start_offset <= frontier
 
     def knows_damage(self, error: CorruptionError) -> bool:
-        """Return whether a batch was found damaged when it was measured, so that positions behind it count without it."""
+        """Return whether the damage was found while measuring; if so, the positions after it are correct."""
         return (error.file, error.position) in self._damaged
 
     def catch_up(self) -> None:
-        """Measure what was added since, if that is little and nobody is at it: for those who must not wait.
+        """Measure new records if they are few and no other thread is measuring; never waits.
 
-        Raises SegmentDeletedError where the records at the frontier are gone.
+        Raises SegmentDeletedError if the records at the frontier were removed.
         """
         frontier = self._index.frontier.offset
         if self.limit is not None and frontier >= self.limit:
@@ -215,14 +221,15 @@ class Measure:
                     budget -= self._step(wanted, end_offset)
                     wanted = min(2 * wanted, STEP_BYTES)
         except ThreadNeededError:
-            pass  # It is measured when somebody waits for it.
+            pass  # A caller that may wait measures them later.
         finally:
             self._advancing.release()
 
     def advance(self, *, max_bytes: int | None = None, position: int | None = None) -> bool:
-        """Measure on, until all is known, or about `max_bytes` of batches or records were, or a position is (blocking).
+        """Measure until everything, about `max_bytes` of batches or records, or `position` is known (blocking).
 
-        True when all is known. Raises SegmentDeletedError as `catch_up`, and what the request's allowance has it.
+        Return True if everything is known. Raises SegmentDeletedError as `catch_up` does, and the errors of the
+        request's allowance.
         """
         remaining = STEP_BYTES if max_bytes is None else max_bytes
         while remaining > 0 and (position is None or self.frontier.position <= position):
@@ -240,9 +247,9 @@ class Measure:
         return self.complete
 
     def _step(self, max_bytes: int, end_offset: Offset) -> int:
-        """Move the frontier one step on, below `end_offset`; the bytes that took, of batches or of their records, at least 1."""
+        """Move the frontier one step, up to `end_offset`; return the bytes of batches or records it took (≥ 1)."""
         offset = self._index.frontier.offset
-        # Where a segment is expected of which all may be remembered, a look at its first batch will do.
+        # If a remembered segment is likely, reading its first batch is enough.
         wanted = 1 if self._expects_segment else max_bytes
         fetched = self.source.read(offset, wanted, self.limit)
         sound = len(fetched.pieces) == 1 and isinstance(fetched.pieces[0], Columns)
@@ -266,14 +273,14 @@ class Measure:
         return max(fetched.size_bytes, fetched.decoded_bytes, 1)
 
     def fetch(self, offset: Offset, max_bytes: int, limit: Offset | None = None) -> Fetched | DecodedFetch:
-        """Do what the source's `fetch` does, but without the disk for what was measured last."""
+        """Do the same as `Source.fetch`, but return the batches measured last from memory."""
         latest = self._latest
         if latest is not None and latest[0] == offset and not self.retired:
             return latest[1]
         return self.source.fetch(offset, max_bytes, limit)
 
     def pass_rendered(self, begin: Entry, end: Entry) -> None:
-        """Move the frontier over what a reader rendered, if it began there: where no segments are, nothing else is kept of them."""
+        """Advance the frontier over text that a reader rendered from there; only for partitions without files."""
         if self.source.partition.directory is not None or not self._advancing.acquire(blocking=False):
             return
         try:
@@ -300,7 +307,7 @@ class Measure:
             self._pass_batch(last, fetched, end_offset)
 
     def _pass_batch(self, last: BatchHeader, fetched: DecodedFetch, end_offset: Offset) -> None:
-        """Keep in mind by which batch the log could be known again; none that is visible in part only."""
+        """Save the mark by which the log can be recognized later; skip a batch of which only a part is visible."""
         segment = self._segment
         if segment is not None and last.end_offset <= end_offset:
             segment.end = self._index.frontier
@@ -322,7 +329,7 @@ class Measure:
         self._segment = _SegmentProgress(base_offset, frontier)
 
     def _recall(self) -> bool:
-        """Take over what is remembered of the segment that begins at the frontier."""
+        """Load the remembered positions of the segment at the frontier; return whether there are any."""
         segment = self._segment
         if self._store is None or segment is None:
             return False
@@ -340,7 +347,7 @@ class Measure:
         return True
 
     def remember(self) -> None:
-        """Write down what is known of segments not written down yet, the active one included (blocking)."""
+        """Save what is known of segments, including the active one, that was not saved yet (blocking)."""
         with self._advancing:
             if self._segment is not None and self._segment.worth_remembering:
                 self._passed.append(copy(self._segment))
@@ -354,24 +361,24 @@ class Measure:
     def _remember_segment(self, segment: _SegmentProgress, store: ViewStore) -> None:
         with self._lock:
             if segment.start_offset < self._index.start.offset:
-                return  # Its first records were removed meanwhile, and their entries with them.
+                return  # Its first records were removed since, and so were their entries.
             known = self._index.excerpt(segment.start_offset, segment.end)
         with contextlib.suppress(SegmentDeletedError, OSError, ViewFileError):
             log = self.source.partition.open_segment_file(_log_name(segment.base_offset))
             if self.retired:
-                return  # The file may be another one than the one that was measured.
+                return  # The file may have been replaced since it was measured.
             mark = mark_log(log, segment.size_bytes, segment.last_position)
             store.save(segment.base_offset, self.source.remembered_as, Section(mark, known), log)
 
     @property
     def retired(self) -> bool:
-        """True if segments were rewritten since it began: the places known are no longer where they were."""
+        """True if segments were rewritten since measuring began: the known positions no longer apply."""
         return self.source.partition.rewrites != self._rewrites
 
     def place_at(self, position: int) -> Entry:
-        """The nearest known place at or below a position; measures up to there where that is needed (blocking).
+        """Return the nearest known place at or below `position`; measures up to it if necessary (blocking).
 
-        Raises SegmentDeletedError for a position whose record was removed.
+        Raises SegmentDeletedError if the record at `position` was removed.
         """
         if position >= self._index.frontier.position:
             self.advance(position=position)
@@ -382,14 +389,14 @@ class Measure:
             return frontier if position >= frontier.position else self._index.at(position)
 
     def place_after(self, offset: Offset) -> Entry:
-        """The first known place at or above an offset."""
+        """Return the first known place at or above an offset."""
         with self._lock:
             return self._index.after(offset)
 
     def position_of(self, offset: Offset) -> int:
-        """Return the view position of the record at `offset`; at most the distance between two entries is rendered.
+        """Return the view position of the record at `offset`; renders at most the records between two index entries.
 
-        The offset lies between the start and the frontier. Raises CorruptionError, SegmentDeletedError.
+        The offset must lie between the start and the frontier. Raises CorruptionError, SegmentDeletedError.
         """
         with self._lock:
             entry, frontier = self._index.before(offset), self._index.frontier
@@ -398,11 +405,12 @@ class Measure:
         return entry.position + self._rendered_between(entry.offset, offset)
 
     def follow_start(self, log_start_offset: Offset) -> bool:
-        """Forget what was removed at the front. False where nothing is known then.
+        """Remove index entries below the log start. Return False if the position of the new start cannot be computed.
 
-        The frontier itself is gone, or a remote engine would have to be asked for the records at the new start.
+        This is so if the frontier was removed too, or if a remote engine had to be asked for the records.
 
-        The records below are gone, so the new start's position is counted back from the next known place.
+        The removed records cannot be rendered, so the start's position is computed backward from the next known
+        place.
         """
         with self._lock:
             start, after, frontier = (
@@ -421,7 +429,7 @@ class Measure:
         return True
 
     def _rendered_between(self, start_offset: Offset, end_offset: Offset) -> int:
-        """Bytes that the records of [start_offset, end_offset) render to."""
+        """Return how many bytes the records of [start_offset, end_offset) render to."""
         offset, total = start_offset, 0
         while offset < end_offset:
             fetched = self.source.read(offset, STEP_BYTES // 4)

@@ -1,11 +1,12 @@
 """Several partitions as one stream of lines, merged by time.
 
     partition 0   …  8  9 │14 15                     the smallest timestamp of all partitions' next records comes first,
-    partition 1   … 10 │12  7                        of equal ones that of the smallest number:  8 9 10 12 7 14 15
+    partition 1   … 10 │12  7                        if equal, the smallest partition number:  8 9 10 12 7 14 15
 
-Each partition stays in its own order, whatever its timestamps say. A stream is read from the front. The text that was
-read last can be read again at once; a read before it merges again from the front. `MergedReader.extend` adds a round:
-records that were appended later are merged with each other and follow all earlier ones, so that no position changes.
+The records of a partition stay in offset order, whatever their timestamps. A stream is read from the front. Recently
+read text is kept for reading again; an earlier position is reached by merging again from the front.
+`MergedReader.extend` adds a round: records that were appended later are merged with each other and follow all earlier
+ones, so that no position changes.
 """
 
 from __future__ import annotations
@@ -27,40 +28,41 @@ from topicfs.storage.errors import CorruptionError, OversizeError, SegmentDelete
 from topicfs.storage.model import Isolation, Offset
 
 HELD_BYTES = 64 * 1024 * 1024
-"""Decoded batches and rendered lines held of all partitions together; what is least used is read again when its turn comes, the batches
-before the lines."""
+"""Memory limit for the decoded batches and rendered lines of all partitions. Above it, the least recently used
+batches, then lines, are dropped and read again when needed.
+"""
 
 LARGEST_FETCH_BYTES = 256 * 1024
 SMALLEST_FETCH_BYTES = 1024
-"""Bytes of batches fetched from a partition at once, however many partitions there are. (A fetch gives at least one batch.)"""
+"""Smallest fetch from a partition, even with many partitions. (A fetch returns at least one batch.)"""
 
 LINES_AT_ONCE = 1024
-"""Rendered of a partition at once."""
+"""Largest number of lines rendered of a partition in one step."""
 
 TOGETHER_BYTES = 16 * 1024 * 1024
-"""Largest size of the text that records of one offset may make."""
+"""Limit on the text of records that have the same offset."""
 
 LINE_BYTES = 64
-"""Bytes of memory that a line takes beside its text, about: little enough to hold a line of each partition."""
+"""Approximate memory that a line takes besides its text: small enough to hold one line of each partition."""
 
 ROUND_BYTES = 4 * 1024 * 1024
-"""Bytes of text merged at once."""
+"""Bytes of text merged in one step."""
 
 ROUNDS_AT_ONCE = 20
-"""Merged without a pause."""
+"""Steps merged before the caller gets a chance to pause."""
 
 PLACED_AT_ONCE = 500
-"""Partitions whose next record is looked for without a pause."""
+"""Number of partitions whose next record is loaded before a pause."""
 
 KEPT_BYTES = 1024 * 1024
-"""Bytes of text that can be read again at once: programs seek back when they have read too much."""
+"""Size of the text kept for reading again: programs seek back if they read too much."""
 
 KEPT_ROUNDS = 1000
-"""Number of rounds up to which a stream can be read again from its front."""
+"""A stream of more rounds than this cannot be read again from its front."""
 
 
 class MergedRange(NamedTuple):
-    """The range that a stream reads of one partition."""
+    """The range of one partition that a stream reads."""
 
     partition: Partition
     start_offset: Offset
@@ -69,29 +71,29 @@ class MergedRange(NamedTuple):
 
 
 class _Queue:
-    """The rest of a share: its next lines, and the batches behind them as long as they are held.
+    """One partition's records still to be merged: its next lines and, if kept, the batches after them.
 
-    A line's key says where it belongs: the newest timestamp of the lines at hand so far, then the partition's rank. A record that
-    is older than the one before it follows that one at once, for nothing else is older than it.
+    A line's sorting key is the newest timestamp of the loaded lines so far, then the partition's rank. A record older
+    than its predecessor follows it directly, because no other partition's next record is older.
     """
 
     def __init__(self, share: MergedRange, source: Source, rank: int, ranks: int) -> None:
         self.damage: CorruptionError | None = None
-        """The error in the place of the next line."""
+        """The error that takes the place of the next line."""
         self.batch_bytes = 0
-        """Bytes of memory of the batches that are not yet lines, or somewhat more."""
+        """Upper bound on the memory of the batches that are not rendered yet."""
         self.text_bytes = 0
-        """Size of the lines at hand, or somewhat more."""
+        """Upper bound on the size of the loaded lines."""
         self._share = share
         self._rank = rank
         self._ranks = ranks
         self._source = source
         self._fetch_bytes = max(SMALLEST_FETCH_BYTES, min(LARGEST_FETCH_BYTES, HELD_BYTES // (4 * ranks)))
         self._next_offset = share.start_offset
-        """Offset of the record behind the lines that were taken."""
+        """Offset of the record after the lines already taken."""
         self._fetched_until = share.start_offset
         self._segment_base_offset, self._position = share.start_offset, 0
-        """Segment and position of what was fetched."""
+        """Segment and position of the last fetch."""
         self._pieces: deque[Piece] = deque()
         self._keys: list[int] = []
         self._lines: list[bytes] = []
@@ -100,7 +102,7 @@ class _Queue:
     @property
     def first_key(self) -> int:
         """The sorting key of the next line, or of the error in its place."""
-        # Damage has no time: it comes at once.
+        # Damage has no timestamp, so it comes first.
         return self._keys[0] if self._keys else self._rank - self._ranks
 
     @property
@@ -109,14 +111,11 @@ class _Queue:
 
     @property
     def line_bytes(self) -> int:
-        """Bytes of memory that the lines at hand take, about."""
+        """Approximate memory that the loaded lines take."""
         return self.text_bytes + LINE_BYTES * len(self._lines)
 
     def load(self) -> bool:
-        """Have the next lines at hand, or the damage in their place (blocking); False at the end.
-
-        Raises SegmentDeletedError.
-        """
+        """Load the next lines, or the damage that takes their place (blocking); return False at the end."""
         while not self._lines and self.damage is None:
             if self._next_offset >= self._share.end_offset:
                 self.drop()
@@ -139,7 +138,7 @@ class _Queue:
             self._next_offset = self._fetched_until
 
     def _render(self, piece: Piece) -> None:
-        """Render the next lines of a piece; what has none left is done with."""
+        """Render the next lines of `piece`; drop the piece when nothing is left of it."""
         if isinstance(piece, Damage):
             self._next_offset = max(self._next_offset, piece.offset)
             self.damage = piece.error
@@ -170,9 +169,10 @@ class _Queue:
         self.text_bytes = sum(map(len, self._lines))
 
     def _last_together(self, piece: Columns, first: int, last: int) -> int:
-        """End of the records to be rendered now, for those of one offset are rendered together.
+        """Return the end of the records to render now; records of the same offset are rendered together.
 
-        No producer makes such; too many of them stand as damage, and `first` is given.
+        No producer writes several records with one offset. Too many of them are treated as damage, and `first` is
+        returned.
         """
         offset = Offset(piece.offsets[last - 1])
         behind = bisect_right(piece.offsets, offset)
@@ -196,9 +196,9 @@ class _Queue:
 
     def _lines_of(self, columns: Columns, first: int, last: int) -> list[bytes]:
         text = self._source.render(columns, columns.offsets[first], columns.offsets[last - 1] + 1)
-        if last - first == 1:  # It may be large: no copy is made.
+        if last - first == 1:  # Avoid a copy: the line may be large.
             return [text]
-        # A value may contain the end of a line; in the other forms it is escaped.
+        # A value may contain a line end; other forms escape it.
         if self._source.form is VALUES:
             sizes = (max(0, length) + 1 for length in columns.value_lengths[first:last])
             return [text[start:end] for start, end in pairwise(accumulate(sizes, initial=0))]
@@ -210,7 +210,7 @@ class _Queue:
             self._next_offset = max(self._next_offset, self._fetched_until)
 
     def pass_damage(self) -> CorruptionError:
-        """Go on behind the damage."""
+        """Skip the damage and return it."""
         damage = self.damage
         assert damage is not None
         self.damage = None
@@ -224,7 +224,7 @@ class _Queue:
         return damage
 
     def take(self, below: int) -> tuple[list[int], list[bytes]]:
-        """Take the lines whose keys are below, with their keys."""
+        """Remove the lines with keys below `below`, and return them with their keys."""
         count = bisect_left(self._keys, below)
         keys, lines = self._keys[:count], self._lines[:count]
         if keys:
@@ -233,7 +233,7 @@ class _Queue:
         return keys, lines
 
     def shed(self) -> None:
-        """Hold the lines at hand alone; the batches behind them are read again."""
+        """Keep only the loaded lines; batches after them must be read again."""
         if self._lines:
             self._pieces.clear()
             self.batch_bytes = 0
@@ -241,7 +241,7 @@ class _Queue:
             self.drop()
 
     def drop(self) -> None:
-        """Hold nothing."""
+        """Drop everything that is loaded."""
         self._pieces.clear()
         self._keys, self._lines, self._offsets = [], [], []
         self.damage = None
@@ -249,11 +249,11 @@ class _Queue:
 
 
 def _line_size(key_length: int, value_length: int, header_length: int) -> int:
-    return key_length + value_length + header_length + LINE_BYTES  # A key or value is -1 where it is null.
+    return key_length + value_length + header_length + LINE_BYTES  # The length is -1 for a null key or value.
 
 
 class _Held:
-    """Memory of one kind that all partitions hold; the least used partitions release theirs."""
+    """Memory of one kind (batches or lines) in all queues; evicts from the least recently used queues."""
 
     def __init__(self, let_go: Callable[[_Queue], None]) -> None:
         self.size_bytes = 0
@@ -261,7 +261,7 @@ class _Held:
         self._sizes: OrderedDict[_Queue, int] = OrderedDict()
 
     def count(self, queue: _Queue, size_bytes: int) -> None:
-        """Take note of what was used just now, which is kept whatever its size."""
+        """Record the size of a queue that was just used, and evict others; the queue itself is always kept."""
         self.size_bytes += size_bytes - self._sizes.pop(queue, 0)
         self._sizes[queue] = size_bytes
         while self.size_bytes > HELD_BYTES // 2 and len(self._sizes) > 1:
@@ -271,21 +271,21 @@ class _Held:
 
 
 class MergedReader:
-    """Reads a stream. Used by one caller at a time."""
+    """Reads a merged stream. Not thread-safe."""
 
     def __init__(self, shares: Sequence[MergedRange], form: Form, isolation: Isolation) -> None:
         self._form, self._isolation = form, isolation
         self._rounds: list[list[tuple[MergedRange, Source]]] = []
-        """The first rounds, to be read again: one more than KEPT_ROUNDS if there were more."""
+        """The first rounds, for reading again from the front: KEPT_ROUNDS, and one more if there were more."""
         self._ahead: deque[list[tuple[MergedRange, Source]]] = deque()
-        """The rounds that are not begun."""
+        """The rounds that are not started yet."""
         self._ends: dict[int, tuple[Offset, Source]] = {}
-        """The place behind the last round in each partition."""
+        """The end of the last round in each partition."""
         self.extend(shares)
         self._begin()
 
     def extend(self, shares: Sequence[MergedRange]) -> None:
-        """Add a round: the records of each partition behind the last round, up to the end of its share."""
+        """Add a round: each partition's records from the end of its last round up to the end of its share."""
         ranges = list[tuple[MergedRange, Source]]()
         for share in shares:
             partition = share.partition
@@ -313,18 +313,18 @@ class MergedReader:
         self._unplaced = [
             _Queue(share, source, rank, len(ranges)) for rank, (share, source) in enumerate(ranges)
         ]
-        """Those whose next line is to be looked for."""
+        """Queues whose next line must still be loaded."""
         self._heap: list[tuple[int, _Queue]] = []
-        """The others, by the key of their next line."""
+        """The other queues, by the key of their next line."""
         self._batches = _Held(_Queue.shed)
         self._lines = _Held(_Queue.drop)
 
     def reach(self, position: int, size: int) -> bool:
-        """Render on until `read` can answer for [position, position + size) (blocking).
+        """Render until `read` can return [position, position + size) (blocking).
 
-        False after a while: call again. With what there is, where more takes more than the request is allowed: each call finds the next
-        line of a partition at least, and keeps it. Raises CorruptionError at a damaged batch, behind which the next read goes on,
-        and SegmentDeletedError; what stands before either is read first.
+        Returns False after some steps: call again. If the request's allowance runs out, returns whether there is
+        anything to read; each call loads at least one more line and keeps it. Raises SegmentDeletedError, or
+        CorruptionError at a damaged batch, which the next read skips; text before the error can be read first.
         """
         if position < self._position:
             if len(self._rounds) > KEPT_ROUNDS:
@@ -348,7 +348,7 @@ class MergedReader:
         return False
 
     def _render_to_error(self) -> bytes | None:
-        """Render the next lines, unless an error that stands before them is still to be raised."""
+        """Render the next lines; None if an error must be raised once the text before it was read."""
         if self._error is None:
             try:
                 return self._render()
@@ -357,7 +357,7 @@ class MergedReader:
         return None
 
     def _is_short(self, position: int) -> bool:
-        """Return whether something stands before an error that can be read; raises the error otherwise."""
+        """Return True if there is text to read before the error; otherwise raise the error."""
         if self.end > position:
             return True
         error, self._error = self._error, None
@@ -366,7 +366,7 @@ class MergedReader:
 
     @property
     def end(self) -> int:
-        """Position behind what was rendered."""
+        """Position after the rendered text."""
         return self._position + len(self._text)
 
     def _forget(self, position: int) -> None:
@@ -376,12 +376,12 @@ class MergedReader:
             self._position += gone
 
     def read(self, position: int, size: int) -> bytes:
-        """Give what is rendered of [position, position + size), after `reach`."""
+        """Return the rendered part of [position, position + size); call `reach` first."""
         start = position - self._position
         return bytes(self._text[start : start + size])
 
     def _render(self) -> bytes | None:
-        """Render the next lines; nothing at the end, None where there is more to be found first."""
+        """Render the next lines; b"" at the end, None if more must be loaded first."""
         if not self._place():
             return None
         first = self._first()
@@ -407,13 +407,14 @@ class MergedReader:
             lines += its_lines
         for queue in queues:
             self._account(queue)
-        # Nothing comes before damage that showed only now, when what was dropped was read again.
+        # Empty if dropped data was read again and turned out to be damaged.
         return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)]) or None
 
     def _gather(self, queues: list[_Queue]) -> int:
-        """Move those whose lines come next out of the heap; the key below which all lines there are are at hand.
+        """Move the queues with the next lines from the heap to `queues`; all lines with smaller keys are loaded.
 
-        Where the next one takes more than the request is allowed, that is its key. Raises RequestTooLargeError for the first.
+        Returns that key. If loading the next queue exceeds the request's allowance, it is that queue's key; for the
+        first queue RequestTooLargeError is raised.
         """
         size = held_bytes = 0
         horizon: int | None = None
@@ -441,10 +442,10 @@ class MergedReader:
         return horizon + 1
 
     def _first(self) -> _Queue | None:
-        """The queue whose line comes first, loaded; None at the end."""
+        """Return the queue with the next line, loaded; None at the end."""
         while self._heap:
             key, queue = self._heap[0]
-            if not queue.load():  # It held nothing any more, and compaction has taken the rest.
+            if not queue.load():  # Its lines had been dropped, and compaction has removed the rest.
                 heapq.heappop(self._heap)
             elif queue.first_key != key:
                 heapq.heapreplace(self._heap, (queue.first_key, queue))
@@ -453,7 +454,7 @@ class MergedReader:
         return None
 
     def _place(self) -> bool:
-        """Put partitions where their next line belongs; False after some of them."""
+        """Load the next line of some unplaced queues and put them in the heap; return whether all are placed."""
         for _ in range(min(PLACED_AT_ONCE, len(self._unplaced))):
             queue = self._unplaced[-1]
             if queue.load():
@@ -463,6 +464,6 @@ class MergedReader:
         return not self._unplaced
 
     def _account(self, queue: _Queue) -> None:
-        """Count what a queue holds, and let those hold less that were not used for the longest time."""
+        """Record the memory of `queue`, and evict the least recently used ones."""
         self._batches.count(queue, queue.batch_bytes)
         self._lines.count(queue, queue.line_bytes)

@@ -1,11 +1,11 @@
-"""The next stretches of a log that is read through, inflated by threads while the window before is given out.
+"""Read-ahead for compressed logs: threads inflate the next stretches while the reader returns the window before them.
 
     window given out │ stretch, inflated by a thread │ stretch, being inflated │ not fetched yet …
                      ▲ its reader waits here for the first of them
 
-A stretch is fetched by its reader's own thread, so that no thread is left at work on a file of a topic that is deleted, or of
-a mount that ends. A thread copies a bounded number of bytes and touches no file. What it cannot copy is left to the reader,
-which comes to it in order and finds out what is wrong.
+A stretch is the text of batches that were fetched together. The reader's own thread fetches them, so that no thread
+reads a file of a deleted topic or of a mount that ends. A thread copies a bounded number of bytes. Batches that it
+cannot copy are left to the reader, which decodes them in order and finds the error.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from topicfs.storage.model import Fetched, Offset
 log = logging.getLogger("topicfs")
 
 LARGEST_CONTENT_BYTES = 2**20
-"""To which a batch may inflate in a thread ahead of its reader."""
+"""A batch that inflates to more than this is left to the reader."""
 STRETCH_CONTENT_BYTES = 4 * 2**20
-"""Bytes inflated of one stretch, about, after which the rest of it is left to the reader."""
+"""A thread stops after about this many inflated bytes of a stretch; the reader does the rest."""
 ROOM_BYTES = 2**17
-"""Left free in front of a stretch's text, for what a read that begins further in front has to find there, too."""
+"""Space left free before a stretch's text, for the text of the same read that precedes it."""
 
 
 class Begun:
-    """Batches that were fetched together, up to where they are copied."""
+    """Batches that were fetched together, and how many of them have been copied."""
 
     __slots__ = ("batches", "fetched", "number", "offset")
 
     def __init__(self, fetched: Fetched, batches: Batches, offset: Offset) -> None:
         self.fetched, self.batches = fetched, batches
         self.offset, self.number = offset, 0
-        """Offset at which reading them goes on, and index of the batch that holds it."""
+        """The next offset to read, and the index of the batch that contains it."""
 
     def copy(
         self, text: bytearray, used: int, size: int, start_offset: Offset, end_offset: Offset
     ) -> tuple[int, int]:
-        """Copy values to `text` from `used` on until it has `size` bytes, or to a batch that cannot be copied.
+        """Copy values into `text` from `used` on, up to `size` bytes or up to a batch that cannot be copied.
 
-        Return where they end, and the bytes of the batches copied. Raises ThreadNeededError and RequestTooLargeError as the
-        request's allowance has it.
+        Return where the text ends, and the size of the copied batches. Raises ThreadNeededError and
+        RequestTooLargeError if the request's allowance does not suffice.
         """
         data, rows, first, request = self.fetched.data, self.batches.rows, self.number, current()
         limit = MAX_CONTENT_BYTES if request is None else request.begin(len(data))
@@ -80,7 +80,7 @@ class Begun:
         return used, self.passed(first)
 
     def passed(self, first: int) -> int:
-        """Take note that the batches from number `first` on were copied; return their bytes."""
+        """Update `offset` after the batches from index `first` on were copied; return their size."""
         if self.number == first:
             return 0
         rows = self.batches.rows
@@ -92,23 +92,23 @@ class Begun:
 
     @property
     def is_copied(self) -> bool:
-        """True if no batch is left, nor damage behind them."""
+        """True if neither batches nor damage are left."""
         return self.number == len(self.batches) and self.batches.problem is None
 
 
 class Inflated(NamedTuple):
-    """The result of a stretch: the text of its first batches, in a buffer with room in front of it."""
+    """A finished stretch: the text of its first batches, in a buffer with free space before it."""
 
     begun: Begun
     passed_bytes: int
-    """Bytes of the batches that were copied."""
+    """Size of the copied batches."""
     inflated_bytes: int
     text: bytearray
     start: int
     end: int
 
     def behind(self, begun: bytes | memoryview) -> memoryview:
-        """Return the text with what is `begun` in front of it."""
+        """Return the text with `begun` in front of it."""
         text, start = self.text, self.start - len(begun)
         if start < 0:
             return memoryview(b"".join((begun, memoryview(text)[self.start : self.end])))
@@ -117,7 +117,7 @@ class Inflated(NamedTuple):
 
 
 class Stretch:
-    """Batches whose values are copied by whoever comes first, a thread or the one who needs them."""
+    """Batches to inflate, either by a thread or by the reader, whichever needs them first."""
 
     __slots__ = (
         "__weakref__",
@@ -141,9 +141,9 @@ class Stretch:
         text_bytes: int,
         begun: Begun | None = None,
     ) -> None:
-        """Take what was fetched, or the rest of it where some batches are copied (`begun`), from an offset on.
+        """Prepare the batches in `fetched` from `offset` on; `begun` if some of them are already copied.
 
-        It is shown up to `end_offset`, and has about `text_bytes` then.
+        Values are shown up to `end_offset`; `text_bytes` is their expected size.
         """
         self.offset = offset
         self.end_offset = end_offset
@@ -158,24 +158,24 @@ class Stretch:
 
     @property
     def next_offset(self) -> Offset:
-        """Offset at which reading goes on behind the stretch."""
+        """Offset to read after the stretch."""
         return min(self._fetched.next_offset, self.end_offset)
 
     @property
     def text_bytes(self) -> int:
-        """Size of its text, or what is known of it."""
+        """Size of the text; an estimate until it is inflated."""
         found = self._found
         return self._text_bytes if found is None else found.end - found.start
 
     def give_up(self) -> None:
-        """Drop the result, or the work if nobody has begun it."""
+        """Drop the result, or cancel the work if it has not started."""
         self._wanted = False
         if self._claim.acquire(blocking=False):
             self._done.release()
         self._found = None
 
     def inflate(self) -> None:
-        """Do the work, if nobody has begun it. Never raises."""
+        """Inflate the batches unless another thread has started. Never raises."""
         if not self._claim.acquire(blocking=False):
             return
         try:
@@ -188,7 +188,7 @@ class Stretch:
             self._done.release()
 
     def result(self) -> Inflated | None:
-        """Return the result, having done the work or waited for it; None if it was given up, or failed."""
+        """Return the result, inflating or waiting if necessary; None if the stretch was canceled or failed."""
         if not self._wanted:
             return None
         self.inflate()
@@ -220,18 +220,18 @@ class Stretch:
 
 
 TEXT_BYTES = 2**19
-"""Text of a stretch, about, unless a read asks for more."""
+"""Approximate text size of a stretch, unless a read asks for more."""
 LARGEST_FETCH_BYTES = 2**20
-"""Most bytes of batches, whatever is asked for: a read(2) of more than a MiB is slower than two."""
+"""Limit on the batches in one fetch: a read(2) of more than 1 MiB is slower than two."""
 MOST_THREADS = 4
 MOST_STRETCHES = 16
-"""Stretches begun and not used up, of all readers together."""
+"""Limit on stretches of all readers that were started and not used yet."""
 PAUSE_SECONDS = 1.0
-"""A stretch that was not used up for so long is given up where another one needs its place: its reader has stopped."""
+"""When space is needed, a stretch not used for this long is canceled: its reader has stopped."""
 
 
 class Pool:
-    """Threads that inflate stretches, one a processor; none where there is only one. Safe from any thread."""
+    """Threads that inflate stretches, one per processor (up to 4); none on a single processor. Thread-safe."""
 
     def __init__(self, processors: int) -> None:
         self.threads = min(processors, MOST_THREADS) if processors > 1 else 0
@@ -241,7 +241,7 @@ class Pool:
         self._kept: deque[tuple[weakref.ref[Stretch], float]] = deque()
 
     def begin(self, stretch: Stretch) -> bool:
-        """Have a stretch inflated by the next thread that is free; False if there are too many that are not used up yet."""
+        """Queue a stretch for the next free thread; return False if too many stretches are not used yet."""
         now, reference = time.monotonic(), weakref.ref(stretch)
         with self._lock:
             if not self._has_room(now):
@@ -254,7 +254,7 @@ class Pool:
         return True
 
     def _has_room(self, now: float) -> bool:
-        """Make room for a stretch, if need be by giving up one whose reader has stopped."""
+        """Return whether there is room for a stretch, canceling an abandoned one if necessary."""
         if len(self._kept) < MOST_STRETCHES:
             return True
         self._kept = deque(kept for kept in self._kept if kept[0]() is not None)
@@ -278,41 +278,41 @@ class Pool:
 
 
 POOL = Pool(len(os.sched_getaffinity(0)))
-"""The process's."""
+"""The threads of this process."""
 
 
 class ReadGoal(NamedTuple):
-    """The wishes of a reader for its next stretches."""
+    """What a reader knows about its next stretches."""
 
     step: int
-    """Bytes of text that it reads at once: best each stretch ends a little behind the end of a read."""
+    """Size of its reads in bytes of text; a stretch should end a little after the end of a read."""
     batch_share: float
-    """Bytes of batches for one of text, as copied lately."""
+    """Bytes of batches per byte of text, from the last copies."""
     batch_bytes: float
-    """Size of a batch, on average."""
+    """Average size of a batch."""
 
     def text_bytes(self, spilled: int) -> int:
-        """Return the best size of a stretch, in bytes of text. It begins `spilled` bytes after the start of a read."""
+        """Return the best text size of a stretch that begins `spilled` bytes after the start of a read."""
         whole = max(TEXT_BYTES // self.step, 1) * self.step
         margin = int(self.batch_bytes / self.batch_share / 2) + TEXT_BYTES // 32
         size = whole - spilled % self.step + margin
         return size if 2 * size > whole else size + self.step
 
     def fetch_bytes(self, text_bytes: int) -> int:
-        """Return the bytes of batches to fetch for them: half a batch more, for what is fetched ends at a whole one."""
+        """Return how many bytes of batches to fetch: half a batch more, because a fetch ends at a whole batch."""
         return min(int(text_bytes * self.batch_share + self.batch_bytes / 2), LARGEST_FETCH_BYTES)
 
     def rest(self, begun: Begun) -> int:
-        """Return about how much text the batches that are left will make."""
+        """Return about how much text the remaining batches will make."""
         left = len(begun.fetched.data) - begun.batches.rows[begun.number * ROW_SIZE + POSITION]
         return int(left / self.batch_share)
 
 
 class Ahead:
-    """The stretches ahead of one reader. One caller at a time."""
+    """The stretches that are inflated ahead for one reader. Not thread-safe."""
 
     def __init__(self, fetch: Callable[[Offset, int], Fetched | None]) -> None:
-        """Begin with none; `fetch` returns some bytes of batches from an offset on, or None where that is not to be tried."""
+        """`fetch` returns batches from an offset on, or None if they should not be read ahead."""
         self._fetch = fetch
         self._pool = POOL
         self._stretches: deque[Stretch] = deque()
@@ -321,7 +321,7 @@ class Ahead:
         return bool(self._stretches)
 
     def take(self, offset: Offset) -> Stretch | None:
-        """Return the first stretch if it begins at an offset; where it begins elsewhere, forget all."""
+        """Return the first stretch if it begins at `offset`; otherwise drop all stretches."""
         if self._stretches[0].offset == offset:
             return self._stretches.popleft()
         self._stretches.clear()
@@ -330,13 +330,11 @@ class Ahead:
     def clear(self) -> None:
         self._stretches.clear()
 
-    def fill(
-        self, offset: Offset, end_offset: Offset, begun: Begun | None, spilled: int, aim: ReadGoal
-    ) -> bool:
-        """Begin stretches behind those there are, up to one a thread; return whether one has what was `begun`.
+    def fill(self, offset: Offset, end_offset: Offset, begun: Begun | None, spilled: int, aim: ReadGoal) -> bool:
+        """Add stretches, at most one per thread; return whether one of them took over `begun`.
 
-        The first one is at an offset, and may be the rest of batches that were begun; behind the start of a read
-        `spilled` bytes of text stand in front of it.
+        The first one starts at `offset`, and continues `begun` if that is given. `spilled` is the number of bytes of
+        text between the start of a read and the first stretch.
         """
         stretches, most = self._stretches, self._pool.threads
         taken_over = False

@@ -1,14 +1,14 @@
-"""The reader of a view, through windows: one a file handle.
+"""The reader of a view, one for each file handle: renders the view in windows.
 
     view position     │······ earlier window ······│······ window ······│→ cursor: next record to render
                                                         ▲ reads mostly go on here
 
-Reads that go on where the last one ended render each record once and look nothing up. Two windows are kept, for the
-kernel asks for readahead in parallel and its requests may overtake each other. Any other position is looked up in
-the view index and rendered from the entry below it. Only rendered bytes are kept, never a segment.
+Sequential reads render each record once and look nothing up. Two windows are kept, because the kernel sends readahead
+requests in parallel and they may arrive out of order. For any other position, the view index is searched, and the
+text is rendered from the entry below. Only rendered bytes are kept, never a segment.
 
-The place of a damaged batch holds no bytes. A read that crosses it fails, and so does one that begins there because
-the one before ended there; a caller that asks again, or comes from elsewhere, reads on behind it.
+A damaged batch has no bytes in the view. A read across it fails, and so does a read that begins at its place after
+the previous read ended there. A repeated read, or one that comes from another position, continues after it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from topicfs.fusefs.views.view import View
 from topicfs.storage.errors import CorruptionError, SegmentDeletedError
 
 OVERTAKEN_BYTES = 2**17
-"""A read that begins so far behind the last one has overtaken another: the kernel's readahead asks for as much."""
+"""A read this far beyond the last one was sent after a readahead request that has not arrived yet."""
 _NOWHERE = -1
 
 
@@ -35,7 +35,7 @@ class _Window(NamedTuple):
 
 
 class ViewReader:
-    """A place in a view with a bounded window of rendered bytes, one a file handle. Safe from any thread; reads of one reader take turns."""
+    """A position in a view and a bounded window of text, one per file handle. Thread-safe; reads take turns."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -44,17 +44,17 @@ class ViewReader:
         self._front = Entry(0, view.start_offset)
         self._rendering = Rendering(view, view.size if not view.open_ended and view.measured else None)
         self._read_until = 0
-        self._jumped = False  # the read going on left the way of those before
-        self._stop = self._size = 0  # of the read going on
+        self._jumped = False  # the current read is not sequential
+        self._stop = self._size = 0  # of the current read
 
     def read(self, view_position: int, size: int, *, short_at_damage: bool = False) -> Text:
-        """Return up to `size` bytes from a view position; fewer only at the end, b"" at the end or beyond (blocking).
+        """Return up to `size` bytes from a view position (blocking); fewer only at the end, b"" at or after the end.
 
-        Where a window holds all of them, no byte is copied; the buffer never changes.
+        If one window contains all bytes, nothing is copied. The returned buffer never changes.
 
-        Raises SegmentDeletedError for bytes that were removed or lost, CorruptionError where a damaged batch lies between
-        the bytes asked for; with `short_at_damage` the bytes before those are given first. Raises RequestTooLargeError
-        if too many records have to be decoded for them, likewise.
+        Raises SegmentDeletedError for bytes that were removed or lost, CorruptionError for a damaged batch in the
+        requested range, and RequestTooLargeError if too many records must be decoded; with `short_at_damage` the
+        bytes before the problem are returned first.
         """
         take_turn(self._lock)
         try:
@@ -73,7 +73,7 @@ class ViewReader:
         at, stop = view_position, self._stop
         try:
             while at < stop and self._reach(at, view_position):
-                if self._window.start <= view_position:  # It holds what was gathered too.
+                if self._window.start <= view_position:  # The window contains the collected parts too.
                     parts.clear()
                     at = view_position
                 part = self._take(at, stop)
@@ -89,20 +89,20 @@ class ViewReader:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check_jump(self, view_position: int) -> None:
-        """Raise SegmentDeletedError if segments were rewritten while a place known from before was gone to."""
+        """Raise SegmentDeletedError if a non-sequential read used the index and segments were rewritten meanwhile."""
         if self._jumped and self._view.outdated:
             self._earlier = self._window = _Window(_NOWHERE, _NOWHERE)
             raise SegmentDeletedError(f"what stood at {view_position} was rewritten")
 
     def _take(self, at: int, stop: int) -> Text:
-        """Give what the windows hold from `at` on; `_reach` saw to it that this is something."""
+        """Return what the windows hold from `at` on, at least one byte; call after `_reach`."""
         window = self._window if at >= self._window.start else self._earlier
         if at == window.start and stop >= window.end:
             return window.data
         return memoryview(window.data)[at - window.start : stop - window.start]
 
     def _reach(self, at: int, first: int) -> bool:
-        """Render until a window holds the byte at `at`, for a read that began at `first`; False at the end."""
+        """Render until a window holds the byte at `at`, for a read that starts at `first`; return False at the end."""
         if self._earlier.start <= at < self._earlier.end or self._window.start <= at < self._window.end:
             return True
         if at == self._front.position != self._window.end:
@@ -117,7 +117,7 @@ class ViewReader:
         return True
 
     def _is_near(self, at: int) -> bool:
-        """Return whether a position is best reached by rendering on: what readahead left out is little, and still there."""
+        """Return whether it is best to render on to `at`: an overtaken readahead request leaves only a small gap."""
         end = self._window.end
         return self._front.position < end < at <= end + OVERTAKEN_BYTES and not self._view.outdated
 
@@ -126,9 +126,9 @@ class ViewReader:
         self._rendering.go_to(place.offset, self._stop - place.position)
 
     def _render_more(self, first: int) -> bool:
-        """Render the next window for a read that began at `first`; False at the end of the view.
+        """Render the next window for a read that starts at `first`; return False at the end of the view.
 
-        It begins where that read did, if what was asked for reaches across: one window holds the whole answer then.
+        If possible, the new window begins with the bytes from `first` on, so that one window holds the whole answer.
         """
         window, next_offset = self._window, self._rendering.next_offset
         begun: Text = b""
@@ -151,9 +151,9 @@ class ViewReader:
         return found is not None
 
     def _pass_damage(self, damage: Damage, first: int) -> None:
-        """Step over a damaged batch, unless the read that began at `first` needs it.
+        """Skip a damaged batch, unless the read that starts at `first` needs it.
 
-        Raises CorruptionError if it does, and lets the same read pass when it comes again from that place.
+        If it does, raises CorruptionError once; the same read succeeds when it is repeated.
         """
         place = self._window.end
         certain = self._view.place_after_damage(damage.offset, damage.error)

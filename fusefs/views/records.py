@@ -1,7 +1,7 @@
-"""Single records, found by offset, by time or from the end: what a selector needs to know of a partition.
+"""Single records, found by offset, by time or from the end, as selectors need them.
 
-None of it scans from the start: the log goes to a batch by its indexes, and here at most that batch is decoded. Only
-counting back from the end walks over as many batch headers as the records asked for take.
+Nothing here scans from the start: the log finds a batch by its indexes, and at most that batch is decoded. Only
+counting back from the end reads as many batch headers as the requested number of records takes.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from topicfs.storage.model import Header, Isolation, Offset, Position, Timestamp
 from topicfs.storage.remote import ThreadNeededError
 
 _STRIDE = 2**20
-"""Bytes of batches looked at in one piece."""
+"""Bytes of batches read in one step."""
 
 _PLAIN_BYTES = 2**21
-"""The largest batch that is looked through at once, whatever a request may still decode: a millisecond's work, or two.
+"""Largest batch that is searched in the event loop whatever the request's allowance: takes a millisecond or two.
 
-By default no topic takes one of more than half as much.
+The default max.message.bytes is half of this.
 """
 
 INLINE_SEARCH_BYTES = 2**20
-"""Bytes that a search for a time goes through in the event loop's thread; between two entries of an index lie 4 KiB."""
+"""Bytes that a search by time may scan in the event loop's thread; index entries are 4 KiB apart."""
 
 
 class BatchCutError(LookupError):
-    """A whole batch was asked for, of which some records are gone."""
+    """A whole batch was requested, but some of its records were deleted."""
 
 
 def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
-    """Return the content of the record's own file; in batches, the one that the record came in.
+    """Return the content of the record's own file; for `.batch`, the whole batch that contains the record.
 
-    Raises BatchCutError where that batch begins with records that were deleted.
+    Raises BatchCutError if the first records of that batch were deleted.
     """
     if form is BATCH:
         log_start_offset = partition.log_start_offset
@@ -72,7 +72,7 @@ def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
 
 
 def headers_json(headers: tuple[Header, ...]) -> str:
-    """Headers as `log.json` has them: one list of names and values, in turns."""
+    """Return headers as in `log.json`: one list that alternates names and values."""
     flat = [
         part if part is None else part.decode("utf-8", "replace") for header in headers for part in header
     ]
@@ -80,7 +80,7 @@ def headers_json(headers: tuple[Header, ...]) -> str:
 
 
 class PlainRecord(NamedTuple):
-    """The little of a record that its file shows by itself."""
+    """The parts of a record that its own file shows."""
 
     offset: Offset
     timestamp: Timestamp
@@ -88,9 +88,9 @@ class PlainRecord(NamedTuple):
 
 
 def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> PlainRecord | None:
-    """Find a record as `find_record` does, in a third of the steps; None, too, where only `find_record` can tell.
+    """Find a record like `find_record`, but faster; None also if only `find_record` can find it.
 
-    Most batches are plain ones that nobody compressed.
+    Works for plain, uncompressed batches, the most common ones.
     """
     if not _is_visible(partition, offset, isolation):
         return None
@@ -107,9 +107,9 @@ def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> Pl
 def find_record(
     partition: Partition, offset: Offset, *, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> FoundRecord | None:
-    """The record at an offset; None where none is: outside the visible log, compacted away, or a marker's place.
+    """Return the record at an offset; None if it is outside the visible log, compacted away, or a control record.
 
-    Raises CorruptionError when the batch that should hold it is damaged.
+    Raises CorruptionError if the batch that should contain it is damaged.
     """
     if not _is_visible(partition, offset, isolation):
         return None
@@ -138,11 +138,11 @@ def _found(columns: Columns, index: int, fetched: DecodedFetch) -> FoundRecord:
 def first_record_at(
     partition: Partition, timestamp: Timestamp, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> FoundRecord | None:
-    """Return the first visible record at or after a time; None where there is none.
+    """Return the first visible record at or after a time; None if there is none.
 
-    The engine answers with the record itself, or with the offset from which on to look for one that readers see. It does
-    so in the event loop's thread only if the way is short, as it nearly always is: it may lead through a whole segment's
-    headers, and through a batch that inflates to much.
+    The engine returns the record itself, or an offset from which to search for a visible record. In the event loop's
+    thread this is done only if the search is short, as it nearly always is; it may have to read all headers of a
+    segment and to inflate a large batch.
     """
     request = current()
     most = min(request.remaining, INLINE_SEARCH_BYTES) if request is not None and request.inline else None
@@ -172,7 +172,7 @@ def first_offset_at(partition: Partition, timestamp: Timestamp, isolation: Isola
 def earliest_offset(
     partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> Offset | None:
-    """The first visible record; None while there is none."""
+    """Return the offset of the first visible record; None if there is none."""
     start_offset = partition.log_start_offset
     for columns, _fetched in _columns_from(partition, start_offset, isolation):
         index = columns.find(start_offset)
@@ -183,7 +183,7 @@ def earliest_offset(
 
 
 def latest_offset(partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED) -> Offset | None:
-    """The last visible record; None while there is none."""
+    """Return the offset of the last visible record; None if there is none."""
     end_offset = partition.visible_end(isolation)
     offset = last_records_start(partition, 1, end_offset, isolation=isolation)
     return offset if offset < end_offset else None
@@ -196,7 +196,7 @@ def _is_visible(partition: Partition, offset: Offset, isolation: Isolation) -> b
 def _columns_from(
     partition: Partition, offset: Offset, isolation: Isolation
 ) -> Iterator[tuple[Columns, DecodedFetch]]:
-    """The records from an offset on, read in larger and larger steps, each with the others of its step.
+    """Yield the records from `offset` on, each run with the fetch it came from; fetches grow.
 
     Raises CorruptionError at a damaged batch.
     """
@@ -215,14 +215,14 @@ def _columns_from(
 def last_records_start(
     partition: Partition, count: int, end_offset: Offset, *, isolation: Isolation
 ) -> Offset:
-    """Return the offset of the record from which on there are `count` of them before `end_offset`, or of the first of fewer.
+    """Return the offset from which there are `count` records before `end_offset`; if there are fewer, the first offset.
 
-    `end_offset` itself where there is none. Steps back over twice as many offsets until enough records lie
-    between: one step where offsets are dense. Damaged batches count by what their headers declare.
+    Returns `end_offset` if there are no records. Steps back, doubling the offsets each time, until there are enough
+    records: one step if offsets are dense. A damaged batch counts with the record count of its header.
     """
     start_offset = partition.log_start_offset
     upper, missing = end_offset, count
-    # There are no more records than offsets.
+    # There are at most as many records as offsets.
     while upper > start_offset and end_offset - start_offset > count:
         lower = Offset(max(upper - max(missing, end_offset - upper), start_offset))
         found = _count_records(partition, lower, upper, isolation)
@@ -245,7 +245,7 @@ def _count_records(
 def _skip_records(
     partition: Partition, surplus: int, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
 ) -> Offset:
-    """Return the offset of the record that `surplus` others precede in [start_offset, end_offset); the end where there is none."""
+    """Return the offset of the record after the first `surplus` ones in [start_offset, end_offset), or the end."""
     for window in _windows_between(partition, start_offset, end_offset, isolation):
         records = window.count(start_offset, end_offset)
         if records > surplus:
@@ -255,7 +255,7 @@ def _skip_records(
 
 
 class _Window:
-    """The headers of adjacent batches. Only the first and the last of a range may lie partly outside; those are decoded."""
+    """The headers of adjacent batches. Only the first and last batch of a range are decoded, as far as needed."""
 
     def __init__(self, partition: Partition, isolation: Isolation, batches: Batches) -> None:
         self.partition, self.isolation, self.batches = partition, isolation, batches
@@ -270,12 +270,12 @@ class _Window:
         return cut + self.batches.count_visible(start_offset, end_offset)
 
     def _outermost(self, end_offset: Offset) -> list[BatchHeader]:
-        """The first batch, and the last one that begins below an offset."""
+        """Return the first batch, and the last one that begins below an offset."""
         last = bisect_left(self.batches.column("base_offset"), end_offset) - 1
         return [self.batches[index] for index in sorted({0, last}) if 0 <= index <= last]
 
     def skip(self, surplus: int, start_offset: Offset, end_offset: Offset) -> Offset:
-        """Return the offset of the record that `surplus` others precede, of which there are fewer than in the window."""
+        """Return the offset of the record after the first `surplus` ones; the window must contain more."""
         for batch in self.batches:
             if not _is_whole(batch, start_offset, end_offset):
                 records = len(self._inside(batch, start_offset, end_offset))
@@ -300,7 +300,7 @@ def _is_whole(batch: BatchHeader, start_offset: Offset, end_offset: Offset) -> b
 def _windows_between(
     partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
 ) -> Iterator[_Window]:
-    """Walk the batches of [start_offset, end_offset) by their headers."""
+    """Yield the headers of the batches of [start_offset, end_offset), window by window."""
     offset, allowed = start_offset, current()
     while offset < end_offset:
         try:
@@ -320,7 +320,7 @@ def _windows_between(
 def _visible_offsets(
     partition: Partition, place: Offset, start_offset: Offset, end_offset: Offset, *, isolation: Isolation
 ) -> memoryview[int]:
-    """Offsets of the records of the batch that holds `place`, as far as they lie in [start_offset, end_offset)."""
+    """Return the offsets in [start_offset, end_offset) of the records in the batch that contains `place`."""
     fetched = read_decoded(partition, place, max_bytes=1, isolation=isolation)
     for piece in fetched.pieces:
         if not isinstance(piece, Damage):

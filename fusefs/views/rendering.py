@@ -1,7 +1,7 @@
-"""The rendering of a view from a position on, a window at a time: fetch batches, render them, fetch the next.
+"""The rendering of a view from a position on, window by window: fetch batches, render them, fetch the next.
 
-Plain values go straight from the batches into the window, fetch after fetch until it is full. Whatever is otherwise is decoded
-into pieces first, and each piece, or a part of it, makes a window.
+Plain values are copied from the batches into the window, fetch after fetch, until it is full. All other batches are
+first decoded into pieces; each piece, or a part of it, makes a window.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from topicfs.storage.model import Fetched, Offset
 from topicfs.storage.remote import ThreadNeededError
 
 WINDOW_BYTES = TEXT_BYTES
-"""About how much rendering a window holds, unless a read asks for more; a single record may be larger."""
+"""Approximate size of a window, unless a read asks for more; a single record may be larger."""
 LARGEST_READ_BYTES = 2**20
-"""For which a window is made that holds all of it: the kernel asks for no more at once."""
+"""Largest read that one window serves: the kernel requests no more at a time."""
 FIRST_FETCH_BYTES = 2**17
-"""Bytes of batches fetched by who begins at the front; each next fetch takes twice as much, up to a window's size."""
+"""Size of the first fetch from the front; each next fetch doubles it, up to the size of a window."""
 PAGE_BYTES = 2**12
-"""Bytes fetched in addition to those up to the end of a read, or of a short range: batches have headers."""
+"""Extra bytes fetched at the end of a read or of a short range, because batches have headers."""
 
 Text: TypeAlias = bytes | memoryview
 """A window's bytes, which never change."""
@@ -45,39 +45,39 @@ class Rendered(Protocol):
     def start_offset(self) -> Offset: ...
 
     def end_offset(self) -> Offset:
-        """Exclusive end of what may be shown now."""
+        """Return the current exclusive end offset of what may be shown."""
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
-        """Read the batches from an offset on, some of them perhaps decoded. See `decoded_fetch.fetch`."""
+        """Read the batches from an offset on, possibly already decoded. See `decoded_fetch.fetch`."""
 
 
 class Rendering:
-    """The rendering of a view from a position on. Used by one caller at a time."""
+    """The rendering of a view from a position on. Not thread-safe."""
 
     def __init__(self, view: Rendered, size: int | None) -> None:
-        """Begin at the front of a view; `size` is that of one that does not grow, where it is known."""
+        """Begin at the front of a view; `size` is its size if it does not grow and the size is known."""
         self._view = view
         self._straight = view.source.form is VALUES
-        self._plain = self._straight  # nothing was compressed or aborted so far
+        self._plain = self._straight  # no compressed or aborted batch so far
         self._pieces: deque[Piece] = deque()
-        self._begun: Begun | None = None  # of compressed batches
-        self._ahead = Ahead(self._fetch_ahead)  # of these, too
-        self._inflates = True  # values of compressed batches could be copied lately
+        self._begun: Begun | None = None  # compressed batches that are partly copied
+        self._ahead = Ahead(self._fetch_ahead)  # compressed batches, too
+        self._inflates = True  # values of compressed batches could be copied
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
-        # Of a short range no more is fetched than it may need.
+        # For a short range, fetch no more than it may need.
         self._most_fetched = WINDOW_BYTES if size is None else min(size + PAGE_BYTES, WINDOW_BYTES)
         self._fetch_bytes = min(FIRST_FETCH_BYTES, self._most_fetched)
-        self._record_bytes = 256.0  # as rendered lately, on average
-        self._batch_share = 1.0  # bytes of batches for one of text, as copied lately
-        self._batch_bytes = 0.0  # of a compressed batch lately, on average; 0 where none was copied
+        self._record_bytes = 256.0  # recent average
+        self._batch_share = 1.0  # recent bytes of batches per byte of text
+        self._batch_bytes = 0.0  # recent average of compressed batches; 0 if none was copied
 
     def expect(self, size: int) -> None:
-        """Fetch as much at once as a read of `size` bytes asks for, within the bounds."""
+        """Size the next fetch for a read of `size` bytes, within the limits."""
         self._fetch_bytes = max(self._fetch_bytes, min(size, self._most_fetched))
 
     def go_to(self, offset: Offset, size: int) -> None:
-        """Go on from another offset, of which `size` bytes will be wanted."""
+        """Continue from another offset, where `size` bytes will be read."""
         self._pieces.clear()
         self._ahead.clear()
         self._begun, self._inflates = None, True
@@ -87,7 +87,7 @@ class Rendering:
 
     @property
     def next_offset(self) -> Offset:
-        """Offset of the first record that is not rendered yet, or of damage that was not passed."""
+        """Offset of the first record that is not rendered yet, or of damage that was not skipped."""
         if not self._pieces:
             return self._next_offset
         piece = self._pieces[0]
@@ -100,19 +100,19 @@ class Rendering:
         return max(offset, self._from_offset)
 
     def carries_on(self, size: int) -> bool:
-        """Return whether a window for a read of `size` bytes costs no more when it begins with bytes rendered before."""
+        """Return whether a window for a read of `size` bytes can begin with earlier text at no extra cost."""
         return self._straight and size <= LARGEST_READ_BYTES
 
     def pass_damage(self) -> None:
-        """Go on behind the damaged batch that `next` gave."""
+        """Skip the damaged batch that `next` returned."""
         self._pieces.popleft()
 
     def next(self, begun: Text, *, least: int, step: int, front: Entry | None) -> Text | Damage | None:
-        """Render the next window, which begins with what is `begun`; None at the end of the view.
+        """Render the next window, which begins with `begun`; return None at the end of the view.
 
-        It has about `least` bytes, and as many times `step` more as there is room for: so that reads of that size end where
-        it does. A damaged batch is given as often as it is asked for. With `front` the bytes to come are the view's first, as it is
-        now. Raises SegmentDeletedError.
+        The window has at least about `least` bytes, plus as many multiples of `step` as fit: so it ends where a read
+        of that size ends. A damaged batch is returned again until it is skipped. Pass `front` if the view's first
+        byte comes next. Raises SegmentDeletedError.
         """
         if self._straight and not self._pieces:
             text = self._copied(begun, least, step, front)
@@ -128,9 +128,9 @@ class Rendering:
         return None
 
     def next_fetch(self, end_offset: Offset) -> Text | Damage | None:
-        """Render what one fetch gives, below the end of the view as it is now: the way of those who follow what is appended.
+        """Render one fetch, below `end_offset`: the path for readers that follow appends.
 
-        None where that is nothing, and at the end. Raises SegmentDeletedError.
+        Returns None at the end, or if the fetch shows nothing. Raises SegmentDeletedError.
         """
         if self._plain and not self._pieces:
             offset = self._next_offset
@@ -143,11 +143,11 @@ class Rendering:
                 if end >= 0:
                     self._next_offset = min(fetched.next_offset, end_offset)
                     return bytes(text[:end]) if end <= PAGE_BYTES else memoryview(text)[:end].toreadonly()
-            self._plain = False  # As what comes next, mostly.
+            self._plain = False  # The next ones are probably of the same kind.
         return self.next(b"", least=1, step=1, front=None)
 
     def _copied(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
-        """Copy values to a window, up to what cannot be copied, which lies in `_pieces` then; None for no value at all."""
+        """Copy values to a window until a batch cannot be copied (goes to `_pieces`); None if no value was copied."""
         if (ahead := self._taken_ahead(begun, step, front)) is not None:
             return ahead
         size = least = min(least, LARGEST_READ_BYTES)
@@ -156,7 +156,7 @@ class Rendering:
         if reads_through:
             size += max(WINDOW_BYTES - least, 0) // step * step
             margin = WINDOW_BYTES // 16
-        # An eighth more: copying asks for the room that the shortest numbers beside the values would leave for them.
+        # Add 1/8: copying needs the space that the records' smallest other fields take in a batch.
         text, used, end = begin_text(begun, size + size // 8 + margin), -1, len(begun)
         while used < end < size and not self._pieces:
             used = end
@@ -166,7 +166,7 @@ class Rendering:
                 end = self._copy_more(text, used, size, most, front)
             except (SegmentDeletedError, ThreadNeededError, RequestTooLargeError):
                 if used == len(begun):
-                    raise  # Otherwise who reads on is told.
+                    raise  # Otherwise the next read raises it.
         self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
         if end == len(begun):
             return None
@@ -177,7 +177,7 @@ class Rendering:
         return memoryview(text)[:end].toreadonly()
 
     def _copy_more(self, text: bytearray, used: int, size: int, most: int, front: Entry | None) -> int:
-        """Copy the values of the next fetch, and say where they end in `text`; what cannot be copied goes to `_pieces`."""
+        """Copy the values of the next fetch; return where they end in `text`. Uncopied batches go to `_pieces`."""
         end_offset = self._end_ahead(front)
         if end_offset is None:
             return used
@@ -202,13 +202,13 @@ class Rendering:
                 end = self._copy_begun(begun, text, used, size, end_offset)
                 if end >= 0:
                     return end
-                # Other batches here are mostly of the same kind: none is inflated twice.
+                # Other batches here are probably alike: avoid inflating them twice.
                 self._inflates = False
         self._keep(source.decoded(offset, fetched), end_offset)
         return used
 
     def _copy_begun(self, begun: Begun, text: bytearray, used: int, size: int, end_offset: Offset) -> int:
-        """Copy the values of batches that are inflated one by one, up to `size`; -1 where the next one cannot be copied."""
+        """Inflate batches one by one and copy their values, up to `size`; -1 if the next batch cannot be copied."""
         end, passed_bytes = begun.copy(text, used, size, self._next_offset, end_offset)
         if not passed_bytes:
             return -1
@@ -216,7 +216,7 @@ class Rendering:
         return end
 
     def _go_on(self, begun: Begun, passed_bytes: int, text_bytes: int, end_offset: Offset) -> None:
-        """Go on behind the batches that were copied, to so many bytes of text."""
+        """Continue after the batches that were copied, which made `text_bytes` of text."""
         self._next_offset = min(begun.offset, end_offset)
         self._begun = begun if begun.number < len(begun.batches) else None
         self._batch_bytes = len(begun.fetched.data) / len(begun.batches)
@@ -224,7 +224,7 @@ class Rendering:
             self._batch_share = passed_bytes / text_bytes
 
     def _taken_ahead(self, begun: Text, step: int, front: Entry | None) -> Text | None:
-        """Return the next window if it was inflated ahead: what is `begun`, and behind it the text of a stretch."""
+        """Return the next window if it was inflated ahead: `begun`, followed by the text of a stretch."""
         if not self._ahead or self._begun is not None or self._end_ahead(front) is None:
             return None
         request = current()
@@ -243,13 +243,13 @@ class Rendering:
         return found.behind(begun) if found.end > found.start else None
 
     def _look_ahead(self, offset: Offset, begun: Begun | None, spilled: int, step: int) -> None:
-        """Have what follows inflated by threads; see `Ahead.fill`."""
+        """Let threads inflate the next batches; see `Ahead.fill`."""
         aim = ReadGoal(step, self._batch_share, self._batch_bytes)
         if self._ahead.fill(offset, self._view.end_offset(), begun, spilled, aim):
             self._begun = None
 
     def _fetch_ahead(self, offset: Offset, max_bytes: int) -> Fetched | None:
-        """Fetch what is to be inflated by a thread; None where whoever comes to it has to, who is told what is wrong, too."""
+        """Fetch batches for a thread; None if the reader itself must fetch them, which then gets the error, if any."""
         if self._view.source.partition.available_end(offset) <= offset:
             return None
         try:
@@ -261,16 +261,16 @@ class Rendering:
         return fetched if fetched.data else None
 
     def _end_ahead(self, front: Entry | None) -> Offset | None:
-        """The end of the view as of now; None where it has been reached."""
+        """Return the current end of the view; None if the rendering has reached it."""
         self._view.source.check(self._next_offset)
         end_offset = self._view.end_offset()
         if front is not None:
-            # What was removed below may have rendered to nothing: then no byte of it is missing.
+            # Removed records below may have rendered to nothing; then no byte is missing.
             self._next_offset = max(self._next_offset, front.offset)
         return end_offset if self._next_offset < end_offset else None
 
     def _fetch(self, front: Entry | None) -> bool:
-        """Fetch the next pieces; False at the end of the view."""
+        """Fetch the next pieces; return False at the end of the view."""
         end_offset = self._end_ahead(front)
         if end_offset is None:
             return False
@@ -281,7 +281,7 @@ class Rendering:
         return bool(fetched.pieces)
 
     def _keep(self, fetched: DecodedFetch, end_offset: Offset) -> None:
-        """Note what was read from the next offset on, to be rendered piece by piece."""
+        """Take over a fetch, to be rendered piece by piece."""
         self._from_offset, self._end_offset = self._next_offset, end_offset
         if fetched.pieces:
             self._next_offset = min(fetched.next_offset, end_offset)
@@ -289,7 +289,7 @@ class Rendering:
             self._fetch_bytes = min(2 * self._fetch_bytes, self._most_fetched)
 
     def _render(self, columns: Columns) -> bytes:
-        """Render the rest of the first piece, or a window's worth of it."""
+        """Render the rest of the first piece, or one window of it."""
         first, last = self._rendered, len(columns)
         record_bytes = max(self._record_bytes, len(columns.data) / max(last, 1))
         step = max(int(WINDOW_BYTES / record_bytes), 1)
@@ -301,7 +301,7 @@ class Rendering:
         if last < len(columns):
             end_offset = min(end_offset, Offset(columns.offsets[last]))
         data = self._view.source.render(columns, start_offset, end_offset)
-        if last < len(columns):  # Not before: rendering may have to begin again in a thread.
+        if last < len(columns):  # Only now: rendering may be repeated in a thread.
             self._rendered = last
         else:
             self._pieces.popleft()

@@ -1,13 +1,13 @@
-"""The view index: where some records stand in a rendering, so that all others are found near by.
+"""The view index: the positions of some records in a rendering, so that any other record is found near one of them.
 
     position   0          65 601      131 410             frontier position
                │··········│···········│················───│
     offset     100        742         1 391               frontier offset
 
-An entry says: the rendering of the records from `offset` on begins at `position`. There is one for every 64 KiB or
-more of rendering, at the bounds of batches, and one where each segment begins. All below the frontier is known;
-measuring moves it. Positions count from an origin that never moves, so that removing data at the front removes
-entries and changes none. An entry takes 16 bytes.
+An entry means: the rendering of the records from `offset` on begins at `position`. There is one for every 64 KiB or
+more of text, always between batches, and one at the start of each segment. All positions below the frontier can be
+found; measuring moves the frontier. Positions count from an origin that never moves, so that removing data at the
+front removes entries and changes none. An entry takes 16 bytes.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from typing import NamedTuple
 from topicfs.storage.model import Offset
 
 ENTRY_INTERVAL = 64 * 1024
-"""Bytes of rendering between two entries, at least; more only by what one batch renders."""
+"""Minimum bytes of text between two entries; the last batch before an entry may exceed it."""
 MAX_BATCH_INTERVAL = 1024 * 1024
-"""Bytes of batches between two entries, at most (or one batch): what renders to little is found near by as well."""
+"""Maximum bytes of batches between two entries (or one batch), for batches that render to little text."""
 
 DECODED_SHARE = 16
-"""The number of bytes of a batch's records in memory that count as one byte of it: between two entries lie 16 MiB, or one batch."""
+"""Bytes of decoded records that count as one byte of a batch: at most 16 MiB, or one batch, lie between two entries."""
 
 
 class Entry(NamedTuple):
-    """A known place: the rendering of the records from `offset` on begins at view position `position`."""
+    """A known place: the records from `offset` on are rendered from view position `position` on."""
 
     position: int
     offset: Offset
 
 
 class Excerpt(NamedTuple):
-    """The entries of a range of records, with positions from its own first byte: what is remembered of a segment."""
+    """The entries of a range of records, with positions from its first byte: a segment's saved positions."""
 
     positions: array[int]
-    """Ascending from 0."""
+    """Ascending, from 0."""
     offsets: array[int]
     """Strictly ascending."""
     size: int
-    """Bytes rendered."""
+    """Size of the text."""
     end_offset: Offset
-    """Exclusive."""
+    """Exclusive end offset."""
 
 
 class SparseIndex:
-    """The known positions of one rendering. Not thread-safe: the caller that measures holds a lock."""
+    """The known positions of one rendering. Not thread-safe: `Measure` holds a lock."""
 
     __slots__ = ("_batch_bytes", "_offsets", "_positions", "frontier")
 
     def __init__(self, start_offset: Offset) -> None:
         self._positions = array("q", [0])
         self._offsets = array("q", [start_offset])
-        self._batch_bytes = 0  # passed since the last entry
+        self._batch_bytes = 0  # since the last entry
         self.frontier = Entry(0, start_offset)
 
     def __len__(self) -> int:
@@ -65,21 +65,21 @@ class SparseIndex:
 
     @property
     def start(self) -> Entry:
-        """The lowest place known."""
+        """The lowest known place."""
         return Entry(self._positions[0], Offset(self._offsets[0]))
 
     def at(self, position: int) -> Entry:
-        """The last entry at or below a position."""
+        """Return the last entry at or below a position."""
         index = max(bisect_right(self._positions, position) - 1, 0)
         return Entry(self._positions[index], Offset(self._offsets[index]))
 
     def before(self, offset: Offset) -> Entry:
-        """The last entry at or below an offset."""
+        """Return the last entry at or below an offset."""
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         return Entry(self._positions[index], Offset(self._offsets[index]))
 
     def after(self, offset: Offset) -> Entry:
-        """The first entry at or above an offset, or the frontier."""
+        """Return the first entry at or above an offset, or the frontier."""
         index = bisect_left(self._offsets, offset)
         if index == len(self._offsets):
             return self.frontier
@@ -95,10 +95,10 @@ class SparseIndex:
         next_offset: Offset,
         decoded_bytes: int = 0,
     ) -> None:
-        """Move the frontier over adjacent batches: of each the bytes it renders to, its position, its base offset.
+        """Advance the frontier over adjacent batches, given each one's rendered size, position and base offset.
 
-        `end_position` is where the last one ends; the first may begin below the frontier's offset. `decoded_bytes` is
-        what their records take in memory: a batch by itself that was compressed may take far more than its own bytes.
+        `end_position` is where the last batch ends; the first may begin below the frontier's offset. `decoded_bytes`
+        is the memory that their records take, which is far more than the batches' size if they are compressed.
         """
         count = len(rendered_sizes)
         if count == 1:
@@ -106,7 +106,7 @@ class SparseIndex:
             self._extend_by_one(rendered_sizes[0], batch_bytes, next_offset)
             return
         positions = list(accumulate(rendered_sizes, initial=self.frontier.position))
-        # Where the batches since the last entry would begin, had they stood before these.
+        # Virtual position of the last entry, as if the batches since then directly preceded these.
         passed_from = batch_positions[0] - self._batch_bytes
         index = -1
         while True:
@@ -121,7 +121,7 @@ class SparseIndex:
         self.frontier = Entry(positions[count], next_offset)
 
     def _extend_by_one(self, rendered_size: int, batch_size: int, next_offset: Offset) -> None:
-        """Pass one batch: the way of `extend` for an append at a time, without its lists."""
+        """Advance over one batch: faster than `extend` for single appends, because it needs no lists."""
         frontier = self.frontier
         if (
             frontier.position - self._positions[-1] >= ENTRY_INTERVAL
@@ -133,23 +133,23 @@ class SparseIndex:
         self.frontier = Entry(frontier.position + rendered_size, next_offset)
 
     def pass_rendered(self, end: Entry) -> None:
-        """Move the frontier over what was rendered, of which nothing is known but where it ends."""
+        """Advance the frontier to `end`, over text of which only the end is known."""
         size = end.position - self.frontier.position
         self._extend_by_one(size, size, end.offset)
 
     def skip(self, next_offset: Offset) -> None:
-        """Move the frontier over offsets that render to nothing: a gap, or a batch that cannot be read."""
+        """Advance the frontier over offsets that render to nothing: a gap, or an unreadable batch."""
         self.frontier = Entry(self.frontier.position, max(next_offset, self.frontier.offset))
 
     def begin_segment(self, base_offset: Offset) -> None:
-        """Put an entry at the frontier, where a segment begins, so that its entries can stand alone."""
+        """Add an entry at the frontier, where a segment begins, so that its entries can be saved separately."""
         if base_offset > self.frontier.offset:
             self.skip(base_offset)
         self._add(self.frontier)
         self._batch_bytes = 0
 
     def trim(self, start: Entry) -> None:
-        """Forget what lies below a known place, which becomes the first entry."""
+        """Remove the entries below a known place, which becomes the first entry."""
         if start.offset <= self._offsets[0]:
             return
         index = bisect_left(self._offsets, start.offset)
@@ -161,7 +161,7 @@ class SparseIndex:
         self._offsets[0] = start.offset
 
     def excerpt(self, start_offset: Offset, end: Entry) -> Excerpt:
-        """The entries from an entry's offset up to a known place, exclusive."""
+        """Return the entries from an entry's offset up to a known place, exclusive."""
         first = bisect_left(self._offsets, start_offset)
         last = bisect_left(self._offsets, end.offset)
         origin = self._positions[first]
@@ -169,7 +169,7 @@ class SparseIndex:
         return Excerpt(positions, self._offsets[first:last], end.position - origin, end.offset)
 
     def append(self, known: Excerpt) -> None:
-        """Take over what was remembered of the records that begin at the frontier."""
+        """Add the saved entries of the records that begin at the frontier."""
         if known.offsets[0] != self.frontier.offset:
             raise ValueError(f"an excerpt from {known.offsets[0]} on does not follow {self.frontier.offset}")
         origin = self.frontier.position

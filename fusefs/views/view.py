@@ -3,8 +3,8 @@
     measure's positions   ······origin··················end······frontier
     view positions              0                       size
 
-Several views share one measure: the whole partition as it is now, the same as it was before data was removed at the
-front, and ranges of it. Each counts its positions from its own first record, and they never shift.
+Several views share one measure: the whole partition, the whole partition before records were removed at the front,
+and ranges of it. Each view counts positions from its own first record, so they never shift.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from topicfs.storage.remote import ThreadNeededError
 
 
 class _Frame(NamedTuple):
-    """The place of a view in a measure."""
+    """Where a view lies in a measure."""
 
     measure: Measure
     origin: int
     """Position in the measure of the view's first byte."""
     end: int | None
-    """Position in the measure behind its last byte; None: the measure ends where the view does."""
+    """Position in the measure after the view's last byte; None: both end together."""
 
 
 class View:
-    """A rendering of a range of offsets as file bytes. Safe from any thread."""
+    """A rendering of a range of offsets as file bytes. Thread-safe."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class View:
         end_offset: Offset | None,
         whole: Measure | None = None,
     ) -> None:
-        """Lay a view over a measure that covers it, or that begins with it.
+        """Create a view in a measure that covers it, or that begins with it.
 
-        `whole` is the measure of the whole partition, which takes over once it covers the view.
+        `whole` is the measure of the whole partition, which the view uses once it covers the view.
         """
         self.start_offset = start_offset
         self.limit = end_offset
@@ -69,7 +69,7 @@ class View:
 
     @property
     def outdated(self) -> bool:
-        """True if segments were rewritten (compaction): who is just reading reads on, nobody goes elsewhere."""
+        """True if segments were rewritten (compaction): sequential reads may go on, but positions are unknown."""
         return self._frame.measure.retired
 
     @property
@@ -78,10 +78,10 @@ class View:
 
     @property
     def size(self) -> int:
-        """Rendered bytes as far as known; exact when `measured`.
+        """Known size of the text; exact if `measured`.
 
-        What was added lately is measured on the spot if it is little: microseconds after an append, milliseconds
-        at most. Never raises for records that are gone or damaged.
+        Measures recent appends on the spot if they are small: microseconds after an append, milliseconds at most.
+        Never raises for records that were removed or damaged.
         """
         measure, origin, end = self._current_frame()
         if end is None:
@@ -90,25 +90,25 @@ class View:
 
     @property
     def measured(self) -> bool:
-        """True if `size` is exact as of now."""
+        """True if `size` is exact."""
         measure, _, end = self._current_frame()
         return end is not None or measure.complete
 
     def measure(self, *, max_bytes: int | None = None) -> bool:
-        """Measure on, about `max_bytes` of batches if given (blocking); True when `size` is exact.
+        """Measure about `max_bytes` of batches, or all (blocking); return whether `size` is exact now.
 
-        Several threads may call it at once: they share the work. Raises SegmentDeletedError when records that were
-        not measured yet were removed: a new view can be measured then.
+        Threads that call it at the same time share the work. Raises SegmentDeletedError if unmeasured records were
+        removed; then create a new view.
         """
         self._take_over()
         measure, _, end = self._frame
         if max_bytes is not None and self.source.form.suffix in DECODED_SUFFIXES:
-            # Decoding takes long, and who waits may not wait for all of it.
+            # Decoding is slow: do not let others wait for all of it.
             max_bytes = min(max_bytes, STEP_BYTES)
         return end is not None or measure.advance(max_bytes=max_bytes)
 
     def end_offset(self) -> Offset:
-        """Exclusive end of what a reader may be shown now."""
+        """Return the current exclusive end offset of what a reader may see."""
         visible_end = self.source.visible_end()
         return visible_end if self.limit is None else min(visible_end, self.limit)
 
@@ -116,7 +116,7 @@ class View:
         return self._frame.measure.fetch(offset, max_bytes, self.limit)
 
     def pass_rendered(self, begin: Entry, end: Entry) -> None:
-        """Take note of what a reader rendered, from one place to another: where that is all there is to know a size by."""
+        """Use text that a reader rendered to learn the view's size; only for partitions without files."""
         measure, origin, known_end = self._frame
         if known_end is None:
             measure.pass_rendered(
@@ -124,9 +124,10 @@ class View:
             )
 
     def front(self) -> Entry:
-        """The first byte that can still be read, and its record: the view's first, until data is removed.
+        """Return the first byte that can still be read, and its record: the view's first one until data is removed.
 
-        It stays the view's first when records were removed before they were measured: nobody knows better then.
+        If records were removed before they were measured, this is still the view's first one: the new position is
+        unknown.
         """
         measure, origin, end = self._frame
         first = Entry(0, self.start_offset)
@@ -142,7 +143,7 @@ class View:
         return Entry(start.position - origin, start.offset)
 
     def place_at(self, position: int) -> Entry:
-        """The nearest known place at or below a view position (blocking where the view is not measured).
+        """Return the nearest known place at or below a view position (blocking if it must be measured).
 
         Raises SegmentDeletedError for removed bytes.
         """
@@ -155,9 +156,9 @@ class View:
         return Entry(position - origin, offset)
 
     def place_after_damage(self, offset: Offset, error: CorruptionError) -> Entry | None:
-        """Return the entry from which positions are certain again behind a damaged batch; None if they are not in doubt.
+        """Return the entry after a damaged batch from which positions are correct; None if all positions are.
 
-        They are in doubt when the batch was whole as it was measured: how many bytes it had is not known now.
+        Positions are uncertain if the batch was intact when it was measured: the size of its text is now unknown.
         """
         measure, origin, _ = self._frame
         if offset >= measure.frontier.offset or measure.knows_damage(error):
@@ -166,27 +167,27 @@ class View:
         return Entry(position - origin, next_offset)
 
     def _current_frame(self) -> _Frame:
-        """Bring the view up to date as far as that takes no time, and see which measure is the better one."""
+        """Update the view as far as that is quick, and return the better one of its frames."""
         measure, _, end = self._frame
         if end is not None:
             return self._frame
         try:  # noqa: SIM105 - this is asked again and again
             measure.catch_up()
         except (SegmentDeletedError, CorruptionError):
-            pass  # What is gone, or damaged since it was measured, is reported to those who read it.
+            pass  # Reading reports removed or newly damaged records.
         if self._whole is not None and not measure.complete:
             try:
                 with Allowance(INLINE_BYTES, inline=True):
                     self._take_over()
             except ThreadNeededError:
-                pass  # `measure` does it.
+                pass  # `measure` switches later.
         return self._frame
 
     def _take_over(self) -> None:
-        """Lay the view over the measure of the whole partition, once that covers it and this one's is not complete.
+        """Switch to the measure of the whole partition, if it covers the view and the view's own is incomplete.
 
-        Finding the view's ends there may need records in front of the view, which may be gone or damaged by now;
-        then the view keeps its own measure.
+        To find the view's ends in it, records before the view may be needed. If they were removed or damaged, the
+        view keeps its own measure.
         """
         whole = self._whole
         if whole is None or self._frame.measure.complete or not whole.covers(self.start_offset, self.limit):
@@ -203,13 +204,15 @@ class View:
 
 
 DIRECT_OFFSETS = 4096
-"""A range of at most so many offsets is measured by itself: that is no more work than finding its ends in the whole."""
+"""A range of at most this many offsets gets its own measure: that costs no more than finding its ends in the whole
+one.
+"""
 
 
 class PartitionViews:
-    """The views of a partition. Safe from any thread.
+    """The views of a partition. Thread-safe.
 
-    Nothing here waits, but for `remember`: views measure when they are asked to.
+    Only `remember` blocks: views measure on request.
     """
 
     def __init__(
@@ -229,9 +232,9 @@ class PartitionViews:
         self._rewrites = partition.rewrites
 
     def whole(self, form: Form) -> View:
-        """Give the view of everything visible, as `log` shows it: the same one until data is removed at the front.
+        """Return the view of everything visible, as `log` shows it: the same view until data is removed at the front.
 
-        Then a new one, whose first byte is that of the first record that is left.
+        After a removal it is a new view, which begins with the first record that is left.
         """
         with self._lock:
             start_offset = self._follow_start()
@@ -243,10 +246,10 @@ class PartitionViews:
             return view
 
     def range(self, form: Form, start_offset: Offset, end_offset: Offset | None) -> View:
-        """Give a view of [start_offset, end_offset), clipped at the log start; without an end it grows.
+        """Return a view of [start_offset, end_offset), clipped at the log start; without an end it grows.
 
-        Of what the whole view knows already nothing is measured again. Where a form shows whole batches alone, the view
-        begins and ends between two of them.
+        Parts that the whole view has measured are not measured again. If the form shows whole batches only, the view
+        is narrowed to them.
         """
         if form is BATCH:
             start_offset, end_offset = self._whole_batches(start_offset, end_offset)
@@ -261,7 +264,7 @@ class PartitionViews:
             try:
                 return View(whole, start_offset=start_offset, end_offset=end_offset)
             except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
-                pass  # Its ends cannot be found by the whole; by itself it may still be read in part.
+                pass  # The whole measure cannot find its ends; with its own measure the range may be readable in part.
         measure = Measure(
             Source(self.partition, form, self.isolation, self.partition.cuts),
             start_offset,
@@ -271,7 +274,7 @@ class PartitionViews:
         return View(measure, start_offset=start_offset, end_offset=end_offset, whole=whole)
 
     def _whole_batches(self, start_offset: Offset, end_offset: Offset | None) -> tuple[Offset, Offset | None]:
-        """Give the bounds of the batches wholly inside (one batch is read at either end)."""
+        """Return the bounds of the batches wholly inside the range (reads one batch at each end)."""
         first = self._batch_around(max(start_offset, self.partition.log_start_offset))
         start_offset = start_offset if first is None else first.end_offset
         if end_offset is None:
@@ -280,7 +283,7 @@ class PartitionViews:
         return start_offset, max(start_offset, end_offset if last is None else last.base_offset)
 
     def _batch_around(self, offset: Offset) -> BatchHeader | None:
-        """Find the batch that an offset divides; None where it does not, or where that cannot be told."""
+        """Return the batch with records on both sides of `offset`; None if there is none or it is unknown."""
         try:
             fetched = self.partition.read(offset, max_bytes=1, isolation=self.isolation)
             header = read_header(fetched.data) if fetched.data else None
@@ -289,9 +292,9 @@ class PartitionViews:
         return header if header is not None and header.base_offset < offset else None
 
     def remember(self) -> None:
-        """Write down what is known of every segment, and remove what was known of segments that are gone (blocking).
+        """Save the positions of every segment, and remove the files of deleted segments (blocking).
 
-        Sealed segments are written down as measuring passes them; at a close this keeps the active one too.
+        Sealed segments are saved when they are measured; calling this at close saves the active one too.
         """
         with self._lock:
             measures = list(self._measures.values())
@@ -300,7 +303,7 @@ class PartitionViews:
         self._remove_stale()
 
     def _follow_start(self) -> Offset:
-        """Return the log's start. After a compaction the views begin again, and count positions afresh."""
+        """Return the log's start. After a compaction, drop all measures; positions are counted anew."""
         rewrites = self.partition.rewrites
         if rewrites != self._rewrites:
             self._rewrites = rewrites
@@ -314,12 +317,12 @@ class PartitionViews:
         return log_start_offset
 
     def _remove_stale(self) -> None:
-        """Segments went, or may have gone while nobody looked: what was remembered of them goes too."""
+        """Remove the view files of segments that were, or may have been, deleted."""
         if self._store is not None:
             self._store.remove_stale({segment.base_offset for segment in self.partition.segments() or ()})
 
     def _measure_from(self, form: Form, start_offset: Offset) -> Measure:
-        """Keep what is known of the form's rendering if it reaches the log start; else begin there."""
+        """Return the form's measure if it can follow the log start; otherwise a new one that begins there."""
         measure = self._measures.get(form.suffix)
         if measure is not None and measure.source.form is not form:
             measure = None
@@ -327,12 +330,12 @@ class PartitionViews:
             if measure is not None and measure.follow_start(start_offset):
                 return measure
         except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
-            pass  # The new start cannot be placed in what was known.
+            pass  # The position of the new start cannot be computed.
         source = Source(self.partition, form, self.isolation, self.partition.cuts)
         measure = Measure(source, start_offset, store=self._store_of(form))
         self._measures[form.suffix] = measure
         return measure
 
     def _store_of(self, form: Form) -> ViewStore | None:
-        """Return where positions are remembered; None for a form that may show the same records otherwise another time."""
+        """Return where positions are saved; None if the form may render the same records differently later."""
         return None if form.suffix in DECODED_SUFFIXES else self._store

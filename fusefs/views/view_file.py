@@ -1,28 +1,28 @@
-"""`<base offset>.view`: the renderings of a segment as far as they were measured, beside its log or in the user's cache.
+"""`<base offset>.view`: the measured renderings of a segment, stored beside its log or in the user's cache.
 
      0  bytes  magic                     `TFSVIEW` and LF
-     8  uint16 version                   1; raised when the format changes, or what any form's text looks like
-    10  uint16 sections                  one a form
+     8  uint16 version                   1; raised when the format, or the text of any form, changes
+    10  uint16 sections                  one per form
     12  int64  base offset               of the segment
     20         sections
                uint8  length, bytes      suffix of the form, UTF-8
-               int64  size               of what the section covers: bytes of the log, from its first on
-               uint32 first checksum     of the log's first batch, as it stands in that batch's header
+               int64  size               bytes of the log that the section covers, from its start
+               uint32 first checksum     of the log's first batch, as stored in that batch's header
                int64  last position      of the last batch covered
                uint32 last checksum      of that batch
                int64  end offset         one past the last offset covered
                int64  rendered size      bytes
-               uint32 entries            how many; at least one
-               int64  positions          one an entry, from 0 on
-               int64  offsets            one an entry; the first one is where the rendering begins
+               uint32 entries            number, at least one
+               int64  positions          one per entry, from 0 on
+               int64  offsets            one per entry; the rendering begins at the first one
         uint32 checksum                  CRC-32C of everything before it
 
-Integers are big-endian, as in the log. A section fits a log that still has those two batches at those places: it may
-have grown since, and what was added is measured. Compaction rewrites logs without knowing of this file, and copies
-their time of modification; that is why that is not looked at. A file that fits nothing, or is damaged, is made again.
+Integers are big-endian, as in the log. A section is valid for a log that has those two batches at those positions;
+the log may have grown since, and the new part is measured. The log's modification time is not compared, because
+compaction copies it when it rewrites a log. A file that is invalid or damaged is replaced.
 
-The files only save time. So nothing waits for the disk when one is written, failing to write it fails nothing, and what
-cannot be read is measured again.
+The files only save time: writing one never waits for the disk, a failed write is ignored, and an unreadable file only
+means that the segment is measured again.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _CHECKSUM = struct.Struct(">I")
 
 
 class ViewFileError(ValueError):
-    """Bytes that are no view file of this version: it has to be made again."""
+    """The file is damaged or of another version and must be written again."""
 
 
 class LogMark(NamedTuple):
-    """Marks by which a log is known again: how far it was measured, and two of its batches."""
+    """Identifies the measured part of a log: its size, and two of its batches."""
 
     size_bytes: int
     first_checksum: int
@@ -76,17 +76,17 @@ class Section(NamedTuple):
 
 
 class ViewFile(NamedTuple):
-    """The whole content."""
+    """The content of a view file."""
 
     base_offset: Offset
     sections: Mapping[str, Section]
-    """Sections by the name of their rendering: mostly the form's suffix."""
+    """Sections by name of rendering: usually the form's suffix."""
 
 
 def mark_log(log: memoryview, size_bytes: int, last_position: Position) -> LogMark:
-    """Mark a log by its first batch, and by that at `last_position` which ends at `size_bytes`.
+    """Return the mark of a log: its first batch, and the batch at `last_position`, which ends at `size_bytes`.
 
-    Raises ViewFileError for a log without them.
+    Raises ViewFileError if the log has no such batches.
     """
     first, last = checksum_at(log, 0), checksum_at(log, last_position)
     if first is None or last is None or size_bytes > len(log):
@@ -95,7 +95,7 @@ def mark_log(log: memoryview, size_bytes: int, last_position: Position) -> LogMa
 
 
 def fits(mark: LogMark, log: memoryview) -> bool:
-    """Return whether a log still begins with the bytes that were marked."""
+    """Return whether a log still begins with the marked bytes."""
     return (
         mark.size_bytes <= len(log)
         and checksum_at(log, 0) == mark.first_checksum
@@ -120,7 +120,7 @@ def encode_view_file(content: ViewFile) -> bytes:
 
 
 def decode_view_file(data: bytes) -> ViewFile:
-    """Read a file's bytes. Raises ViewFileError for anything but a whole one of this version."""
+    """Parse a view file. Raises ViewFileError if it is torn, damaged or of another version."""
     body, checksum = data[: -_CHECKSUM.size], data[-_CHECKSUM.size :]
     if len(data) < _HEADER.size + _CHECKSUM.size or _CHECKSUM.pack(crc32c(body)) != checksum:
         raise ViewFileError("the checksum does not match: torn or damaged")
@@ -140,7 +140,7 @@ def decode_view_file(data: bytes) -> ViewFile:
 
 
 def _decode_section(body: bytes, position: int) -> tuple[str, Section, int]:
-    """Read the section at a position: its form's suffix, itself, and where it ends."""
+    """Parse the section at a position; return the form's suffix, the section, and where it ends."""
     if position >= len(body):
         raise ViewFileError("fewer sections than announced")
     name_end = position + 1 + body[position]
@@ -176,18 +176,18 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ViewStore:
-    """The view files of one partition, in its own directory: a broker passes over files of this suffix."""
+    """The view files of one partition, in the partition's directory: a broker ignores files with this suffix."""
 
     def __init__(self, directory: Path, files: FileSystem, *, make_directory: bool = False) -> None:
         self.directory = directory
         self._files = files
-        # A partition's own directory is never made here: a deleted topic must stay deleted.
+        # Never create a partition's own directory: a deleted topic must stay deleted.
         self._makes_directory = make_directory
         self._lock = threading.Lock()
 
     @classmethod
     def in_user_cache(cls, log: Path, files: FileSystem, *, cache: Path | None = None) -> ViewStore:
-        """Return the store in the user's cache folder (or `cache`): a folder for each data directory, in it one a partition."""
+        """Return a store in the user's cache folder (or `cache`): one folder per data directory, then per partition."""
         import hashlib
 
         from platformdirs import user_cache_path
@@ -197,13 +197,13 @@ class ViewStore:
         return cls(root / "views" / data_directory / log.name, files, make_directory=True)
 
     def load(self, base_offset: Offset, suffix: str, log: memoryview) -> Excerpt | None:
-        """The remembered positions of a form's rendering of a segment; None without any that fit its log."""
+        """Return the saved positions of a form's rendering of a segment; None if there are none valid for its log."""
         content = self._read(base_offset)
         section = content.sections.get(suffix) if content else None
         return section.known if section and fits(section.mark, log) else None
 
     def save(self, base_offset: Offset, suffix: str, section: Section, log: memoryview) -> None:
-        """Remember a form's rendering of a segment, and keep the other forms' that still fit its log."""
+        """Save a form's rendering of a segment, and keep those of other forms that are still valid."""
         with self._lock:
             content = self._read(base_offset)
             others = content.sections if content else {}
@@ -214,7 +214,7 @@ class ViewStore:
                 _LOGGER.info("%s: not remembered: %s", self.directory / view_file(base_offset), error)
 
     def remove_stale(self, segments: Collection[Offset]) -> None:
-        """Remove the files of segments that are no more, and half-written ones."""
+        """Remove the files of deleted segments, and half-written files."""
         with self._lock:
             try:
                 names = [entry.name for entry in self._files.list_directory(self.directory)]
@@ -235,7 +235,7 @@ class ViewStore:
         return content if content.base_offset == base_offset else None
 
     def _write(self, content: ViewFile) -> None:
-        """Replace the file in one step. A crash may leave an older one or a torn one: its checksum tells."""
+        """Replace the file by a rename. After a crash it may be old or torn, which its checksum shows."""
         path = self.directory / view_file(content.base_offset)
         temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
         if self._makes_directory:
