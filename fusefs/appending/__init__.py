@@ -1,7 +1,8 @@
 """Appending: how the bytes of write(2) become records.
 
-`framing` cuts bytes into lines, `failed_write` knows a write that is repeated after it failed, `flags` says who may
-open for writing, `open_descriptors` whether the opener still holds a file, `targets` where lines go, `partitioners`
-which partition a topic's own log picks, `linger_buffer` collects the lines of many writers for acks=0, `in_flight` has
-several writes of one file under way, and `handle` is the open file that ties them together.
+`framing` splits bytes into lines; `failed_write` recognizes a repeated write; `flags` decides which open modes may
+write; `open_descriptors` checks whether the opener still holds a file; `targets` are partitions or topics that take
+lines; `partitioners` choose a partition for each record of a topic; `linger_buffer` collects the lines of many
+writers for acks=0; `in_flight` keeps several writes of one file running; and `handle` is the open file, which uses
+them all.
 """

@@ -1,9 +1,9 @@
-"""A write that failed, and what the write after it means.
+"""Remembers a failed write, to interpret the write after it.
 
-The kernel sends a write(2) of more than 1 MiB as several requests, one after the other. When one of them fails and those
-before it were taken, write(2) answers how many bytes were taken and drops the error; the program comes again with the
-rest in another write(2). So a failed request is remembered: a write that begins with the same bytes is the same piece of
-the stream again, and whatever else comes is what the program goes on with.
+The kernel splits a write(2) of more than 1 MiB into several requests. If one of them fails after others succeeded,
+write(2) returns the number of bytes written and drops the error; the program then writes the rest with another
+write(2). So the failed request is remembered: if the next write begins with the same bytes, it repeats that request;
+otherwise the program goes on with new data.
 """
 
 from __future__ import annotations
@@ -14,43 +14,44 @@ from topicfs.fusefs.appending.framing import NOTHING, Waiting
 from topicfs.storage.errors import NotEnoughReplicasAfterAppendError
 
 MAX_REQUEST_BYTES = 1024 * 1024
-"""Most bytes that the kernel puts into one request."""
+"""Largest amount of data in one request of the kernel."""
 
 SMALLEST_CUT_BYTES = MAX_REQUEST_BYTES // 2
-"""Fewest bytes of a request that was cut off: 1 MiB, less what is missing of the first and last page of each buffer.
+"""Smallest size of a request that is followed by another one of the same write(2): 1 MiB less partial pages of the
+buffers.
 
-(Of hundreds of small buffers, written with writev(2), it has less; a repetition is known all the same.)
+(A writev(2) of hundreds of small buffers has smaller requests; its repetitions are recognized all the same.)
 """
 
 
 class FailedWrite(NamedTuple):
-    """A request of which nothing was kept, or, where too few replicas have it, all whole lines."""
+    """A request that stored nothing or, if too few replicas have them, all its whole lines."""
 
     data: bytes
     error: Exception
     after: Waiting
-    """The state after it, for a program that goes on."""
+    """The framing state if the program goes on with new data."""
     unheard: bool
     """True if the kernel may have dropped the error."""
 
     def repeated_by(self, data: bytes) -> bool:
-        """Return whether `data` is the same piece of the stream, and perhaps more of it."""
+        """Return whether `data` begins with the failed request."""
         return data.startswith(self.data)
 
     def kept_of(self, data: bytes) -> int:
-        """Return how many bytes at the beginning of `data` are in the log already: the same piece, all of it or a part."""
+        """Return how many leading bytes of `data` are already in the log: those that repeat the failed request."""
         same = data.startswith(self.data) or self.data.startswith(data)
         kept = isinstance(self.error, NotEnoughReplicasAfterAppendError)
         return min(len(data), len(self.data)) if same and kept else 0
 
     def followed_by(self, data: bytes, begun: Waiting) -> Waiting:
-        """Return what waits before `data`, which is not the same piece again; `begun` waited before the failed write."""
+        """Return the framing state before `data`, which is new data; `begun` was the state before the failed write."""
         if begun != NOTHING and self.data.startswith(data):
-            # The rest of a begun line again, this time in a smaller piece.
+            # The rest of a begun line is repeated, in a smaller piece.
             return Waiting(refused=self.error)
         return self.after
 
 
 def may_go_on(size: int) -> bool:
-    """Return whether the write(2) of which a request of `size` bytes was taken may send another one."""
+    """Return whether a request of `size` bytes may be followed by another one of the same write(2)."""
     return size > SMALLEST_CUT_BYTES

@@ -1,7 +1,7 @@
-"""Permission to open a file for writing: the flags of open(2) decide, before anything is kept.
+"""Which flags of open(2) allow writing; checked before anything is stored.
 
-Editors and rewriters (`vim`, `sort -o`) open without O_APPEND and without O_TRUNC, write the whole file again and
-would double a log; so they are refused. `>`, `>>`, `tee`, `cp` and `dd` all set one of the two.
+Editors and rewriters (`vim`, `sort -o`) open without O_APPEND and O_TRUNC and write the whole file again, which would
+double a log; so they are refused. `>`, `>>`, `tee`, `cp` and `dd` set one of the two flags.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from topicfs.fusefs.errors import FileError, Refusal
 
 
 class Access(NamedTuple):
-    """The access that an open(2) asks for."""
+    """The access that an open(2) requests."""
 
     reads: bool
     writes: bool
@@ -29,7 +29,7 @@ class Access(NamedTuple):
 
 @lru_cache(maxsize=64)
 def access_of(flags: int) -> Access:
-    """Read the flags of open(2)."""
+    """Parse the flags of open(2)."""
     mode = flags & os.O_ACCMODE
     return Access(
         reads=mode != os.O_WRONLY,
@@ -42,16 +42,16 @@ def access_of(flags: int) -> Access:
 
 
 def refuse_writing(access: Access) -> None:
-    """Raise FileError (EPERM) for a file that is only read."""
+    """Raise FileError (EPERM) if a read-only file is opened for writing."""
     if access.writes:
         raise FileError(Refusal.NOT_PERMITTED, "not to be written")
 
 
 def check_append(access: Access, *, truncation_accepted: bool) -> None:
-    """Raise FileError (EPERM) unless `access` is that of a program that only adds.
+    """Raise FileError (EPERM) unless `access` only appends.
 
-    `truncation_accepted` is true for `log` alone: so `cp -r` of one topic's files into another, which would open
-    `log`, `log.kv` and `log.json` alike with O_TRUNC, brings each record once.
+    `truncation_accepted` (O_TRUNC) is true only for `log`. So `cp -r` of one topic into another, which opens `log`,
+    `log.kv` and `log.json` with O_TRUNC, appends each record once.
     """
     if access.appends or (access.truncates and truncation_accepted):
         return

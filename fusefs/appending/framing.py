@@ -1,8 +1,8 @@
-"""Lines, or record batches, out of bytes that arrive in arbitrary pieces, as pure functions.
+"""Splits bytes that arrive in arbitrary pieces into lines or record batches, with pure functions.
 
-A record is a line. The bytes after the last newline wait. When the beginning of a line was refused, its rest is
-refused too, up to its newline, so that no part of a line becomes a record. A batch says how long it is; after a refusal
-nobody knows where the next one begins, so that nothing more is taken.
+A line is a record. The bytes after the last newline wait for the rest of the line. If the beginning of a line was
+refused, the rest of it is refused too, so that no part of a line becomes a record. A batch contains its own length;
+after a refusal the start of the next batch is unknown, so nothing more is accepted.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ class Waiting(NamedTuple):
     """The state that an open file keeps between two writes."""
 
     tail: bytes = b""
-    """The begun line."""
+    """The beginning of an incomplete line."""
     refused: Exception | None = None
-    """The error for which the beginning of the present line was not kept: its rest, up to the next newline, is not kept either."""
+    """Why the beginning of the current line was refused: the rest of the line, up to its newline, is refused too."""
 
 
 NOTHING = Waiting()
 
 
 class Framed(NamedTuple):
-    """One write, divided into lines or batches."""
+    """One write, split into lines or batches."""
 
     lines: bytes
-    """Whole lines, each with its newline, or whole batches; empty when none was completed."""
+    """Whole lines, each with its newline, or whole batches; empty if none is complete."""
     waiting: Waiting
-    """The state that follows when this write is accepted."""
+    """The state to use if this write is accepted."""
 
     @property
     def is_empty(self) -> bool:
-        """True if the write brought nothing but the rest of a refused line."""
+        """True if the write contained only the rest of a refused line."""
         return not self.lines and not self.waiting.tail
 
 
 def frame(waiting: Waiting, data: bytes) -> Framed:
-    """Cut `data`, which follows `waiting`, after its last newline."""
+    """Split `data`, which follows `waiting`, after its last newline."""
     if waiting.refused is not None:
         line_end = data.find(b"\n") + 1
         if not line_end:
@@ -53,37 +53,37 @@ def frame(waiting: Waiting, data: bytes) -> Framed:
         return Framed(b"", Waiting(waiting.tail + data))
     if cut == len(data):
         return Framed(waiting.tail + data if waiting.tail else data, NOTHING)
-    # One copy of what may be a MiB.
+    # Avoid a second copy of up to 1 MiB.
     return Framed(waiting.tail + memoryview(data)[:cut], Waiting(data[cut:]))
 
 
 SPREAD_BYTES = 4096
-"""Most bytes of lines that go to many partitions in the event loop's thread: a few milliseconds' worth."""
+"""Largest size of lines for many partitions that is appended in the event loop's thread: takes a few milliseconds."""
 
 PARSED_BYTES = 16384
-"""Most bytes of lines of JSON that are taken apart in the event loop's thread: a few milliseconds' worth."""
+"""Largest size of JSON lines that is parsed in the event loop's thread: takes a few milliseconds."""
 
 
 class Framing:
-    """The rules by which a file's bytes are cut into records: lines, here. A line ends with its newline, or with its file."""
+    """Splits a file's bytes into records; in this base class, lines ended by a newline or the end of the file."""
 
     lingers = True
-    """True if acks=0 may put together what several writers wrote."""
+    """True if acks=0 may combine the lines of several writers."""
     asks_elsewhere = False
-    """True if what is appended may have to be asked for elsewhere: in the event loop's thread it never is."""
+    """True if appending may send a request elsewhere (a schema registry), which the event loop's thread must not do."""
     may_take_long = False
-    """True if `takes_long` is ever true."""
+    """True if `takes_long` may return True."""
 
     def takes_long(self, framed: bytes) -> bool:
-        """Return whether appending what was framed takes too long for the event loop's thread."""
+        """Return whether appending `framed` takes too long for the event loop's thread."""
         return False
 
     def is_whole(self, data: bytes) -> bool:
-        """Return whether `frame` would certainly find nothing but whole records in `data`, if nothing waits before it."""
+        """Return whether `data` certainly consists of whole records, if nothing waits before it."""
         return data.endswith(b"\n")
 
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
-        """Cut `data`, which follows `waiting`, behind the last whole record; what waits has at most `limit` bytes.
+        """Split `data`, which follows `waiting`, after the last whole record; at most `limit` bytes may wait.
 
         Raises RecordTooLargeError, InvalidRecordError.
         """
@@ -93,16 +93,16 @@ class Framing:
         return framed
 
     def after_refusal(self, data: bytes, error: Exception) -> Waiting:
-        """Return the state after `data`, of which nothing was kept because of `error`."""
+        """Return the state after `data` was refused with `error`."""
         return NOTHING if data.endswith(b"\n") else Waiting(refused=error)
 
     def ended(self, tail: bytes) -> bytes:
-        """Return the part of a begun record that is appended when its file is closed. Raises InvalidRecordError."""
+        """Return what to append of an incomplete record when its file is closed. Raises InvalidRecordError."""
         return tail + b"\n"
 
 
 class SpreadLines(Framing):
-    """Lines that go to many partitions: each of those is an append of its own."""
+    """Lines that are distributed to many partitions, with an append for each."""
 
     may_take_long = True
 
@@ -111,7 +111,7 @@ class SpreadLines(Framing):
 
 
 class ParsedLines(Framing):
-    """Lines of JSON, each of which is taken apart by itself: many of them take tens of milliseconds."""
+    """Lines of JSON, each parsed by itself: many of them take tens of milliseconds."""
 
     may_take_long = True
 
@@ -120,7 +120,7 @@ class ParsedLines(Framing):
 
 
 class SchemaLines(ParsedLines):
-    """Lines of JSON that are encoded by a schema, which a registry may have."""
+    """Lines of JSON that are encoded by a schema, perhaps from a registry."""
 
     lingers = False
     asks_elsewhere = True
@@ -130,14 +130,14 @@ class SchemaLines(ParsedLines):
 
 
 class RecordBatches(Framing):
-    """A batch says itself how long it is; only whole ones are appended."""
+    """Record batches, which contain their own length; only whole ones are appended."""
 
     lingers = False
-    """They are large by themselves, and one that is refused shall not take others' with it."""
+    """Batches are large, and a refused one must not affect the batches of other writers."""
     may_take_long = True
 
     def takes_long(self, framed: bytes) -> bool:
-        """Return whether some of the whole batches are compressed, or of an old format: a few bytes may have to be looked into for long."""
+        """Return whether a batch is compressed or of an old format: a small one may take long to check."""
         scanned = scan(framed)
         plain = zip(scanned.column("magic"), scanned.column("attributes"), strict=True)
         return any(magic != CURRENT_MAGIC or attributes & CODEC_MASK for magic, attributes in plain)
@@ -169,7 +169,7 @@ BATCHES = RecordBatches()
 
 
 def _end_of_batches(data: bytes, limit: int) -> int:
-    """Position behind the last whole batch. Raises for one too large as soon as it says so, and for what is none."""
+    """Return the position after the last whole batch. Raises if a batch's length is too large or it is not a batch."""
     at = 0
     while len(data) - at >= FRAME_SIZE:
         size = size_at(data, at)

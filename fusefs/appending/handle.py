@@ -1,4 +1,4 @@
-"""The writing side of an open file: lines out of its writes, and every error to the call that caused it."""
+"""The writing side of an open file: splits its writes into lines, and reports each error to the call that caused it."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from topicfs.fusefs.threads.turn import FifoLock
 from topicfs.storage.errors import InvalidConfigError, NotEnoughReplicasAfterAppendError
 
 LINES_AT_FAULT = (errno.EINVAL, errno.EMSGSIZE)
-"""The lines themselves are at fault: writing them again would fail again."""
+"""Errors of the lines themselves: writing the same lines again would fail again."""
 
 RELEASE_SECONDS = 2.0
-"""Time that a remote engine has for the begun line of a file that was closed: the end of a mount waits for no longer."""
+"""How long a closed file's last, incomplete line may take over a remote engine: the end of a mount waits no longer."""
 
 
 class Acks(Enum):
-    """The moment at which a write is answered, as Kafka's producers spell it (-1 is `all`)."""
+    """When a write is answered, as Kafka's producers spell it (-1 is `all`)."""
 
     NONE = "0"
-    """At once; a failure surfaces later."""
+    """Immediately; a later call reports a failure."""
     LEADER = "1"
-    """Once the batch is in the log and visible to readers."""
+    """When the batch is in the log and visible to readers."""
     ALL = "all"
-    """Once it is on disk."""
+    """When the batch is on disk."""
 
     @classmethod
     def parse(cls, text: str) -> Acks:
-        """Read 0, 1, all or -1. Raises InvalidConfigError."""
+        """Parse 0, 1, all or -1. Raises InvalidConfigError."""
         try:
             return cls("all" if text == "-1" else text)
         except ValueError:
@@ -50,7 +50,7 @@ class Acks(Enum):
 
 
 class Appending(NamedTuple):
-    """The objects with which all open files of a mount append."""
+    """What all open files of a mount share for appending."""
 
     acks: Acks
     linger_buffer: LingerBuffer
@@ -59,15 +59,15 @@ class Appending(NamedTuple):
     still_held: Callable[[int, str], bool]
     """`open_descriptors.holds`: returns whether a process still has the file of that name open."""
     caller: Callable[[int, str], RequestingProcess] | None = None
-    """With a remote engine: returns the process with that id, as it waits for an answer about that file."""
+    """Remote engine only: returns the process with that ID as the one that waits for an answer about that file."""
     remote_linger: RemoteLingerBuffer | None = None
-    """With a remote engine: where lines wait in place of `linger_buffer`."""
+    """Remote engine only: collects lines instead of `linger_buffer`."""
     max_in_flight: int = 1
-    """With a remote engine: large writes of one open file that may be under way at a time."""
+    """Remote engine only: how many large writes of one open file may run at a time."""
 
 
 class AppendHandle:
-    """One open(2) for writing. Writes of the same file come one after the other: the kernel sees to it."""
+    """One open(2) for writing. The kernel serializes writes to the same file."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class AppendHandle:
         durable: bool,
         framing: Framing = LINES,
     ) -> None:
-        """Open a file."""
+        """Open `target` for the process `opener_pid`."""
         self._target = target
         self._framing = framing
         self._appending = appending
@@ -91,31 +91,33 @@ class AppendHandle:
         self._lingers = appending.acks is Acks.NONE and framing.lingers and not self._durable and can_linger
         ahead = self._remote and appending.max_in_flight > 1 and not (durable or self._lingers)
         self._in_flight: WritesInFlight | None = None
-        """Appends that are under way though their writes were answered."""
+        """Appends that still run although their writes were answered."""
         if ahead and target.begin is not None:
             self._in_flight = WritesInFlight(target.begin, appending.max_in_flight, durable=self._durable)
         self._checked = b""
-        """Over a remote engine: lines that were looked at in a thread, and are to linger."""
+        """Remote engine only: lines that a thread has checked and that are to be added to the linger buffer."""
         self._waiting = NOTHING
-        """The state that the next write follows; while the last write failed, the state that it followed."""
+        """The framing state for the next write; after a failed write, the state before that write."""
         self._failed: FailedWrite | None = None
-        """The last write, if nothing of it was kept."""
+        """The last write, if it failed and nothing of it was kept."""
         self._taken_bytes = 0
-        """Size of the last request, if it was taken."""
+        """Size of the last request, if it was accepted."""
         self._failure: Exception | None = None
         self._released = False
         self._unanswered: UnansweredError | None = None
-        """The end of a call that may still go on: from then on nothing is known of this file."""
+        """The error after an append was abandoned while it may still be running: the file's state is unknown from
+        then on.
+        """
         self.waits = self._threaded or framing.may_take_long
-        """True if an append may wait in a thread: then `write` takes its bytes, and not `take`."""
+        """True if an append may wait in a thread: then call `write` instead of `take`."""
         self._turn = FifoLock()
 
     async def write(self, data: bytes) -> int:
-        """Take one WRITE request: its whole lines are one batch, its last begun line waits."""
+        """Process one WRITE request: append its whole lines as one batch, and keep the incomplete last line."""
         if not self.waits:
             return self.take(data)
         async with self._turn:
-            if self._remote:  # To frame lines, too, it has to be asked: how large a record may be.
+            if self._remote:  # Framing asks the remote engine for the largest record size.
                 await self._run(lambda: self.take(data))
                 await self._linger_checked()
                 return len(data)
@@ -133,7 +135,7 @@ class AppendHandle:
         return len(data)
 
     async def _confirm(self, again: bytes) -> None:
-        """Take bytes that a failed write has put into the log already, once they are on enough disks."""
+        """Accept bytes that a failed write already put into the log, once they are on enough disks."""
         await self._run(self._target.sync)
         failed = self._failed
         assert failed is not None, "the write before this one failed"
@@ -143,10 +145,10 @@ class AppendHandle:
         self._taken_bytes = len(again)
 
     def take(self, data: bytes) -> int:
-        """Do what `write` does where no append waits, in few steps."""
+        """Do the same as `write` if no append waits; returns the size."""
         sound = self._failed is None and self._failure is None
         if sound and self._waiting is NOTHING and self._framing.is_whole(data):
-            lines, waiting = data, NOTHING  # As nearly every write does.
+            lines, waiting = data, NOTHING  # The common case.
         else:
             lines, waiting = self._frame(data)
         if lines:
@@ -173,7 +175,7 @@ class AppendHandle:
         return framed
 
     def _fail(self, data: bytes, error: Exception, waiting: Waiting | None = None) -> None:
-        """Note that nothing of `data` was kept; `waiting` is what would have waited after it, where that is known."""
+        """Record that nothing of `data` was kept; `waiting` is the framing state after it, if known."""
         if waiting is None or errno_of(error) in LINES_AT_FAULT:
             after = self._framing.after_refusal(data, error)
         else:
@@ -182,7 +184,7 @@ class AppendHandle:
         self._taken_bytes = 0
 
     def _look_back(self, data: bytes) -> None:
-        """Find out what `data` follows when the write before it failed. Raises that error where it may be unheard."""
+        """Decide what `data` follows after a failed write; raise that error if the kernel may have dropped it."""
         if self._failure is not None:
             self._fail(data, self._failure)
             self._raise_earlier_failure(again=self._failed is not None and self._failed.unheard)
@@ -202,14 +204,15 @@ class AppendHandle:
                 self._in_flight.append(lines)
             except Exception as error:
                 if self._unanswered is not None:
-                    self._report_lost(error)  # Its program has ended: this thread alone still waits.
-                # An earlier write may have failed: where the kernel may drop this, the same bytes again do not mend it.
+                    self._report_lost(error)  # The program has ended; only this thread is left to report it.
+                # Keep the error if the kernel may drop it: repeating these bytes would not repair an earlier
+                # write.
                 self._failure = error if may_go_on(self._taken_bytes) else None
                 raise
         elif self._lingers:
             self._target.check(lines)
             if self._remote:
-                self._checked = lines  # This is not the event loop's thread.
+                self._checked = lines  # The linger buffer belongs to the event loop's thread.
             else:
                 self._appending.linger_buffer.add(self._target, lines, self)
         elif self._durable:
@@ -218,15 +221,15 @@ class AppendHandle:
             self._target.append(lines)
 
     async def _append_waiting(self, lines: bytes) -> None:
-        """Append in a thread where the disk is waited for, or where it takes long to look into what is appended."""
+        """Append, in a thread if the append waits for the disk or takes long to check."""
         if not self._threaded and not self._framing.takes_long(lines):
             self._append(lines)
             return
-        await self._append_lingering()  # What was written before stands before.
+        await self._append_lingering()  # Append earlier lines first.
         await self._run(lambda: self._target.append(lines, durable=self._durable))
 
     async def _linger_checked(self) -> None:
-        """Have lines that were looked at linger. Nothing more is known of this file where its program ends before there is room."""
+        """Add checked lines to the linger buffer. If the program ends before there is room, the file is unusable."""
         lines, self._checked = self._checked, b""
         remote = self._appending.remote_linger
         if not lines or remote is None or self._caller is None:
@@ -238,12 +241,12 @@ class AppendHandle:
             raise self._unanswered from None
 
     async def _end_in_flight(self) -> None:
-        """Wait until no append is under way. Raises the first error, which its write did not."""
+        """Wait until no append is running. Raises the first error that no write has raised."""
         if self._in_flight:
             await self._run(self._in_flight.end)
 
     def _end_unheard(self) -> None:
-        """Wait until no append is under way (blocking). Reports the first error, for there is no call left to raise it in."""
+        """Wait until no append is running (blocking). Reports the first error, because no call is left to raise it."""
         if self._in_flight is not None:
             try:
                 self._in_flight.end()
@@ -251,14 +254,14 @@ class AppendHandle:
                 self._report_lost(error)
 
     async def _append_lingering(self) -> None:
-        """Have everything appended that was gathered of this file. Raises FileError where a program does not wait for it."""
+        """Append all lines collected for this target. Raises FileError if the program stops waiting."""
         if self._appending.remote_linger is not None:
             await self._appending.remote_linger.drain(self._target, self._caller)
         else:
             self._appending.linger_buffer.append_now(self._target)
 
     async def _run(self, call: Callable[[], object]) -> None:
-        """Do what waits in a thread; nothing more where it was left unanswered once, for it may still go on."""
+        """Run `call` in a thread; refuse if an earlier call was abandoned, because it may still be running."""
         if self._unanswered is not None:
             raise self._unanswered.with_traceback(None)
         try:
@@ -270,14 +273,14 @@ class AppendHandle:
             raise
 
     def failed(self, error: Exception) -> None:
-        """Remember the failure of lines that were answered before they were kept."""
+        """Record an error of lines whose write was already answered."""
         if self._released:
             self._report_lost(error)
         else:
             self._failure = error
 
     def _raise_earlier_failure(self, *, again: bool = False) -> None:
-        """Raise the error of lines answered before; once, or `again` where the kernel may drop it."""
+        """Raise the error of lines that were answered before; keep it if `again`, because the kernel may drop it."""
         failure = self._failure
         if not again:
             self._failure = None
@@ -292,7 +295,7 @@ class AppendHandle:
             raise failed.error.with_traceback(None)
 
     async def flush(self) -> None:
-        """Answer one close(2) of some duplicate: the begun line becomes a record unless the opener holds on."""
+        """Handle close(2) of a duplicate: an incomplete line becomes a record unless the opener holds the file."""
         if self._is_complete():
             return
         async with self._turn:
@@ -300,7 +303,7 @@ class AppendHandle:
                 await self._end_in_flight()
             except Exception as error:
                 if self._is_held():
-                    self._failure = error  # Who closed a duplicate of it need not look at the answer.
+                    self._failure = error  # The program that closed a duplicate may ignore this error.
                 elif self._waiting.tail:
                     self._waiting = Waiting(refused=error)
                 raise
@@ -310,14 +313,14 @@ class AppendHandle:
                 await self._commit_tail()
 
     def _is_complete(self) -> bool:
-        """Return whether no append is under way, none failed and no line is begun, as at nearly every close."""
+        """Return whether no append is running, none failed and no line is incomplete: the common case at a close."""
         if self._unanswered is not None:
             return True
         whole = self._failed is None and self._failure is None and not self._in_flight
         return whole and not self._turn.is_taken and not self._waiting.tail
 
     def refuse_begun(self, error: Exception) -> None:
-        """Drop a line whose beginning was lost, and refuse the rest of it up to its newline."""
+        """Drop an incomplete line after an error, and refuse the rest of it up to its newline."""
         if self._waiting.tail:
             self._waiting = Waiting(refused=error)
 
@@ -329,7 +332,7 @@ class AppendHandle:
         return self._appending.still_held(self._opener_pid, "/" + self._target.name)
 
     async def fsync(self) -> None:
-        """Put everything written so far on disk: the begun line, too, which becomes a record."""
+        """Flush all written lines to disk, including an incomplete line, which becomes a record."""
         async with self._turn:
             await self._end_in_flight()
             self._raise_earlier_failure()
@@ -341,7 +344,7 @@ class AppendHandle:
         await self._run(self._target.sync)
 
     async def _sync_tail(self) -> None:
-        """Make a record of the begun line; one whose rest, or which itself, the disk has no room for can come again."""
+        """Append the incomplete line as a record; if the disk is full, keep it so that the program can try again."""
         if self._failed is not None:
             raise self._failed.error.with_traceback(None)
         begun = self._waiting
@@ -355,7 +358,7 @@ class AppendHandle:
             raise
 
     async def release(self) -> None:
-        """Commit what is left. Nobody waits for the outcome any more, so that a failure goes to the reports."""
+        """Commit what is left at the last close. No call is left to fail, so errors go to the reports."""
         self._released = True
         if self._is_complete() and not self._in_flight:
             return
@@ -364,7 +367,7 @@ class AppendHandle:
             try:
                 async with self._turn:
                     if self._in_flight:
-                        in_flight = True  # What was answered, too, where the last write was left unanswered.
+                        in_flight = True  # Also if the last write was abandoned.
                         await self._appending.blocking.run(self._end_unheard)
                         in_flight = False
                     if self._unanswered is not None:
@@ -387,7 +390,7 @@ class AppendHandle:
         )
 
     async def _commit_tail(self) -> None:
-        """Make a record of the begun line. If that fails, what may still come of the line is refused."""
+        """Append the incomplete line as a record. If that fails, refuse the rest of the line."""
         tail, self._waiting = self._waiting.tail, NOTHING
         try:
             lines = self._framing.ended(tail)

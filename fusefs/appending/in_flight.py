@@ -1,7 +1,7 @@
-"""Writes of one open file that are answered while they are under way, over a remote engine.
+"""Writes of one open file that are answered while their appends still run, over a remote engine.
 
-What the lines themselves are refused for is known before their write is answered. What becomes of them is told by a
-later write, fsync or close of the file.
+Lines are validated before their write is answered. Errors of the append are reported by a later write, fsync or
+close.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from topicfs.fusefs.appending.targets import Begin
 from topicfs.storage.remote import PendingAppend
 
 LARGE_BYTES = 192 * 1024
-"""Bytes of lines that may be answered while they are under way: more comes after those of a program that writes blocks.
+"""Writes of at least this size may be answered early: programs that write large blocks will write more.
 
-A write of 256 KiB has them, but for the line that it begins. A smaller one waits for all before it: it may be the last one
-of a program, which need not look at what close(2) answers.
+A write of 256 KiB has that many bytes in whole lines. A smaller write waits for all earlier ones: it may be the
+program's last, and programs may ignore the result of close(2).
 """
 
 
 class WritesInFlight:
-    """The appends of one open file that are under way. Threads take turns: one may go on for a program that has ended."""
+    """The running appends of one open file. Threads take turns: an abandoned one may still run."""
 
     def __init__(self, begin: Begin, limit: int, *, durable: bool) -> None:
         self._begin, self._limit, self._durable = begin, limit, durable
@@ -34,18 +34,18 @@ class WritesInFlight:
     def append(self, lines: bytes) -> None:
         """Begin an append, and wait until its write may be answered (blocking).
 
-        Raises what the lines themselves are refused for, or the first error of what was begun before.
+        Raises errors of the lines themselves, or the first error of earlier appends.
         """
         with self._lock:
             for one in self._begin(lines, self._has_failed, durable=self._durable):
-                # Where the next one cannot be begun, this one is told later all the same.
+                # If the next append cannot begin, this one's result is still reported later.
                 self._begun.append(one)
                 self._end(self._limit - 1)
             if len(lines) < LARGE_BYTES:
                 self._end(0)
 
     def end(self) -> None:
-        """Wait until nothing is under way (blocking). Raises the first error."""
+        """Wait until no append is running (blocking). Raises the first error."""
         with self._lock:
             self._end(0)
 

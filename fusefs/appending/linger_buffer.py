@@ -1,7 +1,7 @@
-"""acks=0: writes are answered at once, and the lines of all writers go into large batches after a short wait.
+"""acks=0: writes are answered immediately, and the lines of all writers go into large batches after a short wait.
 
-Over a remote engine threads append them. Each target has one append under way at a time, so that lines keep the order in
-which they were answered. What is written meanwhile goes together into the next append.
+Over a remote engine, threads append them. Each target has one append running at a time, so lines keep the order in
+which they were answered. Lines written meanwhile go together into the next append.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProce
 from topicfs.storage.engine import Cancel
 
 MAX_GATHERED_BYTES = 1024 * 1024
-"""Text of one target that waits at most; more is appended at once."""
+"""Lines of one target are appended early above this size."""
 
 
 class Contributor(Protocol):
-    """An open file whose lines wait here."""
+    """An open file whose lines wait in the buffer."""
 
     def failed(self, error: Exception) -> None:
-        """Learn that lines of this file were not kept; told at its next write, fsync or close."""
+        """Learn that lines of this file were not stored; its next write, fsync or close reports the error."""
 
 
 class Gathered:
-    """The lines that wait for one target."""
+    """The lines that wait for one target, and the files they came from."""
 
     __slots__ = ("_chunks", "_contributors", "size", "target")
 
@@ -43,20 +43,20 @@ class Gathered:
         self.size = 0
 
     def add(self, lines: bytes, contributor: Contributor) -> None:
-        """Add lines; if they are not kept, the contributor is told."""
+        """Add lines; `contributor` learns of a failure."""
         self._chunks.append(lines)
         self._contributors.add(contributor)
         self.size += len(lines)
 
     def take(self) -> tuple[bytes, set[Contributor]]:
-        """Return all lines and who wrote them, and begin again with none."""
+        """Return and remove all lines and their contributors."""
         taken = b"".join(self._chunks), self._contributors
         self._begin()
         return taken
 
 
 class LingerBuffer:
-    """The waiting lines of every target. Used from the event loop's thread alone."""
+    """The waiting lines of every target. Only for the event loop's thread."""
 
     def __init__(self, linger_ms: float) -> None:
         self._linger_seconds = linger_ms / 1000
@@ -67,7 +67,7 @@ class LingerBuffer:
         return trio.Event()
 
     def add(self, target: LineTarget, lines: bytes, contributor: Contributor) -> None:
-        """Take lines that `target.check` has passed; a failure is told to the contributor later."""
+        """Add lines that `target.check` has accepted; `contributor` learns of a later failure."""
         gathered = self._waiting.setdefault(target, Gathered(target))
         gathered.add(lines, contributor)
         self._something.set()
@@ -75,7 +75,7 @@ class LingerBuffer:
             self.append_now(target)
 
     def append_now(self, target: LineTarget) -> None:
-        """Append what waits for one target; must run without an await in between."""
+        """Append the lines that wait for one target, with no await in between."""
         gathered = self._waiting.pop(target, None)
         if gathered is None:
             return
@@ -91,7 +91,7 @@ class LingerBuffer:
             self.append_now(target)
 
     async def run(self) -> None:
-        """Append what waits each time it has waited its while; until cancelled, then once more."""
+        """Append waiting lines after each linger time, until canceled, and then once more."""
         try:
             while True:
                 await self._something.wait()
@@ -103,22 +103,22 @@ class LingerBuffer:
 
 
 END_SECONDS = 2.0
-"""Time that the end of a mount waits for what was answered and is not appended yet."""
+"""How long the end of a mount waits for answered lines that are not appended yet."""
 
 
 class _Queue(Gathered):
-    """The lines of one target of a remote engine, and who waits for them to be appended."""
+    """The lines for one target of a remote engine, and the callers that wait for them to be appended."""
 
     __slots__ = ("_waiters", "awaited")
 
     def __init__(self, target: LineTarget) -> None:
         super().__init__(target)
         self.awaited = trio.Event()
-        """Set once somebody waits for the lines: then they gather no longer."""
+        """Set when a caller waits for the lines: then they are appended without further delay."""
         self._waiters: dict[object, Callable[[], None]] = {}
 
     def listen(self, waiter: Callable[[], None]) -> Cancel:
-        """Have `waiter` called after the next append."""
+        """Call `waiter` after the next append."""
         mark = object()
         self._waiters[mark] = waiter
         return lambda: self._waiters.pop(mark, None) and None
@@ -130,30 +130,28 @@ class _Queue(Gathered):
 
 
 class RemoteLingerBuffer:
-    """The waiting lines of every target of a remote engine. Used from the event loop's thread alone."""
+    """The waiting lines of every target of a remote engine. Only for the event loop's thread."""
 
     def __init__(self, linger_ms: float, blocking: BlockingCalls, reports: Reports) -> None:
         self._linger_seconds = linger_ms / 1000
         self._blocking, self._reports = blocking, reports
         self._queues: dict[LineTarget, _Queue] = {}
 
-    async def add(
-        self, target: LineTarget, lines: bytes, contributor: Contributor, caller: RequestingProcess
-    ) -> None:
-        """Take lines that `target.check` has passed; a failure is told to the contributor later.
+    async def add(self, target: LineTarget, lines: bytes, contributor: Contributor, caller: RequestingProcess) -> None:
+        """Add lines that `target.check` has accepted; `contributor` learns of a later failure.
 
-        Where too much waits already, it waits for room. Raises FileError once the program, or the mount, ends before.
+        Waits for room if too many lines are waiting. Raises FileError if the program or the mount ends before.
         """
         while (queue := self._queues.get(target)) is not None and queue.size >= MAX_GATHERED_BYTES:
             await caller.wait(queue.listen)
         if queue is None:
             queue = self._queues[target] = _Queue(target)
-            # Not a task of the request, which is answered before.
+            # A system task, because the request is answered before it ends.
             trio.lowlevel.spawn_system_task(self._append, queue)
         queue.add(lines, contributor)
 
     async def drain(self, target: LineTarget, caller: RequestingProcess | None) -> None:
-        """Wait until what was added of a target is appended, or known not to be. Raises FileError as `add` does."""
+        """Wait until all lines of a target are appended or have failed. Raises FileError as `add` does."""
         while (queue := self._queues.get(target)) is not None:
             queue.awaited.set()
             if caller is None:
@@ -162,7 +160,7 @@ class RemoteLingerBuffer:
                 await caller.wait(queue.listen)
 
     async def run(self) -> None:
-        """Wait to be cancelled, and then a little for what is not appended yet: the rest is told to be lost."""
+        """Run until canceled, then wait briefly for the last appends and report the rest as lost."""
         try:
             await trio.sleep_forever()
         finally:
@@ -175,7 +173,7 @@ class RemoteLingerBuffer:
                 self._reports.error(target.name, "the last lines were not answered: kept or lost")
 
     async def _append(self, queue: _Queue) -> None:
-        """Append what waits, until nothing does."""
+        """Append waiting lines until none are left."""
         while queue.size:
             if queue.size < MAX_GATHERED_BYTES:
                 with trio.move_on_after(self._linger_seconds):

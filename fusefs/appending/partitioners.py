@@ -1,7 +1,7 @@
-"""The choice of a partition for a record that is written to the topic's own `log`.
+"""Partitioners choose the partition of a record that is written to the topic's own `log`.
 
-A partitioner is asked for the records of one write at a time, in order. It is never asked for partitions that do
-not exist, and it is used from one thread.
+A partitioner gets the records of one write at a time, in order, and the number of existing partitions. It is used by
+one thread.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from topicfs.storage.errors import InvalidConfigError, InvalidRecordError
 from topicfs.storage.partitioning import partition_of_key
 
 BATCH_SIZE = 16_384
-"""Kafka's default batch.size in bytes: after this much without a key, another partition has its turn."""
+"""Kafka's default batch.size in bytes: after this much without keys, another partition is chosen."""
 
 Choose: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
 """A user's own partitioner: (topic, key, value, number of partitions) → partition."""
 
 
 Serves: TypeAlias = Callable[[int], bool]
-"""Returns whether a partition has a leader: records without a key leave out those that have none."""
+"""Returns whether a partition has a leader: records without a key avoid partitions without one."""
 
 
 def _any(_partition: int) -> bool:
@@ -38,10 +38,10 @@ class KeyedValue(NamedTuple):
 
 
 class Partitioner(ABC):
-    """The choice for one topic."""
+    """Chooses partitions for one topic."""
 
     def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
-        """Return the one partition for a whole write of `size` bytes without keys; None: ask for each record.
+        """Return one partition for a whole write of `size` bytes without keys; None: call `for_records`.
 
         It is one that `serves`, if there is any.
         """
@@ -53,7 +53,7 @@ class Partitioner(ABC):
 
 
 class KafkaPartitioner(Partitioner):
-    """Kafka's default: a key's hash; without a key one partition at a time, chosen at random (KIP-480, KIP-794)."""
+    """Kafka's default: by the key's hash; without a key, a random partition for each batch (KIP-480, KIP-794)."""
 
     def __init__(self, pick: Callable[[int], int] = random.randrange) -> None:
         self._pick = pick
@@ -68,7 +68,7 @@ class KafkaPartitioner(Partitioner):
         chosen = self._sticky
         self._sticky_bytes += size
         if self._sticky_bytes >= BATCH_SIZE:
-            # A write is a batch, and partitions are switched at the end of a batch.
+            # A write is a batch, and the partition changes only between batches.
             self._sticky, self._sticky_bytes = None, 0
         return chosen
 
@@ -79,7 +79,7 @@ class KafkaPartitioner(Partitioner):
 
 
 class RoundRobinPartitioner(Partitioner):
-    """One record after the other, keys or not."""
+    """Chooses the partitions in turn, whether records have keys or not."""
 
     def __init__(self) -> None:
         self._next = 0
@@ -91,7 +91,7 @@ class RoundRobinPartitioner(Partitioner):
 
 
 class OwnPartitioner(Partitioner):
-    """A function of the user's, given as `module:function`."""
+    """A user's function, given as `module:function`."""
 
     def __init__(self, topic: str, choose: Choose) -> None:
         self._topic = topic
@@ -113,7 +113,7 @@ class OwnPartitioner(Partitioner):
 
 
 PartitionerFactory: TypeAlias = Callable[[str], Partitioner]
-"""Makes the partitioner of the topic so named."""
+"""Makes the partitioner of the topic with the given name."""
 
 
 NAMED: dict[str, PartitionerFactory] = {
@@ -123,7 +123,7 @@ NAMED: dict[str, PartitionerFactory] = {
 
 
 def partitioner_factory(name: str) -> PartitionerFactory:
-    """Find a partitioner by `kafka`, `roundrobin` or `module:function`. Raises InvalidConfigError."""
+    """Return the partitioner for `kafka`, `roundrobin` or `module:function`. Raises InvalidConfigError."""
     if name in NAMED:
         return NAMED[name]
     module, separator, attribute = name.partition(":")

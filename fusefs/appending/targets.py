@@ -1,4 +1,4 @@
-"""The targets of lines: a partition, or a topic, whose partitioner picks the partition of each record."""
+"""Targets of written lines: a partition, or a topic whose partitioner chooses the partition of each record."""
 
 from __future__ import annotations
 
@@ -21,47 +21,47 @@ from topicfs.storage.remote import BeginsAppends, PendingAppend
 
 Clock = Callable[[], Timestamp]
 Encoded = tuple[Partition, list[bytearray]]
-"""What a partition is to get of a write, in as few appends as possible."""
+"""A partition, and the batches it gets from one write, in as few appends as possible."""
 
 
 Begin: TypeAlias = Callable[..., Iterator[PendingAppend]]
-"""Begins appends as `LineTarget.append` makes them: (lines, unless, *, durable).
+"""Begins appends like `LineTarget.append`: (lines, unless, *, durable).
 
-It begins to append whole lines with each step, unless `unless` returns True once it is their turn (blocking). It raises what
-`LineTarget.check` does before anything is begun; the rest is raised by the ends of what is begun.
+Each step begins one append (blocking), unless `unless` returns True when its turn comes. Errors of `LineTarget.check`
+are raised before the first step; other errors when an append ends.
 """
 
 
 class LineTarget(Protocol):
-    """A file that takes lines."""
+    """A file that accepts lines."""
 
     @property
     def name(self) -> str:
-        """The file's path under the mount: `orders/0/log`."""
+        """The file's path in the mount: `orders/0/log`."""
 
     @property
     def max_record_bytes(self) -> int:
-        """Largest size of the record in a line."""
+        """Largest record size in a line."""
 
     @property
     def begin(self) -> Begin | None:
-        """Begins appends, several of which may be under way; None if there are none to begin."""
+        """Function that begins appends, several of which may run at a time; None if the target cannot."""
 
     def check(self, lines: bytes) -> None:
-        """Raise what `append` would raise for the sake of the lines themselves; nothing is kept."""
+        """Raise the errors of `append` that are due to the lines themselves; stores nothing."""
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        """Keep whole lines, all or none; with `durable` they are on disk on return (blocking).
+        """Store whole lines, all or none; with `durable` they are on disk on return (blocking).
 
         Raises FormError, InvalidConfigError and every error of `Partition.append`.
         """
 
     def sync(self) -> None:
-        """Put everything appended on disk (blocking)."""
+        """Flush all appended lines to disk (blocking)."""
 
 
 class CommandTarget:
-    """A target of lines that are commands: a command is on disk when `append` returns, so nothing is left to sync."""
+    """A target of lines that are commands: a command is durable when `append` returns, so there is nothing to flush."""
 
     begin = None
 
@@ -73,7 +73,7 @@ class CommandTarget:
         *,
         max_record_bytes: int = 256,
     ) -> None:
-        """Make it; `check` raises InvalidConfigError for lines that are no command, and `act` does what they say (blocking)."""
+        """`check` raises InvalidConfigError for invalid commands, and `act` executes valid ones (blocking)."""
         self.name, self.max_record_bytes = name, max_record_bytes
         self._check, self._act = check, act
 
@@ -81,7 +81,7 @@ class CommandTarget:
         self._check(lines)
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
-        """Do what the lines say (blocking). Raises what the engine does."""
+        """Execute the commands in `lines` (blocking). Raises the engine's errors."""
         self._check(lines)
         self._act(lines)
 
@@ -94,7 +94,7 @@ def last_line(lines: bytes) -> str:
 
 
 def word_target(name: str, word: str, purpose: str, act: Callable[[], object]) -> CommandTarget:
-    """Return a target that takes one word; `act` does what it says (blocking), and `purpose` tells a user what that is."""
+    """Return a target that accepts one word and then calls `act` (blocking); `purpose` explains the word to users."""
 
     def check(lines: bytes) -> None:
         if (text := last_line(lines)) != word:
@@ -104,22 +104,22 @@ def word_target(name: str, word: str, purpose: str, act: Callable[[], object]) -
 
 
 class Encoder:
-    """Turns lines of one form into batches for a partition, stamped with the present time."""
+    """Encodes lines of one form into batches for a partition, with the current time as timestamp."""
 
     def __init__(self, form: Form, clock: Clock, reports: Reports, codec: Codec | None = None) -> None:
-        """With `codec` batches are compressed here; without it by the partition, as its topic says."""
+        """`codec` compresses batches here; without it the partition does, according to the topic's settings."""
         self.form = form
         self._codec = codec
         self._clock = clock
         self._reports = reports
         self._limits: tuple[TopicConfig | None, int, int] = (None, 0, 0)
-        """The settings last seen, with the most bytes of a batch and of a segment that follow from them."""
+        """The settings last seen, and the largest batch and segment sizes derived from them."""
 
     def appends(self, lines: bytes, partition: Partition) -> list[bytearray]:
-        """Adjacent v2 batches, as few as max.message.bytes allows, in as few appends as segment.bytes allows: one.
+        """Encode lines as v2 batches, as few as max.message.bytes allows, grouped into appends by segment.bytes.
 
-        Only a write larger than a whole segment takes more, each of them all or nothing.
-        Raises FormError, RecordTooLargeError.
+        Only a write larger than a whole segment needs several appends, each of them all or nothing. Raises FormError,
+        RecordTooLargeError.
         """
         config, limit, segment_bytes = self._limits
         if config is not partition.config:
@@ -144,9 +144,9 @@ class Encoder:
         return appends
 
     def append(self, encoded: Sequence[Encoded], name: str, *, durable: bool) -> None:
-        """Append what `appends` gave for each partition; `name` is the file that took it.
+        """Append the results of `appends` for each partition; `name` is the file that was written.
 
-        If too few replicas take a part of it, the rest is appended as well: a write is kept as a whole.
+        If too few replicas have one part, the other parts are still appended, so that the write is stored as a whole.
         """
         form = self.form
         encoded_here = form is not BATCH and self._codec is None
@@ -174,8 +174,8 @@ class Encoder:
         *,
         durable: bool,
     ) -> Iterator[PendingAppend]:
-        """Begin to append what `appends` gave, with each step, and unless `unless` returns True once it is its turn."""
-        # isinstance() would look at every method of the protocol: some microseconds for each write.
+        """Begin one append of `appends`' result with each step, unless `unless` returns True when its turn comes."""
+        # isinstance() would check every method of the protocol, which takes microseconds per write.
         remote = cast("BeginsAppends", partition)
         encoded_here = self.form is not BATCH and self._codec is None
         for batches in appends:
@@ -184,7 +184,7 @@ class Encoder:
                 self._warn_of_retention(batches, partition, name)
 
     def _warn_of_retention(self, batches: bytearray, partition: Partition, name: str) -> None:
-        """Say when what was appended is so old that the next retention pass may take it away."""
+        """Warn if the appended records are so old that retention may soon delete them."""
         config = partition.config
         retention_ms = config.retention_ms
         stamped = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -228,10 +228,10 @@ class PartitionTarget:
 
 
 class TopicTarget:
-    """A topic: each record goes to the partition that the partitioner picks.
+    """A topic: the partitioner chooses the partition of each record.
 
-    A write is taken apart and encoded wholly before any of it is appended; a disk that fails between two
-    partitions leaves what the first of them took.
+    A write is encoded completely before any of it is appended. If the disk fails between two partitions, the records
+    of the first one stay.
     """
 
     def __init__(self, name: str, topic: Topic, encoder: Encoder, partitioner: Partitioner) -> None:
@@ -255,7 +255,7 @@ class TopicTarget:
             yield from self._encoder.begin(appends, partition, self.name, unless, durable=durable)
 
     def _encoded(self, lines: bytes) -> list[Encoded]:
-        """The batches of each partition that gets some."""
+        """Return the batches of each partition that gets records."""
         partitions = self._topic.partitions()
         return [
             (partitions[number], self._encoder.appends(share, partitions[number]))
@@ -263,13 +263,13 @@ class TopicTarget:
         ]
 
     def _shares(self, lines: bytes, partitions: Mapping[int, Partition]) -> dict[int, bytes]:
-        """The lines of each partition that gets some, in their order."""
+        """Return the lines of each partition that gets records, in order."""
         count = len(partitions)
 
         def serves(number: int) -> bool:
             return not partitions[number].glance().offline
 
-        if not self._encoder.form.suffix:  # Values alone carry no keys.
+        if not self._encoder.form.suffix:  # This form has values only, no keys.
             whole = self._partitioner.for_unkeyed(len(lines), count, serves)
             if whole is not None:
                 return {whole: lines}
@@ -286,7 +286,7 @@ class TopicTarget:
 
 
 def key_values(appends: list[bytearray]) -> Sequence[KeyedValue]:
-    """Keys and values of encoded records, in their order."""
+    """Return the keys and values of encoded records, in order."""
     return [
         KeyedValue(record.key, record.value)
         for batches in appends
@@ -296,15 +296,15 @@ def key_values(appends: list[bytearray]) -> Sequence[KeyedValue]:
 
 
 def lines_of(text: bytes) -> list[bytes]:
-    """The LF-ended lines of `text`, each with its newline (bytes.splitlines would cut at CR too)."""
+    """Return the lines of `text`, each with its LF (bytes.splitlines would also split at CR)."""
     return [line + b"\n" for line in text[:-1].split(b"\n")]
 
 
 class OnceLines:
-    """Lines of one form that are appended once, whatever crashes, as `storage.idempotence` asks for them.
+    """Lines of one form that are appended exactly once despite crashes; used by `storage.idempotence`.
 
-    Their partitions must be the same in every run. A key goes where its hash says, as always. A line without a key
-    goes around by its number in the file, for a partition chosen at random would be another one the next time.
+    Each run must choose the same partitions. A line with a key goes to the partition of the key's hash. Lines without
+    a key go round-robin by line number, because a random choice would differ in the next run.
     """
 
     def __init__(self, encoder: Encoder, any_partition: Partition) -> None:
@@ -317,7 +317,7 @@ class OnceLines:
     def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
         if partitions == 1:
             return [0] * len(lines)
-        if not self._encoder.form.suffix:  # Values alone carry no keys.
+        if not self._encoder.form.suffix:  # This form has values only, no keys.
             return [(first_record + number) % partitions for number in range(len(lines))]
         records = key_values(self._encoder.appends(b"".join(lines), self._any_partition))
         return [

@@ -1,4 +1,4 @@
-"""The partitions that are assigned to a reader, each with where it began, what comes next, and what is done."""
+"""A reader's assigned partitions: where each one began, its next record, and which records are done."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Warn = Callable[[str], None]
 
 
 def reset_offset(partition: Partition, source: Source, reset: OffsetReset, now: Timestamp) -> Offset:
-    """Return where a group begins that has no position, or one out of range. Raises NoPositionError.
+    """Return where a group begins without a position, or with one out of range. Raises NoPositionError.
 
-    By Kafka's `auto.offset.reset` (kafka-coordinators.md#consumer-protocol).
+    Follows Kafka's `auto.offset.reset` (kafka-coordinators.md#consumer-protocol).
     """
     if reset.kind == EARLIEST:
         return partition.log_start_offset
@@ -36,12 +36,12 @@ def reset_offset(partition: Partition, source: Source, reset: OffsetReset, now: 
 
 
 class AssignedPartition:
-    """One partition of a reader, from its assignment until it is given up. Calls come one at a time (the reader's lock)."""
+    """One partition of a reader, from assignment to release. Not thread-safe: the reader holds a lock."""
 
     def __init__(
         self, topic_id: str, source: Source, committed: CommittedPosition | None, *, end_offset: Offset | None
     ) -> None:
-        """Make it; `end_offset` is where a reader that drains ends, None: nowhere."""
+        """`end_offset` is where a draining reader stops; None: it never stops."""
         self.partition = TopicPartition(source.partition.topic, source.partition.number)
         self.topic_id = topic_id
         self._source = source
@@ -49,49 +49,49 @@ class AssignedPartition:
         self._reader: ChunkReader | None = None
         self._end_offset = end_offset
         self.ended = False
-        """True once a reader that drains has been given all of it."""
+        """True once a draining reader has delivered everything."""
         self.given = False
-        """True once something of it was given."""
+        """True once a record was delivered."""
         self.done: Offset | None = None
-        """All below is answered for; None: nothing to say yet."""
+        """The position to commit: all records below are done. None: nothing to commit yet."""
         self.said: Offset | None = None
-        """The offset that was last asked to be committed."""
+        """The offset passed to the last commit."""
 
     @property
     def engine_partition(self) -> Partition:
-        """The partition that serves it."""
+        """The engine's object for the partition."""
         return self._source.partition
 
     @property
     def cuts(self) -> tuple[Offset, ...]:
-        """The cuts of the partition behind which it has gone on."""
+        """The partition's cuts that the reader has already handled."""
         return self._source.cuts
 
     def serve_from(self, partition: Partition) -> None:
-        """Go on in a partition that was opened again."""
+        """Continue with the partition object of a reopened partition."""
         offset = self.next_offset
         self._source = self._source._replace(partition=partition, cuts=partition.cuts)
         if offset is not None:
             self._reader = ChunkReader(self._source, offset)
 
     def pass_over(self) -> None:
-        """All that was given is answered for: what shows nothing behind it, as markers of transactions, is done too."""
+        """Advance `done` over offsets that show nothing (markers); only if all delivered records are done."""
         if self.done is not None and self._reader is not None:
             self.done = max(self.done, self._reader.next_offset)
 
     @property
     def next_offset(self) -> Offset | None:
-        """Offset of the next record to be given; None before the first look."""
+        """Offset of the next record to deliver; None before the first `next`."""
         return None if self._reader is None else self._reader.next_offset
 
     def go_to(self, offset: Offset) -> None:
-        """Go on from an offset: what comes from there on is given again."""
+        """Continue from an offset; records from there on are delivered again."""
         if self._reader is not None:
             self._reader.go_to(offset)
             self.ended = False
 
     def begin(self, reset: OffsetReset, now: Timestamp, warn: Warn) -> None:
-        """Find out where to begin; warn if that is not the group's position. Raises NoPositionError."""
+        """Set the first offset; warn if it differs from the committed position. Raises NoPositionError."""
         if self._reader is not None:
             return
         partition, committed = self._source.partition, self._committed
@@ -105,19 +105,19 @@ class AssignedPartition:
         if committed is not None:
             warn(f"{self.partition}: position {committed.offset} is outside of the log; goes on at {offset}")
         if reset.kind == EARLIEST:
-            self.said = offset  # Commit nothing yet: the next member begins at the same record.
+            self.said = offset  # Do not commit it yet: the next member begins at the same record.
 
     def _is_in_range(self, offset: Offset) -> bool:
         bounds = self._source.partition.offsets()
         return bounds.log_start_offset <= offset <= bounds.log_end_offset
 
     def next(self, reset: OffsetReset, now: Timestamp, warn: Warn, most: int | None) -> Chunk | None:
-        """Give what comes next, at most `most` records; None where there is nothing yet.
+        """Return the next records, at most `most`; None if there are none yet.
 
-        Where its place was deleted it goes on by `reset`. If an unclean election lost records that were given, it goes
+        If the next record was deleted, continues as `reset` says. If an unclean election lost delivered records, goes
         back to the first of them, as Kafka's consumers do. Raises NoPositionError, ThreadNeededError.
         """
-        self._source.partition.find_bounds()  # Raises the reason if nothing can be read any more.
+        self._source.partition.find_bounds()  # Raises the error if the partition cannot be read.
         self.begin(reset, now, warn)
         reader = self._reader
         assert reader is not None
@@ -139,7 +139,7 @@ class AssignedPartition:
     def _go_on_after(
         self, error: SegmentDeletedError, place: Offset, reset: OffsetReset, now: Timestamp, warn: Warn
     ) -> ChunkReader:
-        """Find out where to go on if what comes next at `place` is gone. Raises NoPositionError."""
+        """Choose where to continue after the records at `place` were removed. Raises NoPositionError."""
         cuts = self._source.partition.cuts
         lost = cuts[len(self._source.cuts) :]
         offset = min((*lost, place))

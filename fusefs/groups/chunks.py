@@ -1,11 +1,11 @@
-"""Records as pieces of text in which the end of each record is known.
+"""Chunks: pieces of text in which the end of each record is known.
 
     text      k0 TAB v0 LF k1 TAB v1 LF k2 TAB v2 LF
     ends                   ▲            ▲            ▲
     offsets   17           18           21           22      where reading goes on from there
 
-A program may be given any number of bytes; what it has whole is told from the ends alone. They are counted when they
-are needed: who takes a chunk as a whole needs none but the last.
+A read may return any number of bytes; the ends show which records it returned in full. The ends are computed on
+demand, because a program that reads whole chunks needs only the last end.
 """
 
 from __future__ import annotations
@@ -28,66 +28,66 @@ from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Offset
 
 FETCH_BYTES = 256 * 1024
-"""Bytes of batches read at once; at least one batch, however large."""
+"""Size of a fetch; at least one batch, however large."""
 
 LAST_OFFSET = Offset(2**63 - 1)
 
 CHUNK_BYTES = 256 * 1024
-"""About how much of records becomes the text of one chunk; a single record may be larger."""
+"""Approximate bytes of records in the text of one chunk; a single record may be larger."""
 
 
 class RecordEnd(NamedTuple):
-    """The end of a record."""
+    """The end of a record in a text."""
 
     position: int
-    """In the text."""
+    """Position in the text."""
     offset: Offset
-    """Offset at which reading goes on behind it."""
+    """Offset from which to read after the record."""
 
 
 class RecordEnds(Protocol):
     """The ends of the records in a text."""
 
     def at_or_before(self, position: int) -> RecordEnd:
-        """Return the last of them that is not behind a position in the text; the front where there is none."""
+        """Return the last end at or before a position in the text; the start of the text if there is none."""
 
     def at_or_after(self, position: int) -> int:
-        """Return the position of the first of them that is not before a position in the text."""
+        """Return the position of the first end at or after a position in the text."""
 
 
 class Chunk(NamedTuple):
-    """Text of adjacent records; with `error` none, but what is wrong with those that stand there."""
+    """The text of adjacent records; or, if `error` is set, no text but the damage in their place."""
 
     text: Text
     start_offset: Offset
     end_offset: Offset
-    """Offset at which reading goes on when all of it was given."""
+    """Offset from which to read after the chunk."""
     ends: RecordEnds | None = None
-    """None: no record ends within it."""
+    """None: no record ends in the text."""
     error: CorruptionError | None = None
     records: int = 0
-    """Number of records, where one was asked for."""
+    """Number of records, if the chunk was requested with a limit on records."""
 
     def at_or_before(self, position: int) -> RecordEnd:
-        """Return the last end of a record that is not behind a position."""
+        """Return the last end of a record at or before a position."""
         if position >= len(self.text):
             return RecordEnd(len(self.text), self.end_offset)
         return RecordEnd(0, self.start_offset) if self.ends is None else self.ends.at_or_before(position)
 
     def at_or_after(self, position: int) -> int:
-        """Return the position of the first end of a record that is not before a position."""
+        """Return the position of the first end of a record at or after a position."""
         return len(self.text) if self.ends is None else self.ends.at_or_after(position)
 
 
 class LineEnds:
-    """The ends of records that are a line each. Goes on counting where it was: who reads on pays for what is new."""
+    """The ends of records that are one line each. Counting resumes at the last end, so each line is counted once."""
 
     def __init__(self, text: bytes | bytearray, start_offset: Offset, offsets: Sequence[int]) -> None:
         self._text = text
         self._start_offset = start_offset
         self._offsets = offsets
         self._position = self._count = 0
-        """An end, and the number of records before it."""
+        """The last end found, and the number of records before it."""
 
     def at_or_before(self, position: int) -> RecordEnd:
         end = self._text.rfind(b"\n", 0, position) + 1
@@ -107,7 +107,7 @@ class LineEnds:
 
 
 class LaterEnds:
-    """The ends of records whose values were copied without looking at each: found out when they are asked for."""
+    """The ends of records whose values were copied in bulk; computed on first use."""
 
     def __init__(self, find: Callable[[], RecordEnds]) -> None:
         self._find = find
@@ -124,7 +124,7 @@ class LaterEnds:
 
 
 class ListedEnds:
-    """The ends of records of any kind."""
+    """The ends of any records, as lists."""
 
     def __init__(self, start_offset: Offset, positions: list[int], offsets: list[int]) -> None:
         self._positions = positions
@@ -141,33 +141,33 @@ class ListedEnds:
 
 
 class ChunkReader:
-    """Reads one partition on from an offset, chunk by chunk. One caller at a time."""
+    """Reads one partition from an offset on, chunk by chunk. Not thread-safe."""
 
     def __init__(self, source: Source, offset: Offset) -> None:
         self.source = source
         self.next_offset = offset
-        """Offset of the first record that was not given."""
+        """Offset of the next record to return."""
         self._pieces: deque[Piece] = deque()
         self._behind = offset
-        """Offset at which reading goes on behind the pieces."""
+        """Offset from which to read after the pieces."""
 
     def go_to(self, offset: Offset) -> None:
-        """Go on from another offset."""
+        """Continue from another offset."""
         self._pieces.clear()
         self.next_offset = self._behind = offset
 
     def next(self, end_offset: Offset, most: int | None = None) -> Chunk | None:
-        """Give the records that come next below an offset; None where there are none, though `next_offset` may have moved.
+        """Return the next records below an offset; None if there are none, though `next_offset` may have advanced.
 
-        At most `most` records, of a form of lines. Raises SegmentDeletedError, also after any cut; and ThreadNeededError,
-        after which it goes on from where it was.
+        Returns at most `most` records, in a form of lines. Raises SegmentDeletedError, also after any cut. After a
+        ThreadNeededError the call can be repeated.
         """
         self.source.check(LAST_OFFSET)
         while self.next_offset < end_offset:
             if not self._pieces:
                 before = self.next_offset
                 chunk = self._fetch(end_offset, most)
-                # Nothing shows of what was read, or there was nothing.
+                # The batches show no records, or there were none.
                 if chunk is None and not self._pieces:
                     self.next_offset = max(self.next_offset, min(self._behind, end_offset))
                     if self.next_offset == before:
@@ -179,7 +179,7 @@ class ChunkReader:
         return None
 
     def _fetch(self, end_offset: Offset, most: int | None) -> Chunk | None:
-        """Read the next batches, and copy their values at once, as mostly can be done; keep them as pieces otherwise."""
+        """Read the next batches. Return their values if they can be copied in bulk; otherwise keep them as pieces."""
         source, offset = self.source, self.next_offset
         fetched = source.fetch(offset, FETCH_BYTES)
         if isinstance(fetched, DecodedFetch):
@@ -212,7 +212,7 @@ class ChunkReader:
         return self._render_lines(piece, end_offset, most)
 
     def _start_of_next(self, end_offset: Offset) -> Offset:
-        """Offset of what stands behind a piece that was taken away."""
+        """Return the offset of the piece after the one that was just removed."""
         if not self._pieces:
             return min(self._behind, end_offset)
         piece = self._pieces[0]
@@ -220,7 +220,7 @@ class ChunkReader:
         return Offset(min(max(offset, self.next_offset), end_offset))
 
     def _render_batches(self, piece: Columns, end_offset: Offset) -> Chunk | None:
-        """Render whole batches. One of which some records are done already is given whole all the same."""
+        """Render whole batches, including a batch of which some records are already done."""
         start_offset = self.next_offset
         self._pieces.popleft()
         first = min(piece.batches[0].base_offset, start_offset)
@@ -238,13 +238,13 @@ class ChunkReader:
         )
 
     def _render_lines(self, piece: Columns, end_offset: Offset, most: int | None) -> Chunk | None:
-        """Render the rest of a piece, or a chunk's worth of it."""
+        """Render the rest of a piece, or at most a chunk of it."""
         start_offset, offsets = self.next_offset, piece.offsets
         first, last = piece.find(start_offset), piece.find(end_offset)
         if first < last:
             last = min(last, piece.within(first, CHUNK_BYTES), last if most is None else first + most)
         text = b""
-        if first < last:  # Before anything else, for it may have to begin again in a thread.
+        if first < last:  # First, because it may have to be repeated in a thread.
             text = self.source.render(piece, offsets[first], offsets[last - 1] + 1)
         if last < len(piece) and offsets[last] < end_offset:
             self.next_offset = Offset(offsets[last])
@@ -255,13 +255,13 @@ class ChunkReader:
             return None
         shown = offsets[first:last]
         ends: RecordEnds = LineEnds(text, start_offset, shown)
-        if text.count(b"\n") != last - first:  # Values may have LFs in them.
+        if text.count(b"\n") != last - first:  # Values may contain LFs.
             ends = _ends_by_length(start_offset, piece.value_lengths[first:last], shown)
         return Chunk(text, start_offset, self.next_offset, ends, records=last - first)
 
 
 def _ends_by_length(start_offset: Offset, lengths: Iterable[int], offsets: Iterable[int]) -> ListedEnds:
-    """Return the ends of values of these lengths (-1: null), each with an LF behind it."""
+    """Return the ends of values of these lengths (-1: null), each followed by LF."""
     positions = list(accumulate(max(length, 0) + 1 for length in lengths))
     return ListedEnds(start_offset, positions, [offset + 1 for offset in offsets])
 
@@ -269,9 +269,9 @@ def _ends_by_length(start_offset: Offset, lengths: Iterable[int], offsets: Itera
 def _ends_of_values(
     data: memoryview, text: bytearray, start_offset: Offset, end_offset: Offset
 ) -> RecordEnds:
-    """Return the ends of the values between two offsets, of batches that were copied whole to `text`.
+    """Return the ends of the values between two offsets in batches that were copied whole to `text`.
 
-    Mostly there is a line for each offset, which needs no decoding.
+    Usually each offset has one line, which needs no decoding.
     """
     if text.count(b"\n") == end_offset - start_offset and _has_each_offset(data, start_offset, end_offset):
         return LineEnds(text, start_offset, range(start_offset, end_offset))
@@ -285,7 +285,7 @@ def _ends_of_values(
 
 
 def _has_each_offset(data: memoryview, start_offset: Offset, end_offset: Offset) -> bool:
-    """Return whether the batches have a record that shows for each offset between two."""
+    """Return whether the batches have a visible record for each offset in the range."""
     behind = start_offset
     for batch in scan(data):
         dense = batch.record_count == batch.end_offset - batch.base_offset and not batch.is_control

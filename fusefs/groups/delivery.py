@@ -1,4 +1,4 @@
-"""The account of what a reader was given and what of it is done, in bytes of its stream and offsets of partitions.
+"""What a reader was given and what of it is done, in bytes of its stream and offsets of partitions.
 
     stream    ──────────┬───────────────────────────────┬──────────
                         │ chunk of orders-0             │ the next one
@@ -9,11 +9,11 @@
                        end)     next read    read had)
                                  begins)
 
-A read begins where the program stands: what lies before is done with, what it was given beyond (`head`, bash's `read`
-seek back) it has not looked at. So of each chunk the records that end before `asked` are answered for. A record that was
-given in part stays with this reader until its end: nobody else is given the rest of it.
+A read starts at the program's file position: the program has processed everything before it, and ignored what it was
+given beyond it (`head` and bash's `read` seek back). So the records that end at or before `asked` are done. If a
+record was given only in part, this reader keeps it until its end: no other member gets the rest.
 
-Programs that write to the file move its position on by what they write; `writes` and `wrote` move the account along.
+Writing to the file also moves the file position; `writes` and `wrote` adjust the bookkeeping.
 """
 
 from __future__ import annotations
@@ -26,56 +26,56 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 class Delivery:
-    """The account of one open file. One caller at a time."""
+    """The bookkeeping of one open file. Not thread-safe."""
 
     def __init__(self) -> None:
         self._share: AssignedPartition | None = None
         self._chunk: Chunk | None = None
-        """The one that is being given, or was given and is not answered for."""
+        """The current chunk: it is being given, or was given and is not done."""
         self._base = 0
-        """Position in the stream of its first byte; without a chunk, of the next one's."""
+        """Stream position of the chunk's first byte; without a chunk, of the next chunk's."""
         self._given = 0
-        """Bytes of it that were given."""
+        """Bytes of the chunk that were given."""
         self._answered = 0
-        """Bytes of it that are answered for: whole records."""
+        """Bytes of the chunk that are done: whole records."""
         self._cuts: tuple[Offset, ...] = ()
-        """The cuts of its partition that its reader knew when it was given: what was lost since is never done."""
+        """The cuts of the partition that the reader knew when the chunk was given: records lost since are never done."""
         self._next: tuple[AssignedPartition, Chunk] | None = None
-        """The chunk that comes next, of which nothing was given."""
+        """The next chunk, of which nothing was given."""
         self.records = 0
-        """Number of records that were offered and not withdrawn, where chunks say it."""
+        """Number of records offered and not withdrawn; counted only for readers with a record limit."""
         self.read_last: TopicPartition | None = None
-        """The partition of which something was given last."""
+        """The partition of the last chunk that was given."""
         self._read_topics: dict[TopicPartition, str] = {}
-        """The id of the topic of which something was given last, by partition."""
+        """The topic ID of the last chunk given from each partition."""
 
-    # What comes
+    # Chunks
 
     @property
     def has_text(self) -> bool:
-        """True if there is something to be given: text, or an error."""
+        """True if there is something to give: text or an error."""
         return self._next is not None or (self._chunk is not None and self._given < len(self._chunk.text))
 
     def offer(self, share: AssignedPartition, chunk: Chunk) -> None:
-        """Put a chunk next. What was to come before and was not given is given later."""
+        """Make `chunk` the next one. A chunk that was offered before and not given is read again later."""
         self.withdraw()
         self._next = share, chunk
         self.records += chunk.records
 
     def withdraw(self) -> None:
-        """Take back what comes next."""
+        """Withdraw the next chunk."""
         if self._next is not None:
             share, chunk = self._next
             self._next = None
             self.records -= chunk.records
             share.go_to(chunk.start_offset)
 
-    # What the program does
+    # Reads and writes of the program
 
     def ask(self, position: int) -> None:
-        """The program reads on at a position of the stream: what lies before is done. Raises FileError (ESPIPE)."""
+        """The program reads at `position`: everything before is done. Raises FileError (ESPIPE)."""
         chunk, share = self._chunk, self._share
-        self._base = max(self._base, position - self._given)  # Who leaps ahead leaves nothing out.
+        self._base = max(self._base, position - self._given)  # Seeking forward skips no records.
         asked = position - self._base
         if asked < self._answered:
             raise FileError(Refusal.READ_ONCE, "what was read before is done with, and gone")
@@ -93,11 +93,11 @@ class Delivery:
             share.done = self._kept(share, place.offset)
 
     def _kept(self, share: AssignedPartition, offset: Offset) -> Offset:
-        """Return an offset of the chunk, or that of the first record that was lost since if it lies further in front."""
+        """Return `offset`, or the offset of the first record lost since the chunk was given, if that is smaller."""
         return min((offset, *share.cuts[len(self._cuts) :]))
 
     def give(self, size: int) -> Text:
-        """Give the program at most `size` bytes: whole records where one fits, else a part of one. Raises the chunk's error."""
+        """Return at most `size` bytes: whole records, or a part if not one fits. Raises the chunk's error."""
         if self._chunk is None:
             assert self._next is not None
             (self._share, self._chunk), self._next = self._next, None
@@ -118,27 +118,27 @@ class Delivery:
         return chunk.text if start == 0 and end == len(chunk.text) else memoryview(chunk.text)[start:end]
 
     def writes(self, position: int) -> None:
-        """The program writes at a position of the stream: that is where it stands."""
+        """The program writes at `position`: what it was given before is read."""
         if self._chunk is not None:
             self._given = max(min(position - self._base, self._given), self._answered)
 
     def wrote(self, size: int) -> None:
-        """Note that the program wrote so many bytes, behind which the stream goes on; what fails moves no position."""
+        """The program wrote `size` bytes, which moved its file position; a failed write moves nothing."""
         self._base += size
 
-    # What others want
+    # Other members
 
     def owed(self) -> TopicPartition | None:
-        """Return the partition of which something was given that is not answered for."""
+        """Return the partition with records that were given and are not done."""
         if self._share is None or self._chunk is None:
             return None
         is_open = self._given > self._answered or self._chunk.error is not None
         return self._share.partition if is_open else None
 
     def finish(self, partition: TopicPartition) -> bool:
-        """Give no more of a partition than the rest of a record that was begun; whether nothing of it is owed now.
+        """Give no more of a partition than the rest of a started record; return whether all of it is done.
 
-        Called when it is wanted back or the time is over, and again after each `ask`.
+        Called if the group revokes the partition or the time is over, and again after each `ask`.
         """
         if self._next is not None and self._next[0].partition == partition:
             self.withdraw()
@@ -153,19 +153,19 @@ class Delivery:
         return False
 
     def forget(self, partition: TopicPartition) -> None:
-        """Forget a partition that is no longer this reader's: what was begun of it ends here."""
+        """Drop a partition that this reader lost, even within a record."""
         if self._next is not None and self._next[0].partition == partition:
             self.withdraw()
         if self._share is not None and self._share.partition == partition:
             self._drop()
 
     def answer(self) -> None:
-        """All records that were given whole are done."""
+        """Mark all records that were given in full as done."""
         if self._chunk is not None and self._share is not None:
             self._answer(self._chunk, self._share, self._given)
 
     def has_read_other(self, share: AssignedPartition) -> bool:
-        """Return whether what was given last of a partition was of a former topic with the same name."""
+        """Return whether the last chunk from the partition was of a former topic with the same name."""
         return self._read_topics.get(share.partition, share.topic_id) != share.topic_id
 
     def _drop(self) -> None:
@@ -175,7 +175,7 @@ class Delivery:
 
 
 def _cut(chunk: Chunk, given: int) -> Chunk:
-    """Take away what comes behind the record in which a position of the text lies."""
+    """Cut the chunk after the record that contains position `given`."""
     end = chunk.at_or_after(given)
     if end >= len(chunk.text):
         return chunk

@@ -1,6 +1,6 @@
-"""The position of a group in a partition, as people write it and as it is shown.
+"""A group's position in a partition, as users write it and as it is shown.
 
-42  +10  -10  earliest  latest  @2026-11-24T03:00:00Z
+42 +10 -10 earliest latest @2026-11-24T03:00:00Z
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OFFSET = re.compile(r"(?P<sign>[+-]?)(?P<number>[0-9]{1,18})")
 
 
 def check_position(text: str) -> None:
-    """Raise InvalidPositionError for what is no position."""
+    """Raise InvalidPositionError if `text` is not a position."""
     if text in (EARLIEST, LATEST) or _OFFSET.fullmatch(text):
         return
     if not text.startswith("@"):
@@ -40,7 +40,7 @@ def check_position(text: str) -> None:
 def find_position(
     text: str, partition: Partition, present: CommittedPosition | None, isolation: Isolation
 ) -> Offset:
-    """Return the offset that is meant, within the log as Kafka's reset tool has it: what lies outside becomes its nearest end.
+    """Return the offset that `text` names, clamped to the log as Kafka's reset tool does.
 
     Raises InvalidPositionError, PartitionOfflineError.
     """
@@ -67,15 +67,15 @@ def find_position(
 
 
 def lag_of(partition: Partition, position: CommittedPosition | None) -> int | None:
-    """Return how many offsets lie between the position and the last stable offset; without one, all there are.
+    """Return the number of offsets from the position, or from the log start, to the last stable offset.
 
-    None: nobody knows where the partition ends.
+    None: the end of the partition is unknown.
     """
     if partition.unknown is not None:
         return None
     bounds = partition.offsets()
     begin = bounds.log_start_offset if position is None else position.offset
-    return max(bounds.last_stable_offset - begin, 0)  # A position may be newer than what is known of the end.
+    return max(bounds.last_stable_offset - begin, 0)  # A position may be newer than the last known end.
 
 
 def lags(
@@ -94,23 +94,23 @@ def lags(
 
 
 def known_sum(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum of numbers, such as lags; None if one of them is not known."""
+    """Return the sum of numbers, such as lags; None if one of them is unknown."""
     known = list(numbers)
     return None if None in known else sum(one for one in known if one is not None)
 
 
 def spelled_lag(lag: int | None) -> str:
-    """Return a lag as it is shown: `-` if it is not known."""
+    """Return a lag as text: `-` if unknown."""
     return "-" if lag is None else str(lag)
 
 
 def read_lag(text: str) -> int | None:
-    """Read what `spelled_lag` wrote."""
+    """Parse the result of `spelled_lag`."""
     return None if text.strip() == "-" else int(text)
 
 
 def wanted_partitions(engine: Engine, subscription: Subscription) -> dict[TopicPartition, str]:
-    """Return the partitions of the topics that are subscribed to, with the ids of the topics."""
+    """Return the partitions of the subscribed topics, with the topic IDs."""
     return {
         TopicPartition(name, number): topic.topic_id
         for name, topic in engine.topics().items()

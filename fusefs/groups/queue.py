@@ -1,10 +1,10 @@
-"""The open `take` of a queue: each read(2) is given one record, which this open file holds until a word is said about it.
+"""The open `take` of a queue: each read(2) gets one record, which the file holds until a command about it is written.
 
     read ─► a record, held ─► accept  release  reject  renew        written to the same file
                             └─► close, or death: it is there for others at once
 
-A record longer than what is asked for is given in pieces. The words mean the record that was read last; a name as
-`orders-0-42`, under which `in-flight` shows it, means any other that is held.
+If a record is longer than a read, the next reads get the rest. A command applies to the record read last, or to any
+other held record by its name in `in-flight`, such as `orders-0-42`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class TakeHandle(Handle):
-    """One session of a share group. Used from the event loop's thread."""
+    """One session of a share group. Only for the event loop's thread."""
 
     follows = True
 
@@ -46,25 +46,25 @@ class TakeHandle(Handle):
         self._blocking = blocking
         self._nonblocking = nonblocking
         self._turn = trio.Lock()
-        """Held by a read or a word that is being answered, not by a read that waits."""
+        """Held while a read or a command is processed, but not while a read waits."""
         self._news = Wakeups(program.waiting.waker)
         self._stop_listening = session.listen(self._news.signal)
         self._ahead: Leased | Exception | None = None
-        """What poll(2) took for the next read: a record, or the error of taking one."""
+        """What poll(2) took for the next read: a record, or an error."""
         self._last: RecordName | None = None
-        """The record that is read, or was read last."""
+        """The record being read, or read last."""
         self._text = b""
         self._base = self._given = 0
-        """Position of that record in the stream, and the bytes of it that were given."""
+        """Stream position of that record, and how many of its bytes were returned."""
         self._begun_line = b""
         self._taking = False
         self._poll = WaitingPoll(self._news.wait)
 
     async def read(self, position: int, size: int) -> bytes:
-        """Give the next record, or the rest of one; waits where there is none.
+        """Return the next record, or the rest of one; wait if there is none.
 
-        Raises FileError: EAGAIN when opened with O_NONBLOCK and there is none, EINTR, EMFILE; ESPIPE further back than the
-        record read last. Raises what `ShareSession.take` does.
+        Raises FileError: EAGAIN with O_NONBLOCK if there is none, EINTR, EMFILE; ESPIPE for a position before the
+        current record. Raises the errors of `ShareSession.take`.
         """
         while True:
             heard = self._news.news_count
@@ -104,14 +104,14 @@ class TakeHandle(Handle):
         self._given, self._last = 0, place
 
     async def write(self, position: int, data: bytes) -> int:
-        """Do what written lines say; when it returns, that is kept. Raises InvalidConfigError, RecordNotHeldError."""
+        """Execute the written commands; they are durable on return. Raises InvalidConfigError, RecordNotHeldError."""
         async with self._turn:
             self._given = max(min(position - self._base, self._given), 0)
             begun, self._begun_line = self._begun_line, b""
             lines, rest = whole_lines(begun, data)
             for line in lines:
                 await self._say(parse_word(line))
-            # What failed moves the program's position nowhere.
+            # A failed write does not move the program's file position.
             self._begun_line = rest
             self._base += len(data)
         return len(data)
@@ -126,9 +126,9 @@ class TakeHandle(Handle):
         )
 
     def poll(self, notify: Notify | None) -> int:
-        """Return the events that are ready. A program sees a record only by holding it: what is readable is held from then on.
+        """Return the ready events. A readable record is already held, because only holding it shows that it is there.
 
-        So a record is taken when a program polls, and not when it comes: the program may no longer wait for it.
+        A record is taken when a program polls, not when it arrives: the program may have stopped waiting.
         """
         self._poll.begin(notify)
         if self._is_readable:
@@ -143,7 +143,7 @@ class TakeHandle(Handle):
         return self._given < len(self._text) or self._ahead is not None
 
     async def _take_for_poll(self) -> None:
-        """Take a record for the next read, and notify the kernel. Looks again after news that came while a thread looked."""
+        """Take a record for the next read and notify the kernel; look again if anything changed meanwhile."""
         heard = -1
         try:
             while heard != self._news.news_count:
@@ -160,7 +160,7 @@ class TakeHandle(Handle):
             self._poll.tell()
 
     async def release(self) -> None:
-        """The last descriptor is closed: what is held is there for others."""
+        """Release all held records when the last descriptor is closed."""
         self._poll.forget()
         self._stop_listening()
         with contextlib.suppress(FileError):

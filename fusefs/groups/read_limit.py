@@ -1,11 +1,11 @@
-"""The end of an open file of a group, as its name says.
+"""When an open file of a group ends, according to its name.
 
-    log          everything, and then it waits for more
-    drain        up to where the partitions ended when it was opened
-    next-1000    the same, but at most this number of records
-    next-10s     what there is, and what arrives, within this number of seconds
+    log          never: it waits for more records
+    drain        where the partitions ended when it was opened
+    next-1000    the same, but after at most this many records
+    next-10s     after this many seconds; returns records that arrive meanwhile
 
-A number is written in one way: `next-0` and `next-007` are not names.
+Numbers have no leading zeros: `next-0` and `next-007` are not names.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ import re
 from typing import NamedTuple
 
 END_SECONDS = 5.0
-"""Time that a reader whose time is over waits for its commit."""
+"""How long a reader whose time is over waits for its commit."""
 
 _NEXT = re.compile(r"next-([1-9][0-9]*)(s?)")
 
 
 class ReadLimit(NamedTuple):
-    """Limits of what an open file gives; without any it waits for more."""
+    """The limits of an open file; without any it waits for more records."""
 
     drains: bool = False
     """True if it ends where the partitions ended when they were assigned."""
     records: int | None = None
-    """Most records that it gives; None: any number."""
+    """Maximum number of records; None: unlimited."""
     seconds: int | None = None
-    """Time after which it ends; None: any."""
+    """Seconds after which it ends; None: never."""
 
     @property
     def commits_at_end(self) -> bool:
-        """True if positions are committed when the end is read, and not before."""
+        """True if positions are committed only when the reader reaches the end."""
         return self.records is not None or self.seconds is not None
 
 
 def parse_read_limit(name: str) -> ReadLimit | None:
-    """Read a name without its suffix; None for any other name."""
+    """Parse a name without its suffix; None for any other name."""
     if name in {"log", "drain"}:
         return ReadLimit(drains=name == "drain")
     found = _NEXT.fullmatch(name)

@@ -1,12 +1,12 @@
-"""The open `log`, `drain` or `next-1000` of a group: an open file description is a member, from open(2) to the last close.
+"""The open `log`, `drain` or `next-1000` of a group: the open file is a member, from open(2) to the last close.
 
     read(2) ─► ask: what lies before the position is done ─► commit ─► fill ─► give
                                 │                              │
               partitions wanted back, of which nothing is owed └─► wait for records, or for a rebalance
 
-What several programs share that inherited a descriptor, one membership is enough for. Positions are committed behind the
-reads; when that fails, the next read says so and gives nothing, and the one after it tries again. Those of `next-1000`
-and `next-10s` are committed when the end is read: until then this reader keeps each partition of which it gave something.
+Programs that share an inherited descriptor share one membership. Positions are committed in the background; if a
+commit fails, the next read returns the error and no records, and the read after it commits again. `next-1000` and
+`next-10s` commit when the program reads the end: until then they keep each partition of which they gave something.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ from topicfs.storage.remote import ThreadNeededError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRead:
-    """The topics that are read, their form, and what reading needs."""
+    """What is read: the topics, the form, and the objects that reading needs."""
 
     path: str
-    """`/@groups/billing/orders/log`: the file under the mount."""
+    """`/@groups/billing/orders/log`: the file's path in the mount."""
     engine: Engine
     group: str
     subscription: Subscription
@@ -73,14 +73,14 @@ class GroupRead:
 
 
 class _Held(NamedTuple):
-    """A partition that is held, and the end of listening to it."""
+    """A held partition, and the function that stops listening to it."""
 
     share: AssignedPartition
     cancel: Cancel
 
 
 class GroupHandle(Handle):
-    """One member of a group. Used from the event loop's thread; reading may go on in another one."""
+    """One member of a group. Only for the event loop's thread, except that filling may run in another thread."""
 
     follows = True
 
@@ -93,37 +93,37 @@ class GroupHandle(Handle):
         nonblocking: bool,
         ends: Mapping[tuple[str, int], Offset],
     ) -> None:
-        """Join the group; `ends`: where the partitions ended when the file was opened (`ends_of`), for a reader that drains."""
+        """Join the group; `ends` (from `ends_of`) is where the partitions ended at open(2), for a draining reader."""
         self._what = what
         self._program = Program(what.waiting, opener_pid, what.path)
         self._nonblocking = nonblocking
         self._metadata = f"{program} {opener_pid}"
         self._delivery = Delivery()
         self._turn = trio.Lock()
-        """Held by a read that is being answered, not by one that waits for records."""
+        """Held while a read is processed, but not while it waits for records."""
         self._filling = threading.Lock()
         self._news = Wakeups(what.waiting.waker)
         self._token = trio.lowlevel.current_trio_token()
         self._partitions: dict[TopicPartition, _Held] = {}
         self._given_up: dict[tuple[str, int], tuple[CommittedPosition | None, Offset | None]] = {}
-        """By topic id and number partitions that were given up: the group's position as it was assigned, and what was committed since."""
+        """Partitions given up, by topic ID and number: the position at assignment, and the offset committed since."""
         self._changes = 0
-        """Number of changes of what is held that were told and not looked at."""
+        """Number of assignment changes that were reported and not processed yet."""
         self._ends = ends
         self._over = self._ended = False
-        """Nothing more is given: the time is over; the end was asked for."""
+        """No more records: the time is over; the end was reached."""
         self._alarm: trio.CancelScope | None = None
-        """Ends when the time is over, or with the close."""
+        """Ends when the time is over, or at the close."""
         self._request = trio.CancelScope()
-        """Cancels a request for records that no broker has answered when the time is over."""
+        """Cancels an unanswered request to a broker when the time is over."""
         self._taken: NotAssignedError | None = None
-        """The reason why what was given cannot be committed any more."""
+        """Why the delivered records can no longer be committed."""
         self._failure: Exception | None = None
-        """The error of a commit that no read has raised yet."""
+        """The error of a commit, for the next read to raise."""
         self._commit_first = False
-        """True after a commit failed: nothing more is given before one succeeds."""
+        """True after a failed commit: records are delivered only after a commit succeeds."""
         self._commits: dict[Future[None], tuple[TopicPartition, ...]] = {}
-        """Those whose end was not noted yet."""
+        """Running commits, with their partitions."""
         self._poll = WaitingPoll(self._news.wait)
         self._cancel_groups = what.engine.groups.listen(self._news.signal) if what.limit.drains else _nothing
         self._membership: Membership = what.engine.groups.join(
@@ -140,11 +140,10 @@ class GroupHandle(Handle):
     # Reading
 
     async def read(self, position: int, size: int) -> Text:
-        """Give the next records, at most `size` bytes; waits where there are none. Nothing: a reader that drains is done.
+        """Return the next records, at most `size` bytes; wait if there are none. Returns b"" at the end.
 
-        What the program was given before `position` is done with. Raises FileError: EAGAIN when opened with O_NONBLOCK
-        and nothing is there, EINTR, EMFILE; ESPIPE where it seeks back behind what is done. Raises the engine's errors,
-        and those of the commit of what is done.
+        Everything before `position` is done. Raises FileError: EAGAIN with O_NONBLOCK if there is no record, EINTR,
+        EMFILE; ESPIPE for a position before a record that is done. Raises the engine's errors, and those of commits.
         """
         waiting, news, asked = self._what.waiting, self._news, False
         if waiting.waker.is_busy and not self._delivery.has_text:
@@ -175,11 +174,11 @@ class GroupHandle(Handle):
                 self._check_topics()
             if self._nonblocking:
                 raise FileError(Refusal.NOTHING_NEW)
-            if heard == news.news_count:  # Otherwise something came while a thread looked.
+            if heard == news.news_count:  # Otherwise something changed while a thread looked.
                 await self._program.wait(news.wait)
 
     async def _patiently(self, call: Callable[[], bool]) -> bool:
-        """Return what `call` does; False if no broker answers, after which the reader asks again without waiting for news."""
+        """Return the result of `call`; False if no broker answers, and then the reader looks again without waiting."""
         try:
             return await self._what.blocking.run_inline_or_in_thread(call, self._program)
         except NoAnswerError:
@@ -187,9 +186,9 @@ class GroupHandle(Handle):
             return False
 
     def _fill(self) -> bool:
-        """Have something to give, of each partition in its turn; False where there is nothing."""
+        """Load the next chunk, taking partitions in turn; return False if there is none."""
         if not self._filling.acquire(blocking=False):
-            take_turn(self._filling)  # poll(2) is at it.
+            take_turn(self._filling)  # poll(2) is filling.
         try:
             delivery, missing = self._delivery, None
             for partition in self._partitions if self._over else ():
@@ -202,11 +201,11 @@ class GroupHandle(Handle):
                 except ThreadNeededError as error:
                     if not self._what.engine.remote:
                         raise
-                    missing = missing or error  # The partitions behind need not wait for this one's broker.
+                    missing = missing or error  # Try the other partitions: they may need no broker.
                     continue
                 if chunk is not None and not self._ended:
                     held = self._partitions.pop(partition)
-                    self._partitions[partition] = held  # The others come before it next time.
+                    self._partitions[partition] = held  # Move it to the end of the order.
                     delivery.offer(held.share, chunk)
                     return True
         finally:
@@ -221,7 +220,7 @@ class GroupHandle(Handle):
         topic = what.engine.topics().get(partition.topic)
         present = None if topic is None else topic.partitions().get(partition.partition)
         if topic is None or present is None or topic.topic_id != share.topic_id:
-            return None  # It was deleted: soon it is held no longer.
+            return None  # It was deleted and will soon be revoked.
         if present is not share.engine_partition:
             held.cancel()
             self._partitions[partition] = _Held(share, present.listen(self._news.signal))
@@ -234,28 +233,28 @@ class GroupHandle(Handle):
         return chunk
 
     def _check_topics(self) -> None:
-        """Raise FileError (ESTALE) once there is nothing that could ever be read."""
+        """Raise FileError (ESTALE) if no topic is left to read."""
         wanted, engine = self._what.subscription, self._what.engine
         if not wanted.patterns and wanted.topics.isdisjoint(engine.topics()):
             raise FileError(Refusal.GONE, f"{', '.join(sorted(wanted.topics))}: deleted")
 
     @property
     def _room(self) -> int | None:
-        """Number of records that may still be given; None: any number."""
+        """Number of records that may still be delivered; None: unlimited."""
         records = self._what.limit.records
         if self._over or self._ended:
             return 0
         return None if records is None else records - self._delivery.records
 
     def _look_for_end(self) -> bool:
-        """Return whether there is no room, or all that is held was given and nothing more is about to be assigned."""
+        """Return whether the limit is reached, or all held partitions are finished and no more will be assigned."""
         if self._room == 0 or not self._what.limit.drains:
             return self._room == 0
         held, shares = self._membership.held(), [one.share for one in list(self._partitions.values())]
         if held.partitions != self._partitions.keys() or not all(share.ended for share in shares):
             return False
         if any(map(self._keeps, shares)):
-            return True  # It need not wait for more, and others may wait for its end.
+            return True  # Do not wait for more: others may wait for this reader's end.
         if held.generation < 0 or held.wanted_back:
             return False
         what = self._what
@@ -263,7 +262,7 @@ class GroupHandle(Handle):
         assigned = {one.member_id: frozenset(one.partitions) for one in group.members}
         if group.state is not GroupState.STABLE or group.generation != held.generation:
             return False
-        # They differ while a transaction may move the position in a partition that is assigned.
+        # A partition is assigned but not held while a transaction may move its position.
         is_complete = assigned.get(self._membership.member_id, frozenset()) == held.partitions
         wanted = wanted_partitions(what.engine, what.subscription).keys()
         return is_complete and wanted <= frozenset().union(*assigned.values())
@@ -278,22 +277,22 @@ class GroupHandle(Handle):
     # Membership
 
     def _changed(self) -> None:
-        """Note that the assignment has changed. Called from any thread."""
+        """Note that the assignment changed. Thread-safe."""
         self._changes += 1
         self._soon(self._adopt_changes)
 
     def _soon(self, call: Callable[..., None], *arguments: object) -> None:
-        """Call something in the event loop's thread. Called from any thread."""
+        """Call something in the event loop's thread. Thread-safe."""
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(call, *arguments, idempotent=True)
 
     def _adopt_changes(self) -> None:
-        if not self._filling.locked():  # The one that fills looks afterwards.
+        if not self._filling.locked():  # Filling checks for changes when it is done.
             self._adopt()
         self._news.deliver()
 
     def _adopt(self) -> None:
-        """Follow the membership: take what came, let go of what went, give back what is wanted and not owed."""
+        """Follow the assignment: add new partitions, drop lost ones, give up revoked ones that are done."""
         self._changes = 0
         if self._released:
             return
@@ -317,7 +316,7 @@ class GroupHandle(Handle):
         self._failure = self._failure or held.lost or self._taken
 
     def _keeps(self, share: AssignedPartition) -> bool:
-        """Return whether something of a partition was given that is committed at the end, and is not yet."""
+        """Return whether records of a partition were delivered and wait for the commit at the end."""
         committed = self._ended and share.said == share.done
         return self._what.limit.commits_at_end and share.given and not committed
 
@@ -326,14 +325,14 @@ class GroupHandle(Handle):
         topic = what.engine.topics().get(partition.topic)
         found = None if topic is None else topic.partitions().get(partition.partition)
         if topic is None or found is None or not held.has(partition, topic.topic_id):
-            return  # It was deleted meanwhile.
+            return  # It was deleted since.
         key = (topic.topic_id, partition.partition)
         source = Source(found, what.form, what.isolation, found.cuts)
         end_offset = self._ends.get(key, source.visible_end()) if what.limit.drains else None
         committed = held.positions.get(partition)
         before, said = self._given_up.pop(key, (None, None))
         if committed == before and said is not None:
-            committed = CommittedPosition(said)  # It was never away: wanted back, and left here after all.
+            committed = CommittedPosition(said)  # It was revoked but stayed here.
         share = AssignedPartition(topic.topic_id, source, committed, end_offset=end_offset)
         self._partitions[partition] = _Held(share, found.listen(self._news.signal))
 
@@ -350,7 +349,7 @@ class GroupHandle(Handle):
     # Positions
 
     def _commit(self, *, at_once: bool = False) -> None:
-        """Commit what is done, behind the answer, or not before the end."""
+        """Start a commit of what is done, unless commits wait for the end."""
         what = self._what
         due = self._ended or not what.limit.commits_at_end
         if due and what.engine.groups.config(what.group).commit == "ask":
@@ -369,7 +368,7 @@ class GroupHandle(Handle):
             future.add_done_callback(partial(self._soon, self._note_commit))
 
     def _note_commit(self, future: Future[None]) -> None:
-        """Note how a commit ended: what failed is committed again with what is done by then, and the next read is told."""
+        """Handle the end of a commit: if it failed, the next read raises the error and commits again."""
         partitions = self._commits.pop(future, None)
         error = None if partitions is None or future.cancelled() else future.exception()
         if partitions is None or error is None:
@@ -379,18 +378,20 @@ class GroupHandle(Handle):
             if held is not None:
                 held.share.said = None
         again = isinstance(error, NotAssignedError) and not self._what.limit.commits_at_end
-        if isinstance(error, Exception) and not again:  # Its next holder gives again what this one was given.
+        if (
+            isinstance(error, Exception) and not again
+        ):  # Otherwise the partition's next holder delivers the records again.
             self._failure, self._commit_first = error, True
             self._news.deliver()
 
     async def _commit_now(self) -> None:
-        """Commit what is done, and wait until it is in the log. Raises what prevented it."""
+        """Commit what is done, and wait until it is in the log. Raises the commit's error."""
         self._commit_first = False
         self._commit(at_once=True)
         await self._until_committed()
 
     async def _end(self) -> None:
-        """Commit what is done. A reader that does so at its end leaves then, for its program may go on for long."""
+        """Commit what is done. A reader that commits at its end leaves the group: its program may run on for long."""
         try:
             with trio.fail_after(END_SECONDS if self._over else float("inf")):
                 await self._commit_now()
@@ -416,13 +417,13 @@ class GroupHandle(Handle):
         if failure is not None:
             raise failure.with_traceback(None)
 
-    # What programs write
+    # Commands
 
     async def write(self, position: int, data: bytes) -> int:
-        """Do what written lines say: `commit`, `commit OFFSET` of the partition read last, `commit TOPIC-PARTITION OFFSET`.
+        """Execute lines: `commit`, `commit OFFSET` of the partition read last, `commit TOPIC-PARTITION OFFSET`.
 
-        They are written at the position where the program stands: what lies before it, it was given. Returns when it is
-        committed. Raises InvalidConfigError, NotAssignedError, InvalidPositionError, and what a commit does.
+        The records before the program's file position count as read. Returns when the commit is done. Raises
+        InvalidConfigError, NotAssignedError, InvalidPositionError, and the errors of a commit.
         """
         async with self._turn:
             self._delivery.writes(position)
@@ -449,12 +450,12 @@ class GroupHandle(Handle):
             raise NotAssignedError(
                 f"{'nothing was read yet' if partition is None else partition}: not held by this reader"
             )
-        held.share.done, held.share.said = word.offset, None  # Also where nothing is to be said yet.
+        held.share.done, held.share.said = word.offset, None  # Commit it even if it was committed before.
 
-    # Readiness
+    # Polling
 
     def poll(self, notify: Notify | None) -> int:
-        """Return the events that are ready; `notify` is called when that may have changed."""
+        """Return the ready events; `notify` is called when they may have changed."""
         self._poll.begin(notify)
         if self._changes and not self._filling.locked():
             self._adopt()
@@ -470,10 +471,10 @@ class GroupHandle(Handle):
                 self._check_topics()
                 return False
         except (FileError, StorageError, ThreadNeededError):
-            return True  # The read that follows tells the error, or takes its time, and does not wait.
+            return True  # The next read raises the error, or runs in a thread; it does not wait for records.
 
     async def release(self) -> None:
-        """The last descriptor is closed: what was given and not asked behind is given to another member."""
+        """Leave the group at the last close: other members get the records that are not done."""
         if self._released:
             return
         self._released = True
@@ -491,7 +492,10 @@ def _nothing() -> None:
 
 
 def ends_of(what: GroupRead) -> dict[tuple[str, int], Offset]:
-    """Return the ends of what is subscribed to, by topic id and number. Raises ThreadNeededError if these are many."""
+    """Return the end of each subscribed partition, by topic ID and number.
+
+    Raises ThreadNeededError for many partitions.
+    """
     wanted = wanted_partitions(what.engine, what.subscription)
     if len(wanted) > INLINE_PARTITIONS:
         leave_event_loop()

@@ -1,4 +1,4 @@
-"""The lines that programs write to an open file of a group: what is done with what they read."""
+"""Commands that programs write to an open file of a group or a queue: what is done with the records they read."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from topicfs.storage.errors import InvalidConfigError, InvalidNameError
 from topicfs.storage.model import Offset, TopicPartition
 
 LINE_BYTES = 1024
-"""A line may have so much."""
+"""Largest size of a line."""
 
 _COMMIT = re.compile(r"commit(?:\s+(?:(?P<topic>\S+)-(?P<partition>\d{1,9})\s+)?(?P<offset>\d{1,18}))?")
 
 
 class CommitWord(NamedTuple):
-    """A line `commit`."""
+    """A `commit` line."""
 
     partition: TopicPartition | None = None
-    """None: the one of which was read last."""
+    """None: the partition read last."""
     offset: Offset | None = None
-    """Offset of the next record to read; None: all that was given is done, in whatever partition."""
+    """Offset of the next record to read; None: all delivered records of all partitions are done."""
 
 
 def whole_lines(begun: bytes, data: bytes) -> tuple[list[bytes], bytes]:
-    """Split what was begun and what came now into whole lines, and the beginning of one. Raises InvalidConfigError."""
+    """Split the earlier rest and the new bytes into whole lines and a new rest. Raises InvalidConfigError."""
     *lines, rest = (begun + data).split(b"\n")
     if len(rest) > LINE_BYTES:
         raise InvalidConfigError(f"a line of more than {LINE_BYTES} bytes is no word for a group")
@@ -33,7 +33,7 @@ def whole_lines(begun: bytes, data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def parse_commit(line: bytes) -> CommitWord:
-    """Read a line. Raises InvalidConfigError."""
+    """Parse a line. Raises InvalidConfigError."""
     text = line.decode("utf-8", "backslashreplace").strip()
     found = _COMMIT.fullmatch(text)
     if found is None:
@@ -47,7 +47,7 @@ def parse_commit(line: bytes) -> CommitWord:
 
 
 class QueueWord(NamedTuple):
-    """A line that is written to a queue."""
+    """A command line for a queue."""
 
     acknowledgement: Acknowledgement
     place: RecordName | None = None
@@ -55,7 +55,7 @@ class QueueWord(NamedTuple):
 
 
 def parse_word(line: bytes) -> QueueWord:
-    """Read `accept`, or `accept orders-0-42`. Raises InvalidConfigError."""
+    """Parse `accept`, or `accept orders-0-42`. Raises InvalidConfigError."""
     word, _, name = line.decode("utf-8", "backslashreplace").strip().partition(" ")
     try:
         place = parse_place(name.strip()) if name.strip() else None
