@@ -1,6 +1,6 @@
-"""Coordination of readers, as Kafka's coordinators do it: groups with their positions, and queues.
+"""Coordination of readers, by the rules of Kafka's coordinators: groups with their positions, and queues.
 
-`groups` is the group coordinator, `shares` hands out records one by one, as Kafka's share groups do. Both keep what
-they know in internal topics of the log engine, as the records of `records`. `membership` and `share_groups` are the
-protocols through which the mount and the command use them; a Kafka cluster stands behind the same protocols.
+`groups` is the group coordinator; `shares` hands out records one by one, like Kafka's share groups. Both keep their
+state in internal topics of the log engine, as the records of `records`. The mount and the command use both through
+the protocols `membership` and `share_groups`, which a Kafka cluster implements, too.
 """

@@ -1,4 +1,4 @@
-"""The groups of the embedded engine, by its settings."""
+"""Creates the groups of the embedded engine from its settings."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MS_A_MINUTE = 60_000
 
 
 class GroupsOwner(Engine, GroupOverrides, Protocol):
-    """The engine itself, which also keeps the settings of groups."""
+    """The engine, which also stores the settings of groups."""
 
 
 def make_groups(engine: GroupsOwner, config: EngineConfig, clock: Clock) -> EmbeddedGroups:
-    """Return the groups of an engine: nothing is read before they are used."""
+    """Return the groups of an engine. Nothing is read from disk until they are used."""
     limits = GroupLimits(
         initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
         max_size=config.group_max_size,

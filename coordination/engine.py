@@ -1,7 +1,7 @@
 """The protocol through which the mount, the command and the pipeline reach topics, groups, queues and replicas.
 
-An embedded engine implements it over data directories (`replication`), and a Kafka cluster stands behind it, too. What
-is *known*, and who may wait, says `storage.engine`.
+The embedded engine implements it over data directories (`replication`), and `cluster` over a Kafka cluster.
+`storage.engine` defines *known*, and which calls may wait.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class ScrubOnDemand(Protocol):
-    """A scrub that can be asked for while the engine serves."""
+    """A scrub that a user starts while the engine serves."""
 
     def start(self) -> None:
-        """Begin a scrub of everything in a thread. A scrub that was started here before and still runs goes on instead."""
+        """Start a scrub of everything in a thread, or let the scrub that this method started before go on."""
 
     def report(self) -> list[str]:
         """Return lines: `state running` or `state idle`, the bytes read and healed, and the findings since `start`."""
@@ -34,22 +34,22 @@ class Replication(Protocol):
         """
 
     def catch_up(self) -> None:
-        """Have the replicas that are behind catch up now. A replica that fails is tried again later."""
+        """Let the replicas that have fallen behind catch up now. A replica that fails is retried later."""
 
     def elect_preferred(self, topic: str | None = None) -> int:
-        """Elect the first assigned replicas where they are in sync; return how many partitions changed."""
+        """Elect the preferred replicas that are in sync; return how many partitions changed their leader."""
 
     def elect_unclean(self, partition: TopicPartition, directory: str) -> None:
-        """Elect a replica that is not in sync: records may be lost (UnknownTopicError; StorageError without its log)."""
+        """Elect a replica that is not in sync; records may be lost (UnknownTopicError; StorageError without a log)."""
 
     def move_replica(self, partition: TopicPartition, directory: str, source: str | None = None) -> None:
-        """Begin to move a replica to another data directory; `source` is its own one if there are several.
+        """Start moving a replica to another data directory; `source` names its present one if there are several.
 
         Raises UnknownTopicError, InvalidConfigError, ReadOnlyError, OSError.
         """
 
     def cancel_move(self, partition: TopicPartition) -> None:
-        """Cancel the move of a replica, and remove its copy. Raises InvalidConfigError if no replica is being moved, and OSError."""
+        """Cancel the move of a replica and delete the copy. Raises InvalidConfigError (no move under way), OSError."""
 
 
 class Engine(LogEngine, Protocol):
@@ -57,20 +57,20 @@ class Engine(LogEngine, Protocol):
 
     @property
     def scrubber(self) -> ScrubOnDemand | None:
-        """The scrub of the engine. None: it has none (*known*)."""
+        """The scrub that can be started by hand; None if the engine has none (*known*)."""
 
     @property
     def scrub(self) -> str | None:
-        """A line with the bytes scrubbed and healed since the engine was opened. None: there was no scrub (*known*)."""
+        """A line with the bytes scrubbed and healed since the open; None if nothing was scrubbed (*known*)."""
 
     @property
     def groups(self) -> Groups:
-        """The groups of readers, and their positions (*known*; of its calls `coordination.membership` says who may wait)."""
+        """The groups of readers and their positions (*known*; `coordination.membership` says which calls may wait)."""
 
     @property
     def share_groups(self) -> ShareGroups:
-        """Queues: records handed out one by one, each to one holder at a time (*known*; see `coordination.share_groups`)."""
+        """The queues, which lease each record to one holder at a time (*known*; see `coordination.share_groups`)."""
 
     @property
     def replication(self) -> Replication | None:
-        """Changes of replicas. None: the engine has one copy of each partition, or the brokers of a cluster manage them (*known*)."""
+        """Changes of replicas. None if there is one copy of each partition, or brokers manage them (*known*)."""

@@ -7,21 +7,21 @@ How to use it:
     leased = session.take()                                   a record for this session alone, or None: nothing now
     form.render_one(leased.columns, leased.index, topic=leased.place.topic, partition=leased.place.partition)
     session.acknowledge({leased.place: Acknowledgement.ACCEPT})
-    session.close()                                           what it holds is at once there for others
+    session.close()                                           other sessions can take the records it still holds
 
-A session is a member of the group: an open file, a process. A reader that found nothing listens to its session
-(`listen`), and takes again when it is called: records came, were released, or a lease ended. Any number of records may
-be held at a time (`held`), each until it is acknowledged, until its lease ends, or until the close. What was released,
-whose lease ended or whose holder went is delivered again, up to the group's limit of deliveries; after that, or when a
-holder rejects it, it is in `rejected` and not delivered any more.
+A session is a member of the group: an open file, a process. A reader that finds no record calls `listen`, and takes
+again when its listener is called: new records arrived, a holder released some, or a lease ended. A session may hold
+any number of records (`held`), each until the session acknowledges it or closes, or the lease ends. Records that come
+free are delivered again, up to the group's delivery limit. A record that reaches the limit, or that a holder rejects,
+moves to `rejected` and is not delivered again.
 
 Delivery is at least once: a record whose acceptance returned is never delivered again, and none is lost. The state is
-kept as a broker keeps it (kafka-coordinators.md#share-groups), so that one goes on with it, and so do we with a
-broker's. As in `storage.engine` all calls are safe from any thread; *known* never waits, *asked* may read the disk,
-*changes* writes, and is called in threads that may wait.
+stored as a broker stores it (kafka-coordinators.md#share-groups), so broker and topicfs can continue each other's
+groups. As in `storage.engine`, all calls are safe from any thread; *known* never waits, *asked* may read the disk,
+and *changes* writes: call it in threads that may wait.
 
-Settings have Kafka's names and defaults (`storage.config.share_group`), but for `share.auto.offset.reset`: a group that is made
-here begins at the earliest record, as one expects of a shell, where a broker's begins at the latest.
+Settings have Kafka's names and defaults (`storage.config.share_group`), except `share.auto.offset.reset`: a new group
+here begins at the earliest record, as a shell user expects; a broker's group begins at the latest.
 """
 
 from __future__ import annotations
@@ -55,35 +55,35 @@ class RecordName(NamedTuple):
 
 
 def parse_place(text: str) -> RecordName:
-    """Return the place that is written so. Raises InvalidNameError."""
+    """Parse the name of a record. Raises InvalidNameError."""
     found = _PLACE.fullmatch(text)
     if found is None:
-        raise InvalidNameError(f"{text!r}: a record is named by topic, partition and offset, as orders-0-42")
+        raise InvalidNameError(f"{text!r}: not the name of a record, such as orders-0-42")
     return RecordName(found["topic"], int(found["partition"]), Offset(int(found["offset"])))
 
 
 class Acknowledgement(IntEnum):
-    """The holder's word on a record, by Kafka's numbers."""
+    """A holder's answer to a record; Kafka's numbers."""
 
     ACCEPT = 1
     """The record is done: it is never delivered again."""
     RELEASE = 2
-    """The record is there for others, and counts as delivered once more."""
+    """The record is given back for others; the delivery counts."""
     REJECT = 3
-    """The record cannot be done: it is not delivered again, and found in `ShareGroup.rejected`."""
+    """The record cannot be processed: it moves to `ShareGroup.rejected` and is not delivered again."""
     RENEW = 4
-    """The record is still being worked on: the lease begins again."""
+    """The record is still being processed: the lease starts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """A record that one session holds, among the records it came with."""
+    """A record that one session holds, with the batch that contains it."""
 
     place: RecordName
     columns: Columns
     index: int
     batch_bytes: memoryview
-    """The whole batch that holds it, as it stands in the log."""
+    """The whole batch that contains the record, as in the log."""
     delivery_count: int
     """1 for the first delivery."""
     lease_end: Timestamp
@@ -97,30 +97,30 @@ class InFlight(NamedTuple):
     place: RecordName
     member_id: str
     holder: str
-    """The name that the session gave itself; empty for a member that another process's records tell of."""
+    """The name that the session was opened with; empty for a member known only from another process's records."""
     since: Timestamp
     delivery_count: int
     lease_end: Timestamp
 
 
 class RejectedBy(Enum):
-    """The reason for which a record was given up."""
+    """Why a record was rejected."""
 
     REJECT = "reject"
-    """Its holder said so."""
+    """Its holder rejected it."""
     LIMIT = "limit"
-    """The record was delivered as often as may be."""
+    """It reached the group's delivery limit."""
 
 
 class Rejected(NamedTuple):
-    """A record that was given up. It stands in its log as before, as long as that keeps it."""
+    """A rejected record. It stays in its log until retention deletes it."""
 
     place: RecordName
     time: Timestamp
     by: RejectedBy
     delivery_count: int
     holder: str
-    """The session that held it last, as far as it is known."""
+    """The session that last held it; empty if unknown."""
 
 
 class QueuePosition(NamedTuple):
@@ -128,12 +128,12 @@ class QueuePosition(NamedTuple):
     start_offset: Offset
     """All records below are done; -1 before the first session (Kafka's SPSO)."""
     end_offset: Offset
-    """No record from here on was delivered yet."""
+    """No record from this offset on was delivered yet."""
     in_flight: int
     waiting: int
-    """Records that were delivered and will be again."""
+    """Number of records that were delivered and wait for another delivery."""
     lag: int
-    """Records that are not done: those in flight, those waiting, and those that never were delivered."""
+    """Number of records that are not done: in flight, waiting, or not delivered yet."""
 
 
 class ShareMember(NamedTuple):
@@ -149,51 +149,51 @@ class ShareSession(Protocol):
 
     @property
     def member_id(self) -> str:
-        """The member's id, as Kafka makes one (*known*)."""
+        """The member's id, in Kafka's format (*known*)."""
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics whose records it is given (*known*)."""
+        """The topics whose records the session takes (*known*)."""
 
     def take(self) -> Leased | None:
         """Lease the next record to this session; None if there is none now (*changes*).
 
-        Records that others gave back come first, those that kill their readers alone
-        (kafka-coordinators.md#poison-records). Raises SessionClosedError, UnknownTopicError, CorruptionError (take
-        again to skip the batch), PartitionOfflineError, ReadOnlyError, OSError.
+        Records that others gave back come first. A record that was delivered often is leased alone, because it may
+        kill its readers (kafka-coordinators.md#poison-records). Raises SessionClosedError, UnknownTopicError,
+        CorruptionError (take again to skip the batch), PartitionOfflineError, ReadOnlyError, OSError.
         """
 
     def take_some(self, most: int) -> Sequence[Leased]:
-        """Lease up to `most` adjacent records of one partition; empty: there is none now (*changes*). Raises as `take`."""
+        """Lease up to `most` adjacent records of a partition; empty if there are none (*changes*). Raises as `take`."""
 
     def acknowledge(self, words: Mapping[RecordName, Acknowledgement]) -> None:
-        """Decide what becomes of records; kept when it returns (*changes*). After OSError or StorageError they are held.
+        """Answer records; durable when it returns (*changes*). After OSError or StorageError they are still held.
 
-        RecordNotHeldError if one is not held by this session: nothing changes in its partition.
+        Raises RecordNotHeldError if the session does not hold one of them; nothing then changes in its partition.
         """
 
     def held(self) -> Sequence[Leased]:
-        """Return what it holds, the oldest lease first; what was taken from it is not among them (*known*)."""
+        """Return the records that the session holds, the oldest lease first (*known*)."""
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener`, quickly and from any thread, whenever `take` may find something new; returns its cancellation."""
+        """Call `listener`, quickly and from any thread, when `take` may find a record; return its cancellation."""
 
     def close(self) -> None:
-        """Give back what it holds, and leave the group (*changes*). Idempotent; raises nothing."""
+        """Give back all held records, and leave the group (*changes*). Idempotent; raises nothing."""
 
 
 class ShareGroup(Protocol):
-    """A share group: sessions that share the records of topics."""
+    """A share group: its sessions share the records of topics."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def settings(self) -> ShareGroupSettings:
-        """The settings as they are now (*known*)."""
+        """The present settings (*known*)."""
 
     def listed_settings(self) -> Sequence[ShownSetting]:
-        """Return every setting that holds, and where its value comes from (*known*)."""
+        """Return every setting, and the source of its value (*known*)."""
 
     @property
     def state(self) -> str:
@@ -201,42 +201,42 @@ class ShareGroup(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The group's epoch, which goes up when sessions come and go or topics change (*known*)."""
+        """The group's epoch, which rises when sessions come and go or topics change (*known*)."""
 
     def topics(self) -> Sequence[str]:
-        """Return the topics in which the group has a state, by name (*known*)."""
+        """Return the names of the topics in which the group has a state (*known*)."""
 
     def members(self) -> Sequence[ShareMember]:
         """Return the open sessions, the oldest first (*known*)."""
 
     def open(self, topics: Sequence[str], *, holder: str) -> ShareSession:
-        """Begin a session over topics; the first one of a group makes it (*changes*).
+        """Open a session over topics; a group's first session creates the group (*changes*).
 
-        `holder` is what people are shown of it, as its program and process. Raises UnknownTopicError,
+        `holder` describes the session to users, as its program and process. Raises UnknownTopicError,
         PolicyViolationError (an internal topic), GroupExistsError (a consumer group has that name), GroupFullError
         (200 members), UnknownGroupError (deleted since `group` returned it), ReadOnlyError, OSError.
         """
 
     def positions(self, topic: str) -> Sequence[QueuePosition]:
-        """Return where the group stands in each partition of a topic (*asked*). Raises UnknownTopicError."""
+        """Return the group's position in each partition of a topic (*asked*). Raises UnknownTopicError."""
 
     def in_flight(self, topic: str) -> Sequence[InFlight]:
-        """Return the records that are held, by partition and offset (*known*)."""
+        """Return the held records, by partition and offset (*known*)."""
 
     def settle(self, place: RecordName, word: Acknowledgement) -> None:
-        """Decide a record in flight in its holder's place (*changes*). Raises RecordNotHeldError if nobody holds it."""
+        """Answer a held record in place of its holder (*changes*). Raises RecordNotHeldError if nobody holds it."""
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
-        """Return the newest 10,000 rejected records that their logs still have, by partition and offset (*asked*)."""
+        """Return the newest 10,000 rejected records that are still in their logs, by partition and offset (*asked*)."""
 
     def forget_rejected(self, place: RecordName) -> None:
-        """Take a record out of `rejected` (*changes*). Raises RecordNotHeldError where it is not there."""
+        """Remove a record from `rejected` (*changes*). Raises RecordNotHeldError if it is not there."""
 
     def reset(self, partition: TopicPartition, offset: Offset) -> None:
         """Set the start offset (*changes*; GroupNotEmptyError, UnknownTopicError, ReadOnlyError, OSError)."""
 
     def alter(self, changes: Mapping[str, str | None]) -> None:
-        """Set settings, or remove None ones (*changes*; InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError)."""
+        """Set settings; None resets one (*changes*; InvalidConfigError, UnknownGroupError, ReadOnlyError, OSError)."""
 
 
 class ShareGroups(Protocol):
@@ -244,26 +244,26 @@ class ShareGroups(Protocol):
 
     @property
     def unavailable(self) -> str | None:
-        """The reason why there are none, as a sentence; None: there may be (*known*)."""
+        """The reason why the engine has no share groups, as a sentence; None if it can have them (*known*)."""
 
     def groups(self) -> Mapping[str, ShareGroup]:
-        """Return the groups by name: with sessions, or with a state that is kept (*asked*, the first time)."""
+        """Return the groups that have sessions or a stored state, by name (*asked*, the first time)."""
 
     def exists(self, name: str) -> bool:
-        """Return whether a group of the name is kept (*asked*, the first time)."""
+        """Return whether a group of that name is stored (*asked*, the first time)."""
 
     def group(self, name: str) -> ShareGroup:
-        """Return a group, perhaps to be made (*asked*; InvalidGroupError, GroupExistsError, GroupsUnsupportedError)."""
+        """Return a group, existing or not (*asked*; InvalidGroupError, GroupExistsError, GroupsUnsupportedError)."""
 
     def create(self, name: str) -> ShareGroup:
-        """Make a group without sessions, as `mkdir` does (*changes*). Raises GroupExistsError, and as `group`."""
+        """Create a group without sessions, for `mkdir` (*changes*). Raises GroupExistsError, and as `group`."""
 
     def delete(self, name: str) -> None:
-        """Delete a group with all it keeps (*changes*). Raises UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError."""
+        """Delete a group and its state (*changes*; UnknownGroupError, GroupNotEmptyError, ReadOnlyError, OSError)."""
 
 
 class NoShareGroups:
-    """The share groups of an engine that has none, and why."""
+    """Stands for the share groups of an engine without any; it has the reason."""
 
     def __init__(self, reason: str) -> None:
         self.unavailable = reason

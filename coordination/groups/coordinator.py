@@ -1,7 +1,7 @@
 """The group coordinator of one partition of `__consumer_offsets`: joins, syncs, heartbeats, leaves, and deletion.
 
-It is told of requests, of timers that are due, and of what became of its writes; it has no thread, disk or clock of its
-own. Each request is checked in Kafka's order (kafka-coordinators.md#requests).
+It has no thread, disk or clock. Its owner passes it requests, due timers and the results of its writes. It checks
+each request in Kafka's order (kafka-coordinators.md#requests).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GroupCoordinator:
         return self.groups.get(name)
 
     def new_group(self, name: str) -> Group:
-        """Make a group in memory: what it writes makes it last."""
+        """Make a group in memory only: the first record that the coordinator writes for it makes it durable."""
         group = self.groups[name] = Group(name=name, state_since=self.phases.now)
         self.phases.changed(group)
         return group
@@ -66,7 +66,7 @@ class GroupCoordinator:
     # Requests.
 
     def join(self, request: JoinRequest, reply: JoinReply) -> Write | None:
-        """Join a group: the answer comes when the join phase ends."""
+        """Join a group; the coordinator replies when the join phase ends."""
         try:
             self._check_join(request)
             group = self.groups.get(request.group)
@@ -90,14 +90,14 @@ class GroupCoordinator:
             raise RequestError(Code.UNKNOWN_MEMBER_ID)
 
     def _join_first(self, request: JoinRequest, reply: JoinReply) -> Write:
-        """Join a group that is created: it is in the log at once, and so is known after a crash."""
+        """Join a new group. The group is written to the log first, so that it survives a crash."""
         group = self.new_group(request.group)
         record = group.record({})
         answers: list[JoinAnswer] = []
         held = True
 
         def answer(answer: JoinAnswer) -> None:
-            # No answer comes before the group is in the log.
+            # Hold back answers until the group is in the log.
             if held:
                 answers.append(answer)
             else:
@@ -123,7 +123,7 @@ class GroupCoordinator:
         return Write((record,), written)
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> Write | None:
-        """Get the member's assignment: it comes when the leader's is in the log."""
+        """Get the member's assignment; the coordinator replies once the leader's assignments are in the log."""
         try:
             group = self._checked(request.group, request.member_id, request.instance_id, request.generation)
             _check_protocol(group, request)
@@ -161,7 +161,7 @@ class GroupCoordinator:
         self, group: Group, generation: int, assignments: Mapping[str, bytes], code: Code, _offset: Offset
     ) -> None:
         if group.state is not COMPLETING or group.generation != generation:
-            return  # Another member came meanwhile: all of it begins again.
+            return  # Another member joined meanwhile, so the rebalance starts again.
         if code is not Code.NONE:
             self.phases.answer_syncs(group, code)
             write = self.phases.rebalance(
@@ -181,7 +181,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_name: str, member_id: str, generation: int, instance_id: str | None = None
     ) -> Code:
-        """Note that a member lives; the answer tells it to join again where a rebalance began."""
+        """Restart a member's session timer; the answer asks it to rejoin if a rebalance has begun."""
         try:
             group = self._checked(group_name, member_id, instance_id, generation)
         except RequestError as error:
@@ -192,7 +192,7 @@ class GroupCoordinator:
     def leave(
         self, group_name: str, leaving: Sequence[LeavingMember], reply: Callable[[Sequence[Code]], None]
     ) -> Write | None:
-        """Remove members that leave: one rebalance for all of them."""
+        """Remove members that leave, with one rebalance for all of them."""
         group = self.groups.get(group_name)
         if group is None or group.state is DEAD:
             code = Code.UNKNOWN_MEMBER_ID if group is None else Code.COORDINATOR_NOT_AVAILABLE
@@ -260,10 +260,10 @@ class GroupCoordinator:
             raise RequestError(Code.ILLEGAL_GENERATION)
         return group
 
-    # Groups that come and go.
+    # Creation and deletion.
 
     def create(self, name: str, reply: Callable[[Code], None]) -> Write | None:
-        """Create a group without members, as its first member would; of one that exists nothing happens."""
+        """Create a group without members, as its first member would; do nothing if it exists."""
         if name in self.groups:
             reply(Code.NONE)
             return None
@@ -277,7 +277,7 @@ class GroupCoordinator:
         return Write((group.record({}),), written)
 
     def check_deletable(self, name: str) -> Group:
-        """Return a group that may be deleted. Raises RequestError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        """Return a group if it may be deleted. Raises RequestError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         group = self.groups.get(name)
         if group is None or group.state is DEAD:
             raise RequestError(Code.GROUP_ID_NOT_FOUND)
@@ -300,14 +300,14 @@ class GroupCoordinator:
     # Loading and unloading.
 
     def replay(self, name: str, fields: Mapping[str, object] | None) -> None:
-        """Take a group's record as it is read from the log; None: a tombstone. Raises what `Group.from_record` does."""
+        """Load a group's record; `fields` is None for a tombstone. Raises as `Group.from_record` does."""
         if fields is None:
             self.groups.pop(name, None)
         else:
             self.groups[name] = Group.from_record(name, fields)
 
     def loaded(self) -> list[Write]:
-        """Begin to serve what was read: sessions begin, and a group that is too large rebalances."""
+        """Begin to serve the loaded groups: start the session timers, and rebalance groups that exceed `max_size`."""
         writes = []
         for group in list(self.groups.values()):
             self.log.info("Loaded classic group %s with %d members.", group.name, len(group.members))
@@ -324,7 +324,7 @@ class GroupCoordinator:
         return writes
 
     def remove_all(self, names: Iterable[str], reason: str) -> list[Write]:
-        """Remove all members of groups: the process that served them is gone, or will be."""
+        """Remove all members of groups whose process ended or is about to end."""
         writes = []
         for name in names:
             group = self.groups.get(name)
@@ -333,7 +333,7 @@ class GroupCoordinator:
             for member_id in (*group.members, *group.pending):
                 self.phases.remove(group, member_id)
             if group.state is PREPARING:
-                group.previous_state = STABLE  # Nobody is waited for.
+                group.previous_state = STABLE  # Not EMPTY: end the join phase without waiting for members.
                 write = self.phases.end_join_phase(group)
             else:
                 write = self.phases.rebalance(group, reason)
@@ -342,7 +342,7 @@ class GroupCoordinator:
         return writes
 
     def unload(self) -> None:
-        """Serve no longer: who waits is told so, and looks for the new coordinator."""
+        """Stop serving: waiting members get NOT_COORDINATOR, and look for the new coordinator."""
         self.timers.cancel_all()
         for group in list(self.groups.values()):
             group.move_to(DEAD, self.phases.now)

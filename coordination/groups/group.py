@@ -1,4 +1,4 @@
-"""One group of the classic protocol: its members, its state, and what follows from them (kafka-coordinators.md#groups)."""
+"""One group of the classic protocol: members, state, and votes on the assignor (kafka-coordinators.md#groups)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from topicfs.storage.model import NO_TIMESTAMP, Timestamp
 from topicfs.storage.partitioning import java_string_hash
 
 CONSUMER = "consumer"
-"""The protocol type of consumers."""
+"""The protocol type of groups of consumers."""
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 COMPLETING, STABLE, DEAD = GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD
@@ -37,7 +37,7 @@ _FROM = {
     STABLE: (COMPLETING,),
     DEAD: tuple(GroupState),
 }
-"""From which states each one is reached."""
+"""The states from which each state may be entered."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -55,15 +55,15 @@ class GroupMember:
     heartbeats: bool = True
     assignment: bytes = b""
     is_new: bool = False
-    """Its first join is not answered yet."""
+    """True until the member's first join is answered."""
     join_reply: JoinReply | None = None
-    """The reply to a join that waits for the end of the phase."""
+    """The reply to a join; it is called when the join phase ends."""
     sync_reply: SyncReply | None = None
-    """The reply to a sync that waits for its assignment."""
+    """The reply to a sync; it is called when the member's assignment is known."""
 
     @property
     def offers(self) -> frozenset[str]:
-        """The names of its protocols."""
+        """The names of the assignors that the member offers."""
         return frozenset(one.name for one in self.protocols)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -75,7 +75,7 @@ class GroupMember:
             reply(answer)
 
     def answer_sync(self, answer: SyncAnswer) -> bool:
-        """Answer a sync that waits; return whether one did."""
+        """Answer the member's waiting sync; return whether there was one."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is not None:
             reply(answer)
@@ -83,13 +83,13 @@ class GroupMember:
 
     @property
     def waits(self) -> bool:
-        """True if it shows that it lives by waiting for an answer; a new member does not."""
+        """True if the member has a join or sync waiting, which proves that it lives; False for a new member."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Group:
-    """A group. What it has written, and when, is decided by those who change it."""
+    """A group in memory. It writes nothing: its callers decide what is written, and when."""
 
     name: str
     state_since: Timestamp
@@ -97,24 +97,24 @@ class Group:
     previous_state: GroupState = EMPTY
     generation: int = 0
     protocol_type: str | None = None
-    """None: no member ever joined."""
+    """None until a member joins."""
     protocol: str | None = None
     leader: str | None = None
     members: dict[str, GroupMember] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
-    """Ids that were given out, and whose members have not joined with them yet."""
+    """Member ids that were given out, and with which nobody has joined yet."""
     pending_sync: set[str] = field(default_factory=set)
     """Members of this generation that have not asked for their assignment yet."""
     static: dict[str, str] = field(default_factory=dict)
-    """Instance ids of static members, and their member ids."""
+    """The member id of each static member, by instance id."""
     member_added: bool = False
-    """A member came during the initial delay."""
+    """True if a member joined during the initial delay."""
     subscribed: frozenset[str] | None = None
-    """The topics of all members; None: not known, or not consumers."""
+    """The topics of all members; None if they are unknown, or the members are not consumers."""
     _common: frozenset[str] | None = None
-    """The names that all members offer; None: to be found out."""
+    """The assignors that all members offer; None: to be computed."""
     _late: str | None = None
-    """The member that `all_joined` found missing the last time."""
+    """The member that `all_joined` last found missing."""
 
     def move_to(self, state: GroupState, now: Timestamp) -> None:
         assert self.state in _FROM[state], f"{self.name}: from {self.state} to {state}"
@@ -139,7 +139,7 @@ class Group:
             self.static[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> GroupMember | None:
-        """Take a member, or an id that was given out, away; the first of the others leads in a leader's place."""
+        """Remove a member, or a given-out id. If the leader leaves, the first remaining member becomes the leader."""
         self.pending.discard(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -153,7 +153,7 @@ class Group:
         return member
 
     def replace_static(self, instance_id: str, old_id: str, new_id: str) -> GroupMember:
-        """Give a static member's place, assignment and leadership to its new id; who waits as the old one is fenced."""
+        """Move a static member to a new id, with its assignment and leadership; requests of the old id are fenced."""
         member = self.members.pop(old_id)
         member.answer_join(JoinAnswer(code=Code.FENCED_INSTANCE_ID, member_id=old_id))
         member.answer_sync(SyncAnswer(Code.FENCED_INSTANCE_ID))
@@ -190,7 +190,7 @@ class Group:
             return False
         late = None if self._late is None else self.members.get(self._late)
         if late is None or late.join_reply is not None:
-            # Members join again in their order, mostly: the last one that is missing is missing for long.
+            # Members mostly rejoin in order, so the last missing one is a good guess for the next call.
             missing = (one for one in reversed(self.members) if self.members[one].join_reply is None)
             self._late = next(missing, None)
         return self._late is None
@@ -200,7 +200,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Return whether there is a leader among those that joined; the first that did takes an absent one's place."""
+        """Return whether a joined member leads. The first joined one replaces a leader that has not joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_reply is not None:
@@ -211,11 +211,11 @@ class Group:
         return joined is not None
 
     def in_map_order(self) -> Iterator[str]:
-        """Yield the members' ids in the order in which a broker's records have them."""
+        """Yield the member ids in the order of a Java HashMap, which is the order in a broker's records."""
         return iter(hash_map_order(self.members))
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """Return all members as the leader is told of them."""
+        """Return all members in the form that the leader receives."""
         return tuple(
             JoinedMember(one, self.members[one].instance_id, self.members[one].metadata(self.protocol))
             for one in self.in_map_order()
@@ -224,27 +224,27 @@ class Group:
     # Protocols.
 
     def common_protocols(self) -> frozenset[str]:
-        """Return the names that all members offer."""
+        """Return the names of the assignors that all members offer."""
         if self._common is None:
             offers = {member.offers for member in self.members.values()}
             self._common = frozenset.intersection(*offers) if offers else frozenset()
         return self._common
 
     def set_protocols(self, member: GroupMember, protocols: tuple[Protocol, ...]) -> None:
-        """Take what a member offers from now on."""
+        """Replace the assignors that a member offers."""
         before, member.protocols = member.offers, protocols
         if member.offers != before:
             self._common = None
 
     def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
-        """Return whether a member that offers these can join."""
+        """Return whether a member that offers `protocols` can join."""
         names = {one.name for one in protocols}
         if self.state is EMPTY:
             return bool(protocol_type and names)
         return protocol_type == self.protocol_type and bool(names & self.common_protocols())
 
     def select_protocol(self) -> str:
-        """Return the name with the most votes; of two with the same number the first in a Java HashMap."""
+        """Return the assignor with the most votes; a tie is decided by the order of a Java HashMap."""
         candidates = self.common_protocols()
         votes = Counter(
             next(one.name for one in member.protocols if one.name in candidates)
@@ -252,7 +252,7 @@ class Group:
         )
         return max(hash_map_order(votes), key=lambda name: votes[name])
 
-    # Generations, and what is written.
+    # Generations and records.
 
     def next_generation(self, now: Timestamp) -> None:
         self.generation += 1
@@ -280,7 +280,7 @@ class Group:
         return self.subscribed is not None and topic in self.subscribed
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> KeyValue:
-        """Return the record of the group as it is, with these assignments in place of the members' own."""
+        """Return the group's record; `assignments` replaces the members' own assignments."""
         members = [self.members[one] for one in self.in_map_order()]
         return write_group(
             self.name,
@@ -310,7 +310,7 @@ class Group:
 
     @classmethod
     def from_record(cls, name: str, fields: Mapping[str, object]) -> Group:
-        """Return the group that a record describes: with members it is Stable, without Empty."""
+        """Return the group that a record describes: Stable if it has members, else Empty."""
         stamp = fields.get("currentStateTimestamp", NO_TIMESTAMP)
         assert isinstance(stamp, int)
         group = cls(name=name, state_since=Timestamp(stamp))
@@ -346,7 +346,7 @@ class Group:
 
 
 def hash_map_order(names: Iterable[str]) -> list[str]:
-    """Return `names`, given in the order in which they were put, in the order in which a Java HashMap has them."""
+    """Return `names`, given in insertion order, in the iteration order of a Java HashMap."""
     listed = list(names)
     capacity = 16
     while len(listed) * 4 > capacity * 3:

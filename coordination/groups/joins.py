@@ -1,4 +1,4 @@
-"""The joins of a group: of new members, known ones, and static ones that take their own place again.
+"""Joins of a group: by new members, by known members, and by static members that return after a restart.
 
 Rules and the order of the checks: kafka-coordinators.md#join.
 """
@@ -22,9 +22,9 @@ from topicfs.coordination.groups.requests import (
 from topicfs.storage.model import Offset
 
 VERSION_WITH_MEMBER_ID = 4
-"""From this version of the request on a new member is given an id, and joins again with it."""
+"""Since this version of the request a new member first gets an id, and rejoins with it."""
 VERSION_WITH_SKIPPED_ASSIGNMENT = 9
-"""From this one on a static leader that comes back is told all members, and that it need not assign."""
+"""Since this version a returning static leader gets all members, and is told to skip the assignment."""
 
 
 class Joins:
@@ -35,7 +35,7 @@ class Joins:
         self._new_id = new_id
 
     def join(self, group: Group, request: JoinRequest, reply: JoinReply) -> Write | None:
-        """Join a group that there is. Raises RequestError."""
+        """Join an existing group. Raises RequestError."""
         if not self._has_room(group, request.member_id):
             group.remove(request.member_id)
             raise RequestError(Code.GROUP_MAX_SIZE_REACHED)
@@ -127,7 +127,7 @@ class Joins:
             f"Adding new member {member_id} with group instance id {request.instance_id}{_because(request)}",
         )
 
-    # Members that were there before.
+    # Known members.
 
     def _join_known(self, group: Group, request: JoinRequest, reply: JoinReply) -> Write | None:
         if request.member_id in group.pending:
@@ -140,7 +140,7 @@ class Joins:
         return self._update(group, member, request, reply, reason)
 
     def _reason_to_rebalance(self, group: Group, member: GroupMember, request: JoinRequest) -> str | None:
-        """Return why a member that joins again changes the group; None: it gets the answer it had before."""
+        """Return why a rejoining member makes the group rebalance; None: it gets its present join answer again."""
         if group.state is PREPARING:
             return f"Member {member.member_id} joining during {group.state.value}"
         if group.state is STABLE and group.leader == member.member_id:
@@ -159,7 +159,7 @@ class Joins:
     def _replace(
         self, group: Group, request: JoinRequest, reply: JoinReply, old_id: str, new_id: str
     ) -> Write | None:
-        """Put a static member that came back in its place, under a new id."""
+        """Give a returning static member its former place under a new id."""
         assert request.instance_id is not None
         old_leader = group.leader
         member = group.replace_static(request.instance_id, old_id, new_id)
@@ -230,7 +230,8 @@ class Joins:
                 )
             )
             return
-        # Who does not know how to skip the assignment is told the old leader's id, and so will not assign.
+        # An older client does not know skip_assignment: if it sees the old leader's id, it does not assign
+        # either.
         member.answer_join(
             JoinAnswer(
                 member_id=new_id,

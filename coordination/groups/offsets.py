@@ -1,7 +1,7 @@
-"""The positions of groups: commits, also in transactions, what is fetched, deletion and expiry (kafka-coordinators.md#positions).
+"""The positions of groups: commits and transactions, fetches, deletion, expiry (kafka-coordinators.md#positions).
 
-What is to be written is decided here first, and takes effect when it is in the log: nobody is told a position that a
-crash could take back, and an append that fails changes nothing.
+Each change returns the records to write, and changes memory only once they are in the log. So no reader gets a
+position that a crash could take back, and a failed append changes nothing.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from topicfs.storage.model import NO_PRODUCER_ID, Offset, ProducerId, Timestamp,
 NO_TOPIC_ID = uuid.UUID(int=0)
 NEVER = -1
 VERSION_WITHOUT_GROUP = 9
-"""From this version of the request on a generation of an unknown group is told that there is no such group."""
+"""Since this version of the request a member's commit to an unknown group gets GROUP_ID_NOT_FOUND, not
+ILLEGAL_GENERATION.
+"""
 
 TopicIds = Callable[[TopicPartition], uuid.UUID | None]
-"""Returns the id of a partition's topic, 0 where it has none; None: there is no such partition."""
+"""Returns the id of a partition's topic, 0 if the topic has no id; None if the partition does not exist."""
 
 
 class StoredOffset(NamedTuple):
-    """A position as it was committed, and where its record is."""
+    """A committed position, and the offset of its record."""
 
     position: CommittedOffset
     record_offset: Offset
@@ -52,10 +54,10 @@ class OffsetStore:
         self._committed: dict[str, Own] = {}
         self._pending: dict[ProducerId, dict[str, Own]] = {}
 
-    # What there is.
+    # Queries.
 
     def committed(self, group: str) -> Mapping[TopicPartition, StoredOffset]:
-        """Return a group's positions, those in a former topic of the same name left out."""
+        """Return a group's positions, without those in a deleted topic of the same name."""
         return self._of_present_topics(self._committed.get(group, {}))
 
     def _of_present_topics(self, own: Own) -> Own:
@@ -66,7 +68,7 @@ class OffsetStore:
         }
 
     def known(self) -> dict[str, dict[TopicPartition, Offset]]:
-        """Return all positions as they are at this moment, from any thread: each copy below is made in one step."""
+        """Return the positions of all groups now. Safe from any thread: each copy below is one atomic step."""
         found = {group: own.copy() for group, own in self._committed.copy().items()}
         return {
             group: {
@@ -77,19 +79,19 @@ class OffsetStore:
         }
 
     def groups(self) -> Collection[str]:
-        """The groups with positions, those of open transactions too."""
+        """The groups that have positions, also in open transactions."""
         return self._committed.keys() | {group for own in self._pending.values() for group in own}
 
     def pending(self, group: str) -> Iterator[tuple[ProducerId, TopicPartition, StoredOffset]]:
-        """Yield the positions of open transactions."""
+        """Yield a group's positions in open transactions, with the id of each producer."""
         for producer_id, groups in self._pending.items():
             for partition, stored in groups.get(group, {}).items():
                 yield producer_id, partition, stored
 
     def fetch(self, group: str, partition: TopicPartition, *, require_stable: bool) -> StoredOffset | None:
-        """Return a group's position; None: it has none, or has one in a former topic of that name.
+        """Return a group's position; None if it has none, or only one in a deleted topic of that name.
 
-        Raises RequestError (UNSTABLE_OFFSET_COMMIT) with `require_stable` while a transaction may move it.
+        With `require_stable` raises RequestError (UNSTABLE_OFFSET_COMMIT) while an open transaction may move it.
         """
         if require_stable and self._is_pending(group, partition):
             raise RequestError(Code.UNSTABLE_OFFSET_COMMIT)
@@ -112,7 +114,7 @@ class OffsetStore:
         *,
         producer_id: ProducerId = NO_PRODUCER_ID,
     ) -> Write | None:
-        """Commit positions, in the transaction of a producer if one is given."""
+        """Commit positions; with `producer_id`, as a part of that producer's transaction."""
         try:
             check_commit(group, request, transactional=producer_id != NO_PRODUCER_ID)
         except RequestError as error:
@@ -160,7 +162,7 @@ class OffsetStore:
     def take(
         self, position: CommittedOffset, record_offset: Offset, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> None:
-        """Take a position that is in the log."""
+        """Store a position whose record is in the log."""
         if producer_id == NO_PRODUCER_ID:
             own = self._committed.setdefault(position.group, {})
         else:
@@ -168,7 +170,7 @@ class OffsetStore:
         own[TopicPartition(position.topic, position.partition)] = StoredOffset(position, record_offset)
 
     def end_transaction(self, producer_id: ProducerId, *, committed: bool) -> list[str]:
-        """Take what a producer's transaction committed, unless a newer record says otherwise; return its groups."""
+        """End a producer's transaction: keep its positions if `committed`, unless newer; return its groups."""
         groups = self._pending.pop(producer_id, {})
         if committed:
             for group, positions in groups.items():
@@ -184,7 +186,7 @@ class OffsetStore:
     def delete(
         self, group: Group | None, partitions: Collection[TopicPartition], reply: CommitReply
     ) -> Write | None:
-        """Delete positions; those that there are not are passed over."""
+        """Delete positions; partitions without a position are skipped."""
         if group is None or group.state is DEAD:
             reply(Code.GROUP_ID_NOT_FOUND)
             return None
@@ -202,13 +204,13 @@ class OffsetStore:
         return self._tombstones([(group.name, one) for one in gone], lambda: reply(codes), reply)
 
     def places(self, group: str) -> list[TopicPartition]:
-        """Return the partitions in which a group has a position, be it of an open transaction."""
+        """Return the partitions in which a group has a position, also one of an open transaction."""
         return sorted(
             {*self._committed.get(group, ()), *(partition for _, partition, _ in self.pending(group))}
         )
 
     def forget(self, group: str, partition: TopicPartition | None = None) -> None:
-        """Take a tombstone that is in the log, or of a whole group all of them."""
+        """Forget a position whose tombstone is in the log, or all positions of a group."""
         for own in (self._committed, *self._pending.values()):
             if partition is None:
                 own.pop(group, None)
@@ -219,7 +221,7 @@ class OffsetStore:
         self._pending = {pid: groups for pid, groups in self._pending.items() if groups}
 
     def topics_deleted(self, topics: Mapping[str, uuid.UUID]) -> list[Write]:
-        """Delete the positions in topics that were deleted, given with their ids."""
+        """Delete the positions in deleted topics; `topics` has their ids."""
         gone: dict[str, list[TopicPartition]] = {}
         for group in self.groups():
             for partition in self.places(group):
@@ -231,7 +233,7 @@ class OffsetStore:
         return [write for write in writes if write is not None]
 
     def without_topic_id(self, topic: str) -> dict[str, list[TopicPartition]]:
-        """Return the positions of groups that name this topic without its id, those of open transactions too."""
+        """Return each group's partitions of `topic` whose position has no topic id, also in open transactions."""
         found: dict[str, set[TopicPartition]] = {}
         for groups in (self._committed, *self._pending.values()):
             for group, own in groups.items():
@@ -241,7 +243,7 @@ class OffsetStore:
         return {group: sorted(places) for group, places in found.items()}
 
     def expired(self, group: Group, now: Timestamp) -> tuple[list[TopicPartition], bool]:
-        """Return the positions of a group that have expired, and whether it has none left then."""
+        """Return the partitions whose positions have expired, and whether the group has no other positions."""
         own = self._committed.get(group.name, {})
         pending = {partition for _, partition, _ in self.pending(group.name)}
         if not own:
@@ -258,7 +260,7 @@ class OffsetStore:
     def tombstones(
         self, group: str, partitions: Collection[TopicPartition], done: Callable[[Code], None]
     ) -> Write | None:
-        """Delete positions whatever the state of the group."""
+        """Delete positions in any state of the group."""
         return self._tombstones([(group, one) for one in partitions], lambda: done(Code.NONE), done)
 
     def _is_expired(self, group: Group, position: CommittedOffset, now: Timestamp) -> bool:
@@ -296,10 +298,10 @@ class OffsetStore:
 
 
 def check_commit(group: Group | None, request: OffsetCommitRequest, *, transactional: bool) -> None:
-    """Raise RequestError where a group does not take a commit (kafka-coordinators.md#positions)."""
+    """Raise RequestError if a group does not accept a commit (kafka-coordinators.md#positions)."""
     if group is None:
         if request.generation < 0:
-            return  # A consumer that keeps its positions in a group, and is no member: it makes the group.
+            return  # A consumer without membership that only keeps its positions here: its commit creates the group.
         raise RequestError(
             Code.GROUP_ID_NOT_FOUND if request.version >= VERSION_WITHOUT_GROUP else Code.ILLEGAL_GENERATION
         )
@@ -318,5 +320,5 @@ def check_commit(group: Group | None, request: OffsetCommitRequest, *, transacti
 
 
 def _same_topic(known: uuid.UUID, now: uuid.UUID | None) -> bool:
-    """Return whether a position is in the topic of that id; records of old brokers, and of transactions, do not say."""
+    """Return whether `known` and `now` are the same topic; records of old brokers and of transactions have no id."""
     return now is None or NO_TOPIC_ID in (known, now) or known == now

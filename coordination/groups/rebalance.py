@@ -1,4 +1,4 @@
-"""The phases of a rebalance: all members join, the leader assigns, and what happens to those that do not.
+"""The phases of a rebalance: all members join, the leader assigns, and members that miss a phase are removed.
 
     Empty ─► PreparingRebalance ─► CompletingRebalance ─► Stable
                │  ▲    all members wait, or join-g rings     the leader's assignment is in the log
@@ -21,12 +21,12 @@ from topicfs.coordination.groups.timers import Timers
 from topicfs.storage.model import Offset, Timestamp
 
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1000
-"""Time that a new member waits for the answer to its first join: it cannot send heartbeats before."""
+"""How long a new member may wait for the answer to its first join: until then it cannot send heartbeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLimits:
-    """The settings of a coordinator."""
+    """The limits and delays of a coordinator, from its settings."""
 
     initial_rebalance_delay_ms: int = 3_000
     max_size: int = 2**31 - 1
@@ -51,16 +51,16 @@ class RebalancePhases:
         self.limits = limits
         self.log = log
         self.changed = changed
-        """Called after a group's state or members changed; it must not call back."""
+        """Called after a group's state or members changed; it must not call back into the coordinator."""
 
     @property
     def now(self) -> Timestamp:
         return self.timers.clock()
 
-    # Into the join phase.
+    # Start of the join phase.
 
     def rebalance(self, group: Group, reason: str) -> Write | None:
-        """Begin a rebalance; in a group that is in its join phase, see whether that ends."""
+        """Begin a rebalance; if the group is already in its join phase, end that phase if all members joined."""
         if group.in_state(STABLE, COMPLETING, EMPTY):
             return self.prepare(group, reason)
         return self.end_join_phase_if_all_joined(group)
@@ -90,7 +90,7 @@ class RebalancePhases:
         return None
 
     def _wait_for_members(self, group: Group, delay: int, remaining: int) -> None:
-        """Wait the initial delay: who starts ten members one after the other wants one rebalance."""
+        """Wait the initial delay, so that members that start one after another share one rebalance."""
 
         def over() -> Write | None:
             if group.state is not PREPARING:
@@ -110,7 +110,7 @@ class RebalancePhases:
     def _join_timed_out(self, group: Group) -> Write | None:
         return self.end_join_phase(group) if group.state is PREPARING else None
 
-    # Out of it.
+    # End of the join phase.
 
     def end_join_phase_if_all_joined(self, group: Group) -> Write | None:
         if group.state is PREPARING and group.previous_state is not EMPTY and group.all_joined:
@@ -118,7 +118,7 @@ class RebalancePhases:
         return None
 
     def end_join_phase(self, group: Group) -> Write | None:
-        """End the join phase with the members that joined; dynamic ones that did not are members no longer."""
+        """End the join phase with the members that joined; remove dynamic members that did not."""
         self.timers.cancel(join_timer(group))
         group.member_added = False
         late = [one for one in group.members.values() if one.join_reply is None and one.instance_id is None]
@@ -148,7 +148,7 @@ class RebalancePhases:
         return Write((group.record({}),), written)
 
     def _admit(self, group: Group) -> None:
-        """Answer all that wait to join, and wait for their syncs."""
+        """Answer all waiting joins, and start waiting for the members' syncs."""
         self.log.info(
             "Stabilized group %s generation %d with %d members.",
             group.name,
@@ -181,7 +181,7 @@ class RebalancePhases:
     # The assignment.
 
     def synced(self, group: Group, member_id: str) -> None:
-        """Note that a member asked for its assignment."""
+        """Note that a member has asked for its assignment."""
         group.pending_sync.discard(member_id)
         if not group.pending_sync:
             self.timers.cancel(sync_timer(group))
@@ -197,16 +197,16 @@ class RebalancePhases:
         return self.prepare(group, f"Removing [{names}] on pending sync request expiration")
 
     def answer_syncs(self, group: Group, code: Code) -> None:
-        """Tell those that wait for an assignment that there is none."""
+        """Answer all waiting syncs with an error code."""
         for member in list(group.members.values()):
             member.assignment = b""
             if member.answer_sync(SyncAnswer(code)):
                 self.keep_alive(group, member)
 
-    # Members that end.
+    # Sessions and removal.
 
     def keep_alive(self, group: Group, member: GroupMember) -> None:
-        """Start the session timer again."""
+        """Restart a member's session timer."""
         self.set_session_timer(group, member.member_id, member.session_timeout_ms, member.heartbeats)
 
     def set_session_timer(self, group: Group, member_id: str, timeout_ms: int, heartbeats: bool) -> None:
@@ -233,7 +233,7 @@ class RebalancePhases:
         return self.rebalance(group, f"removing member {member_id} on heartbeat expiration")
 
     def remove(self, group: Group, member_id: str) -> None:
-        """Take a member away, and tell it if it waits."""
+        """Remove a member, and answer its waiting requests with UNKNOWN_MEMBER_ID."""
         member = group.members.get(member_id)
         self.forget(group, member_id)
         if member is not None:
@@ -246,7 +246,7 @@ class RebalancePhases:
         group.remove(member_id)
 
     def forget_timers(self, group: Group) -> None:
-        """Cancel all timers of a group that is gone."""
+        """Cancel all timers of a deleted group."""
         self.timers.cancel(join_timer(group))
         self.timers.cancel(sync_timer(group))
         for member_id in (*group.members, *group.pending):

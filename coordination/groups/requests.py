@@ -1,7 +1,7 @@
-"""The requests to a group coordinator, its answers, and the records it has written, as values.
+"""The requests to a group coordinator, its answers, and the records it writes, as values.
 
-Requests and answers are Kafka's, by its names, without their bytes. An answer may come later: each request brings a
-`reply`, which is called once. What must be in the log first is a `Write`: the runner of the coordinator appends it and
+Requests and answers have Kafka's names and fields, not its bytes. Each request comes with a `reply`, which is called
+once, perhaps later. Records that must be in the log first are a `Write`: the coordinator's runner appends them and
 then calls `written`.
 """
 
@@ -16,11 +16,11 @@ from topicfs.coordination.membership import Position
 from topicfs.storage.model import Offset, TopicPartition
 
 KeyValue: TypeAlias = tuple[bytes, bytes | None]
-"""A record's key and value; None deletes the key."""
+"""A record's key and value; the value None is a tombstone."""
 
 
 class Code(IntEnum):
-    """Kafka's error codes, those that a group coordinator answers."""
+    """Kafka's error codes, as far as a group coordinator uses them."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -45,15 +45,15 @@ class Code(IntEnum):
 
 
 class Write(NamedTuple):
-    """Records to be appended together."""
+    """Records to append together."""
 
     records: tuple[KeyValue, ...]
     written: Callable[[Code, Offset], None]
-    """Called with NONE and the offset of the first record, or with the error: then nothing was appended."""
+    """Called with NONE and the offset of the first record, or with an error code: then nothing was appended."""
 
 
 class Protocol(NamedTuple):
-    """An assignor that a member offers, and what it tells the leader for it."""
+    """An assignor that a member offers, with the metadata that the leader gets for it."""
 
     name: str
     metadata: bytes
@@ -61,31 +61,31 @@ class Protocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """A member joins, or joins again."""
+    """A request to join or rejoin a group."""
 
     group: str
     member_id: str = ""
-    """Empty: it has none yet."""
+    """Empty if the member has no id yet."""
     proposed_id: str = ""
-    """The id that a new member of this process gets; empty: one is made up."""
+    """The id for a new member of this process; empty: the coordinator generates one."""
     instance_id: str | None = None
     client_id: str = ""
     client_host: str = "/127.0.0.1"
     reader: str = ""
-    """The program that reads, for people (`coordination.membership.MemberDescription`)."""
+    """The reading program, as shown to users (`coordination.membership.MemberDescription`)."""
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
     protocol_type: str = "consumer"
     protocols: tuple[Protocol, ...] = ()
     version: int = 9
-    """Version of Kafka's request: from 4 on a new member is given an id first, from 9 on assigning may be skipped."""
+    """Version of Kafka's request: since 4 a new member first gets an id, since 9 assigning may be skipped."""
     reason: str = ""
     heartbeats: bool = True
-    """False: this process knows when the member ends, and no timer is needed to find out."""
+    """False: this process knows when the member ends, so no session timer is needed."""
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader is told of it."""
+    """A member, in the form that the leader receives."""
 
     member_id: str
     instance_id: str | None
@@ -104,12 +104,12 @@ class JoinAnswer:
     leader: str = ""
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()
-    """All members, for the leader."""
+    """All members if the answer goes to the leader, else empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """A member asks for its assignment; the leader brings all of them."""
+    """A request for the member's assignment; the leader's request carries all assignments."""
 
     group: str
     member_id: str
@@ -130,7 +130,7 @@ class SyncAnswer(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A member that leaves; a static one may be named by its instance alone."""
+    """A leaving member; a static one may be named by its instance id alone."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -139,14 +139,14 @@ class LeavingMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRequest:
-    """Positions to be committed."""
+    """A request to commit positions."""
 
     group: str
     positions: Mapping[TopicPartition, Position]
     member_id: str = ""
     instance_id: str | None = None
     generation: int = -1
-    """-1: in the name of no member."""
+    """-1: the commit comes from no member."""
     retention_ms: int | None = None
     version: int = 10
 
@@ -154,11 +154,11 @@ class OffsetCommitRequest:
 JoinReply: TypeAlias = Callable[[JoinAnswer], None]
 SyncReply: TypeAlias = Callable[[SyncAnswer], None]
 CommitReply: TypeAlias = Callable[[Code | Mapping[TopicPartition, Code]], None]
-"""One code for all, or one for each partition."""
+"""One code for all partitions, or one for each."""
 
 
 class RequestError(Exception):
-    """A request is refused with a code of Kafka's."""
+    """A refused request, with Kafka's error code."""
 
     def __init__(self, code: Code) -> None:
         super().__init__(code.name)

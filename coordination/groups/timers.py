@@ -1,4 +1,4 @@
-"""Timers by name: what is to happen at a time, unless it is set again or cancelled before."""
+"""Named timers: each runs an action at a time, unless it is set again or cancelled before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Action = Callable[[], Write | None]
 
 
 class Timers:
-    """Timers of one coordinator. A later one of the same name replaces the former."""
+    """Timers of one coordinator. Setting a name again replaces its timer."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -23,12 +23,12 @@ class Timers:
         self._numbers = count()
 
     def set(self, name: Hashable, delay_ms: int, action: Action) -> None:
-        """Have `action` done after `delay_ms`."""
+        """Set a timer that runs `action` after `delay_ms`."""
         due, number = self.clock() + delay_ms, next(self._numbers)
         self._set[name] = due, number, action
         heapq.heappush(self._heap, (due, number, name))
         if len(self._heap) > 4 * len(self._set) + 64:
-            # Timers that are set again all the time must not fill the memory.
+            # Drop replaced entries, so that timers that are set again and again do not fill the memory.
             self._heap = [(at, n, key) for key, (at, n, _) in self._set.items()]
             heapq.heapify(self._heap)
 
@@ -43,7 +43,7 @@ class Timers:
         return name in self._set
 
     def next_due(self) -> Timestamp | None:
-        """Return when the next one is due; None: there is none."""
+        """Return when the next timer is due; None without timers."""
         while self._heap:
             due, number, name = self._heap[0]
             if self._set.get(name, (0, -1))[1] == number:
@@ -52,7 +52,7 @@ class Timers:
         return None
 
     def take_due(self, now: Timestamp) -> Action | None:
-        """Take the action of a timer that is due, the earliest first."""
+        """Remove the earliest timer if it is due, and return its action."""
         due = self.next_due()
         if due is None or due > now:
             return None

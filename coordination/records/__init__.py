@@ -1,1 +1,1 @@
-"""The records of Kafka's coordinators, the protocol of consumers, and the assignors that choose their partitions."""
+"""The records of Kafka's coordinators, the consumers' embedded protocol, and the partition assignors."""

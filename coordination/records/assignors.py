@@ -12,12 +12,12 @@ from typing import TypeAlias
 from topicfs.storage.model import TopicPartition
 
 Assignment: TypeAlias = dict[str, list[TopicPartition]]
-"""Member id to its partitions."""
+"""Each member's partitions, by member id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribedMember:
-    """A member of a group as an assignor sees it."""
+    """A member of a group, as the assignors see it."""
 
     member_id: str
     topics: frozenset[str]
@@ -26,16 +26,16 @@ class SubscribedMember:
     owned: tuple[TopicPartition, ...] = ()
     """The partitions it held before; only the sticky assignors use them."""
     generation: int = -1
-    """Generation of its claim to `owned`."""
+    """The generation in which the member held `owned`."""
 
     @property
     def order(self) -> tuple[bool, str]:
-        """Key of the order of members: static ones by instance id, then dynamic ones by member id."""
+        """Sort key of members: static ones by instance id, then dynamic ones by member id."""
         return self.instance_id is None, self.instance_id or self.member_id
 
 
 def assign_ranges(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Assign each topic for itself, in consecutive runs: q = P // C for each, one more for the first P mod C members."""
+    """Assign consecutive partitions of each topic: P // C to each of C members, one more to the first P % C."""
     assignment: Assignment = {member.member_id: [] for member in members}
     for topic in _topics(members, partitions):
         subscribers = sorted((m for m in members if topic in m.topics), key=lambda m: m.order)
@@ -49,7 +49,7 @@ def assign_ranges(members: Sequence[SubscribedMember], partitions: Mapping[str, 
 
 
 def assign_round_robin(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Assign all partitions in order of topic and number, dealt around the members, past those not subscribed."""
+    """Assign all partitions in order of topic and number to the members in turn, skipping members not subscribed."""
     assignment: Assignment = {member.member_id: [] for member in members}
     circle = sorted(members, key=lambda m: m.order)
     turn = 0
@@ -62,7 +62,7 @@ def assign_round_robin(members: Sequence[SubscribedMember], partitions: Mapping[
 
 
 def assign_sticky(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Assign the partitions evenly, and leave as many as possible where they were."""
+    """Assign the partitions evenly, and let as many as possible stay with their members."""
     if not members:
         return {}
     everything = _all_partitions(members, partitions)
@@ -73,7 +73,7 @@ def assign_sticky(members: Sequence[SubscribedMember], partitions: Mapping[str, 
 
 
 def assign_cooperative(members: Sequence[SubscribedMember], partitions: Mapping[str, int]) -> Assignment:
-    """Return the sticky assignment without what another member still owns: that one gives it up first."""
+    """Return the sticky assignment without partitions that another member still owns and has to give up first."""
     owner = {
         partition: member_id
         for member_id, claimed in _valid_claims(members, _all_partitions(members, partitions)).items()
@@ -99,7 +99,7 @@ def _all_partitions(
 def _valid_claims(
     members: Sequence[SubscribedMember], everything: Sequence[TopicPartition]
 ) -> dict[str, list[TopicPartition]]:
-    """Return what each member really owned: the newest generation wins, and nobody where two claim in the same one."""
+    """Return the partitions that each member owns: the newest claim wins; two claims of one generation cancel out."""
     exist = set(everything)
     claims: dict[TopicPartition, list[SubscribedMember]] = {}
     for member in members:
@@ -122,7 +122,7 @@ def _assign_equal(
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Assign where all members want the same: nobody gets more than one partition more than another."""
+    """Assign partitions if all members have the same topics: members' counts differ by at most one."""
     minimum, over = divmod(len(everything), len(members))
     assignment: Assignment = {}
     for member_id in sorted(owned):
@@ -136,7 +136,7 @@ def _assign_equal(
 
 
 def _deal_out(unassigned: Sequence[TopicPartition], assignment: Assignment, *, minimum: int) -> None:
-    """Deal `partitions` around the members below the minimum, then one each to those at it."""
+    """Fill up members below the minimum in turn, then give one more to members at the minimum."""
     below = [member_id for member_id in sorted(assignment) if len(assignment[member_id]) < minimum]
     turn = 0
     rest = iter(unassigned)
@@ -158,7 +158,7 @@ def _assign_unequal(
     everything: Sequence[TopicPartition],
     owned: Mapping[str, list[TopicPartition]],
 ) -> Assignment:
-    """Assign each partition to the subscriber with least, then move until no move makes the loads more even."""
+    """Assign each partition to its least loaded subscriber, then move partitions until no move evens out the loads."""
     previous = {p: member_id for member_id, claimed in owned.items() for p in claimed}
     subscribers = {
         topic: sorted(m.member_id for m in members if topic in m.topics)
@@ -181,7 +181,7 @@ def _move_one(
     assignment: Assignment,
     previous: Mapping[TopicPartition, str],
 ) -> bool:
-    """Move one partition to a member with at least two fewer, to its previous owner if that is one of them."""
+    """Move one partition to a member with at least two fewer, preferring its previous owner; return False if none."""
     holder = {p: member_id for member_id, assigned in assignment.items() for p in assigned}
     for partition in partitions:
         source = holder[partition]

@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`: committed positions (type 1, long ago 0) and classic groups (type 2).
+"""Records of `__consumer_offsets`: committed positions (type 1; formerly 0) and classic groups (type 2).
 
 A key is an int16 type and its fields, a value an int16 version and its fields (kafka-coordinators.md#group-records).
 """
@@ -44,26 +44,26 @@ GROUP_METADATA_VALUE = Schema(
 
 NEWEST_OFFSET_COMMIT_VERSION = 4
 NEWEST_GROUP_VERSION = 3
-"""The version that brokers write; version 4 is read."""
+"""The version to write, as brokers do; version 4 can be read, too."""
 
 MOST_NAME_BYTES = 32_767
-"""The longest string that fits into a record's key."""
+"""The longest string that a record's key can hold."""
 
 
 def check_group_name(group: str) -> None:
-    """Raise InvalidGroupError for a name that no record's key can have."""
+    """Raise InvalidGroupError if a group name does not fit into a record's key."""
     if not group:
-        raise InvalidGroupError("a group's name is not empty")
+        raise InvalidGroupError("the group name is empty")
     if len(group.encode(errors="surrogatepass")) > MOST_NAME_BYTES:
-        raise InvalidGroupError(f"{group[:40]}…: a group's name has at most {MOST_NAME_BYTES} bytes")
+        raise InvalidGroupError(f"{group[:40]}…: the group name is longer than {MOST_NAME_BYTES} bytes")
     try:
         group.encode()
     except UnicodeEncodeError:
-        raise InvalidGroupError(f"{group!r}: a group's name is UTF-8 text") from None
+        raise InvalidGroupError(f"{group!r}: the group name is not valid UTF-8") from None
 
 
 class CommittedOffset(NamedTuple):
-    """A group's committed position in a partition: the next offset it reads."""
+    """A group's committed position in a partition: the offset of the next record to read."""
 
     group: str
     topic: str
@@ -77,7 +77,7 @@ class CommittedOffset(NamedTuple):
 
 
 def write_committed_offset(position: CommittedOffset) -> tuple[bytes, bytes]:
-    """Return the record's key and value: version 4, or 1 where an expiry is set (no later one can say it)."""
+    """Return the record's key and value: version 4, or 1 with an expiry time, which later versions lack."""
     version = NEWEST_OFFSET_COMMIT_VERSION if position.expire_timestamp < 0 else 1
     value: dict[str, Any] = {
         "offset": position.offset,
@@ -99,7 +99,7 @@ def write_offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def read_key(key: bytes) -> tuple[int, Values] | None:
-    """Return record type and fields; None for a type of another protocol. Raises CorruptBatchError."""
+    """Return the record type and the fields; None for another protocol's type. Raises CorruptBatchError."""
     record_type, rest = number_and_rest(key)
     if record_type in OFFSET_COMMIT_TYPES:
         return record_type, OFFSET_COMMIT_KEY.read(rest, record_type)
@@ -109,14 +109,14 @@ def read_key(key: bytes) -> tuple[int, Values] | None:
 
 
 def read_value(record_type: int, value: bytes) -> tuple[int, Values]:
-    """Return version and fields of the value that goes with a key of `record_type`. Raises CorruptBatchError."""
+    """Return the version and the fields of the value of a record of type `record_type`. Raises CorruptBatchError."""
     schema = GROUP_METADATA_VALUE if record_type == GROUP_TYPE else OFFSET_COMMIT_VALUE
     version, rest = version_and_rest(value, schema)
     return version, schema.read(rest, version)
 
 
 def read_committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
-    """Return a committed position; None when the record is something else. Raises CorruptBatchError."""
+    """Return a committed position; None if the record has another type. Raises CorruptBatchError."""
     known = read_key(key)
     if known is None or known[0] not in OFFSET_COMMIT_TYPES:
         return None
@@ -137,7 +137,7 @@ def read_committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
 def write_group(
     group: str, state: Mapping[str, Any], version: int = NEWEST_GROUP_VERSION
 ) -> tuple[bytes, bytes]:
-    """Return key and value of a classic group's state, whose fields are those of GROUP_METADATA_VALUE."""
+    """Return the key and value of a classic group's record; `state` has the fields of GROUP_METADATA_VALUE."""
     return write_group_key(group), with_number(version, GROUP_METADATA_VALUE.write(state, version))
 
 
@@ -146,14 +146,14 @@ def write_group_key(group: str) -> bytes:
 
 
 def number_and_rest(data: bytes) -> tuple[int, bytes]:
-    """Return the leading int16 (record type of a key, version of a value) and what follows."""
+    """Return the leading int16 (the type of a key, the version of a value) and the remaining bytes."""
     if len(data) < 2:
-        raise CorruptBatchError(0, "a coordinator's record begins with two bytes of type or version")
+        raise CorruptBatchError(0, "the record is shorter than its type or version of two bytes")
     return struct.unpack_from(">h", data)[0], data[2:]
 
 
 def version_and_rest(value: bytes, schema: Schema) -> tuple[int, bytes]:
-    """Return the version of a value and what follows. Raises CorruptBatchError for a version that the schema does not have."""
+    """Return a value's version and the remaining bytes. Raises CorruptBatchError if `schema` lacks the version."""
     version, rest = number_and_rest(value)
     if version not in schema.versions:
         raise CorruptBatchError(0, f"{schema.name} version {version} is unknown")
@@ -161,5 +161,5 @@ def version_and_rest(value: bytes, schema: Schema) -> tuple[int, bytes]:
 
 
 def with_number(number: int, rest: bytes) -> bytes:
-    """Return `number` as an int16, followed by the rest."""
+    """Return `number` as an int16, followed by `rest`."""
     return struct.pack(">h", number) + rest

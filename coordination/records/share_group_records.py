@@ -1,7 +1,7 @@
-"""Records of `__consumer_offsets` that tell of share groups. Source: kafka-coordinators.md#share-group-records.
+"""Records of share groups in `__consumer_offsets`. Source: kafka-coordinators.md#share-group-records.
 
-Members of this process are open files, which end with it: their records (10, 13 and 14) are not written. Those of a
-broker's members are deleted together with the group.
+Records of members (10, 13 and 14) are not written: a member is an open file of this process, and ends with it. The
+records of a broker's members are deleted together with the group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = 0
 
 
 class GroupRecord(IntEnum):
-    """The number before a key's fields: the records of share groups."""
+    """The types of share groups' records, which stand first in a key."""
 
     MEMBER = 10
     EPOCH = 11
@@ -30,7 +30,9 @@ class GroupRecord(IntEnum):
 
 
 OTHER_GROUPS = frozenset({0, 1, 2, 3, 17})
-"""Records of other kinds of groups, by which a name is theirs: positions, and states of classic, consumer and streams groups."""
+"""Record types of other groups: positions, and classic, consumer and streams groups. A group with one of them owns
+its name.
+"""
 
 _OF_MEMBERS = frozenset({GroupRecord.MEMBER, GroupRecord.MEMBER_TARGET, GroupRecord.MEMBER_CURRENT})
 
@@ -56,14 +58,14 @@ TOPICS_VALUE = Schema(
 
 
 class GroupTopic(NamedTuple):
-    """A topic that a group has, or is to have, a state in."""
+    """The partitions of a topic in which a group has a state, or is about to have one."""
 
     name: str
     partitions: frozenset[int]
 
 
 class GroupTopics(NamedTuple):
-    """The topics of a group, by id."""
+    """The topics of a group, by topic id."""
 
     initializing: Mapping[uuid.UUID, GroupTopic] = {}
     initialized: Mapping[uuid.UUID, GroupTopic] = {}
@@ -84,7 +86,7 @@ def write_group_key(key: GroupRecordKey) -> bytes:
 
 
 def read_group_key(key: bytes) -> GroupRecordKey | None:
-    """Return the key; None for one of another kind of group. Raises CorruptBatchError."""
+    """Return the key; None if it belongs to another kind of group. Raises CorruptBatchError."""
     number, rest = number_and_rest(key)
     if number not in GroupRecord._value2member_map_:
         return None
@@ -96,13 +98,13 @@ def read_group_key(key: bytes) -> GroupRecordKey | None:
 
 
 def other_group(key: bytes) -> str | None:
-    """Return the name of the group of another kind that a key belongs to; None: of none. Raises CorruptBatchError."""
+    """Return the name in a key of another kind of group; None for other keys. Raises CorruptBatchError."""
     number, rest = number_and_rest(key)
     if number not in OTHER_GROUPS:
         return None
     length = int.from_bytes(rest[:2], "big")
     if len(rest) < 2 + length:
-        raise CorruptBatchError(2, "a group's name overruns its key")
+        raise CorruptBatchError(2, "the group name is longer than its key")
     return rest[2 : 2 + length].decode(errors="replace")
 
 
@@ -111,13 +113,13 @@ def write_epoch(epoch: int, metadata_hash: int) -> bytes:
 
 
 def read_epoch(value: bytes) -> tuple[int, int]:
-    """Return epoch and hash. Raises CorruptBatchError, also for another version."""
+    """Return the epoch and the hash. Raises CorruptBatchError, also for another version."""
     fields = EPOCH_VALUE.read(version_and_rest(value, EPOCH_VALUE)[1], VERSION)
     return fields["epoch"], fields["metadataHash"]
 
 
 def write_topics(topics: GroupTopics) -> bytes:
-    """Return the value that lists a group's topics, each list by id."""
+    """Return the value with a group's topics, in the order of their ids."""
     fields = {
         "initializingTopics": _partition_fields(topics.initializing),
         "initializedTopics": _partition_fields(topics.initialized),
@@ -130,7 +132,7 @@ def write_topics(topics: GroupTopics) -> bytes:
 
 
 def read_topics(value: bytes) -> GroupTopics:
-    """Return the topics of a group's record. Raises CorruptBatchError, also for another version."""
+    """Return the topics in a record's value. Raises CorruptBatchError, also for another version."""
     fields = TOPICS_VALUE.read(version_and_rest(value, TOPICS_VALUE)[1], VERSION)
     return GroupTopics(
         _topics_of(fields["initializingTopics"]),

@@ -1,6 +1,6 @@
-"""Records of `__share_group_state`: what share groups were given (kafka-coordinators.md#share-state-records).
+"""Records of `__share_group_state`: the states of share groups (kafka-coordinators.md#share-state-records).
 
-A snapshot has all of a group in a partition, an update what changed since; a null snapshot deletes it.
+A snapshot has the whole state of a group in a partition, an update its changes since; a null snapshot deletes it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from topicfs.coordination.records.group_records import number_and_rest, version_
 from topicfs.storage.wire import Schema, parse_fields
 
 NO_START = -1
-"""The start offset of a group that has not begun in a partition; in an update: as before."""
+"""Start offset before a group's first session in a partition; in an update: unchanged."""
 NO_COUNT = -1
 
 VERSION = 0
 
 
 class RecordType(IntEnum):
-    """The number before a key's fields."""
+    """The record types, which stand first in a key."""
 
     SNAPSHOT = 0
     UPDATE = 1
@@ -33,7 +33,7 @@ STATE_KEY = Schema(
     versions=range(1),
     fields=parse_fields("groupId string, topicId uuid, partition int32"),
 )
-"""A key is written without flexible fields, whatever its value is."""
+"""Keys are never written with flexible fields, even if their values are."""
 _BATCH = "firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16"
 _BATCH_NAMES = tuple(each.name for each in parse_fields(_BATCH))
 
@@ -58,7 +58,7 @@ UPDATE_VALUE = Schema(
 
 
 class SharePartitionKey(NamedTuple):
-    """A group in a partition."""
+    """Identifies the state of a group in a partition."""
 
     group: str
     topic_id: uuid.UUID
@@ -66,7 +66,7 @@ class SharePartitionKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """Adjacent records in one state. In this order (but for state before count) Kafka sorts them."""
+    """Adjacent records in one state. The fields sort in Kafka's order, except that Kafka puts count before state."""
 
     first: int
     last: int
@@ -76,7 +76,7 @@ class StateBatch(NamedTuple):
 
 
 class ShareState(NamedTuple):
-    """All that is kept of a group in a partition."""
+    """The whole state of a group in a partition."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -84,14 +84,14 @@ class ShareState(NamedTuple):
     start_offset: int
     create_timestamp: int
     write_timestamp: int
-    """Another time than the first one's in a snapshot that was written because nothing changed for long."""
+    """Differs from `create_timestamp` in a snapshot that replaces a cold one."""
     batches: tuple[StateBatch, ...] = ()
     complete_count: int = NO_COUNT
-    """Number of records from the start offset on that are done."""
+    """Number of records after the start offset that are done."""
 
 
 class ShareUpdate(NamedTuple):
-    """The change of a group's state in a partition."""
+    """The changes of a group's state in a partition."""
 
     snapshot_epoch: int
     leader_epoch: int
@@ -100,14 +100,14 @@ class ShareUpdate(NamedTuple):
     complete_count: int = NO_COUNT
 
 
-@lru_cache(maxsize=4096)  # A queue writes its own again and again.
+@lru_cache(maxsize=4096)  # A queue writes the same key again and again.
 def write_state_key(key: SharePartitionKey, record_type: RecordType) -> bytes:
     fields = {"groupId": key.group, "topicId": key.topic_id, "partition": key.partition}
     return with_number(record_type, STATE_KEY.write(fields, VERSION))
 
 
 def read_state_key(key: bytes) -> tuple[RecordType, SharePartitionKey] | None:
-    """Return type and fields; None for a record of another type. Raises CorruptBatchError."""
+    """Return the type and the key's fields; None for a record of another type. Raises CorruptBatchError."""
     number, rest = number_and_rest(key)
     if number not in RecordType._value2member_map_:
         return None
@@ -129,12 +129,12 @@ def read_snapshot(value: bytes) -> ShareState:
 
 
 def read_update(value: bytes) -> ShareUpdate:
-    """Return the change in an update. Raises CorruptBatchError, also for another version."""
+    """Return the changes in an update. Raises CorruptBatchError, also for another version."""
     return ShareUpdate(*_read(UPDATE_VALUE, value))
 
 
 def _write(schema: Schema, one: ShareState | ShareUpdate) -> bytes:
-    """Return the bytes of a value, which has the fields of its schema in the same order, as its batches have."""
+    """Encode a state or update, whose fields and batches have the order of `schema`."""
     fields = dict(zip(_names(schema), one, strict=True))
     fields["stateBatches"] = [dict(zip(_BATCH_NAMES, batch, strict=True)) for batch in one.batches]
     return with_number(VERSION, schema.write(fields, VERSION))

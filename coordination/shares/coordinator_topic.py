@@ -1,4 +1,4 @@
-"""One of Kafka's own topics as a coordinator uses it: made on first use, read from the first record to the last, appended to."""
+"""An internal topic of Kafka, as a coordinator uses it: created on first use, replayed from the start, appended to."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class CoordinatorTopic:
         return self.name in self._engine.topics()
 
     def numbers(self) -> Sequence[int]:
-        """Return the numbers of its partitions; none where it does not exist yet."""
+        """Return the numbers of its partitions; empty if the topic does not exist yet."""
         return tuple(self._engine.topic(self.name).partitions()) if self.exists else ()
 
     def make(self) -> None:
-        """Make the topic with Kafka's settings where it is missing. Raises ReadOnlyError, OSError."""
+        """Create the topic with Kafka's settings if it is missing. Raises ReadOnlyError, OSError."""
         if not self.exists:
             try:
                 self._engine.create_topic(self.name, partitions=DEFAULT_PARTITIONS)
@@ -48,7 +48,7 @@ class CoordinatorTopic:
                 return
 
     def number_of(self, name: str) -> int:
-        """Return the partition that what is so named belongs to. Raises UnknownTopicError before the topic was made."""
+        """Return the partition for a coordinator's key `name`. Raises UnknownTopicError if the topic does not exist."""
         numbers = self.numbers()
         if not numbers:
             raise UnknownTopicError(f"{self.name}: no such topic")
@@ -58,13 +58,13 @@ class CoordinatorTopic:
         return self._engine.partition(self.name, number)
 
 
-@lru_cache(maxsize=4096)  # Asked for with every acknowledgement.
+@lru_cache(maxsize=4096)  # Called for each acknowledgement.
 def _partition_of(name: str, partitions: int) -> int:
     return coordinator_partition(name, partitions)
 
 
 def replay(partition: Partition, take: Take) -> None:
-    """Pass each record with a key, but those of aborted transactions, to `take` (CorruptionError, PartitionOfflineError)."""
+    """Pass each record with a key to `take`, without aborted ones (CorruptionError, PartitionOfflineError)."""
     offset = partition.log_start_offset
     while True:
         fetched = partition.read(offset, max_bytes=READ_BYTES, isolation=Isolation.READ_COMMITTED)
@@ -84,6 +84,6 @@ def replay(partition: Partition, take: Take) -> None:
 
 
 def append(partition: Partition, records: Sequence[TopicRecord], now: Timestamp) -> Offset:
-    """Append records as one batch, all or none; returns the offset of the first. Raises as `Partition.append`."""
+    """Append records as one batch; return the offset of the first. Raises as `Partition.append`."""
     batch = encode([Record(Offset(at), now, one.key, one.value) for at, one in enumerate(records)])
     return partition.append(batch, encoded_here=True).base_offset

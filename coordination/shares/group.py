@@ -1,4 +1,4 @@
-"""One share group with its sessions: see `coordination.share_groups.ShareGroup`. One lock guards all of it."""
+"""One share group with its sessions: see `coordination.share_groups.ShareGroup`. One lock guards the group."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 
 
 class QueueSession:
-    """A member of a group, and the records that it holds. The group does all the rest, under its lock."""
+    """A member of a group, and the records that it holds. The group does the work, under its lock."""
 
     def __init__(
         self, group: QueueGroup, member_id: str, topics: tuple[str, ...], holder: str, since: Timestamp
@@ -60,7 +60,7 @@ class QueueSession:
         self.holder = holder
         self.since = since
         self.leases: dict[RecordName, Leased] = {}
-        """The oldest lease first; changed by the group alone."""
+        """The held records, the oldest lease first; only the group changes it."""
         self.listeners = Listeners()
         self.is_closed = False
 
@@ -133,7 +133,7 @@ class QueueGroup:
         )
         self._queues = GroupQueues(name, needed)
 
-    # What is known.
+    # Queries.
 
     @property
     def name(self) -> str:
@@ -183,20 +183,20 @@ class QueueGroup:
         if self._is_deleted:
             raise UnknownGroupError(f"{self._name}: no such group")
         if self._services.engine.read_only:
-            raise ReadOnlyError(f"group {self._name}: the engine was opened read-only; it has no members")
+            raise ReadOnlyError(f"group {self._name}: the engine was opened read-only; nobody can join")
         if self._services.memberships.is_other(self._name):
             raise GroupExistsError(
-                f"group {self._name}: is a group of consumers; a queue needs a name of its own"
+                f"group {self._name}: is a consumer group; choose another name for the queue"
             )
         if len(self._sessions) >= MOST_MEMBERS:
             raise GroupFullError(f"group {self._name}: has {MOST_MEMBERS} members, and no more may join")
 
     def _begin(self, topics: Sequence[str]) -> None:
-        """Have a state in each partition of the topics, so that a crash later finds where the group began."""
+        """Create the group's state in each partition of the topics, so that its start survives a crash."""
         for name in topics:
             topic = self._services.engine.topic(name)
             if topic.internal:
-                raise PolicyViolationError(f"{name}: is Kafka's own, and no queue")
+                raise PolicyViolationError(f"{name}: an internal topic cannot be a queue")
             self._queues.of_topic(name)
 
     def leave(self, session: QueueSession) -> None:
@@ -215,7 +215,7 @@ class QueueGroup:
         self._notify()
 
     def end_sessions(self) -> None:
-        """Close every session: the engine is about to be closed."""
+        """Close every session before the engine closes."""
         for session in list(self._sessions.values()):
             self.leave(session)
 
@@ -291,7 +291,7 @@ class QueueGroup:
         self._notify()
 
     def expire(self, now: Timestamp) -> None:
-        """End the leases whose time has come: a duty, for those that wait."""
+        """End overdue leases; a duty, so that waiting sessions notice."""
         with self._lock:
             ended = self._expire(now)
         if ended:
@@ -319,7 +319,7 @@ class QueueGroup:
             self._services.journal.reject(noted)
 
     def topics_changed(self) -> None:
-        """Look at the topics again with the next call: some came, went, or were reopened."""
+        """Look at the topics again on the next call: some were created, deleted or reopened."""
         with self._lock:
             self._queues.topics_changed()
         self._notify()
@@ -328,7 +328,7 @@ class QueueGroup:
     def _isolation(self) -> Isolation:
         return Isolation(self._settings.share_isolation_level)
 
-    # What is shown.
+    # Display.
 
     def positions(self, topic: str) -> Sequence[QueuePosition]:
         found = self._services.engine.topic(topic)
@@ -385,7 +385,7 @@ class QueueGroup:
         return sorted(shown)
 
     def _is_rejected(self, topic: Topic, key: RejectedKey) -> bool:
-        """Return whether what was noted came to be: a crash may have been between the note and the state."""
+        """Return whether a noted record was really rejected: a crash may have come between the note and the state."""
         partition = topic.partitions().get(key.partition)
         machine = self._queues.machine(topic, key.partition)
         if partition is None or machine is None or key.offset < partition.log_start_offset:
@@ -424,11 +424,12 @@ class QueueGroup:
             self._queues.drop(lambda name: name == partition)
 
     def delete(self) -> None:
-        """Delete all that is kept of the group. Raises GroupNotEmptyError, ReadOnlyError, OSError."""
+        """Delete all state of the group. Raises GroupNotEmptyError, ReadOnlyError, OSError."""
         with self._lock:
             self.check_empty()
             self._forget_topics()
-            # Before the group: after a crash in between, the next group of this name would go on where this one was.
+            # First delete the settings and notes: after a crash, a new group of this name must not inherit
+            # them.
             with self._services.journal_lock:
                 self._services.journal.forget_group(self._name)
             self._overrides, self._settings = {}, ShareGroupSettings()
@@ -475,7 +476,7 @@ class QueueGroup:
             self._overrides, self._settings = merged, settings
         self._notify()
 
-    # Those who wait.
+    # Waiting sessions.
 
     def _notify(self) -> None:
         for session in list(self._sessions.values()):
@@ -483,7 +484,7 @@ class QueueGroup:
 
 
 def _lenient_settings(overrides: Mapping[str, str]) -> ShareGroupSettings:
-    """Return the settings; overrides that are none any more are passed over."""
+    """Return the settings, skipping overrides that are no longer valid."""
     known: dict[str, str] = {}
     for name, value in overrides.items():
         with suppress(InvalidConfigError):

@@ -1,4 +1,4 @@
-"""The queues of a share group, one per partition, loaded on first use. Each call needs the group's lock."""
+"""The queues of a share group, one per partition, loaded on first use. Each caller holds the group's lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topicfs.storage.model import Isolation, TopicPartition
 
 
 class QueuesServices(NamedTuple):
-    """The services that the queues of a group need."""
+    """The services that a group's queues need."""
 
     engine: LogEngine
     store: StateStore
@@ -29,7 +29,7 @@ class QueuesServices(NamedTuple):
     settings: Callable[[], ShareGroupSettings]
     note_given_up: NoteGivenUp
     records_came: Callable[[], None]
-    """Called when a partition's records, or its log's start, moved."""
+    """Called after a partition got records, or its log start moved."""
 
 
 class GroupQueues:
@@ -38,16 +38,16 @@ class GroupQueues:
         self._services = services
         self._queues: dict[TopicPartition, tuple[Queue, Cancel]] = {}
         self._by_topic: dict[str, list[Queue]] = {}
-        """The queues of topics as they were when the topics last changed."""
+        """Each topic's queues, as of the last change of topics."""
         known = services.memberships.find(group)
         self.epoch = 0 if known is None else known.epoch
 
     def loaded(self) -> Sequence[Queue]:
-        """Return the queues that were needed so far."""
+        """Return the queues that are loaded."""
         return [queue for queue, _ in self._queues.values()]
 
     def find(self, partition: TopicPartition) -> Queue | None:
-        """Return a queue that was needed so far; None if its topic was deleted since."""
+        """Return a loaded queue; None if it is not loaded, or its topic was deleted."""
         queue, _ = self._queues.get(partition, (None, None))
         topic = self._services.engine.topics().get(partition.topic)
         if queue is None or topic is None or decode_id(topic.topic_id) != queue.key.topic_id:
@@ -55,7 +55,7 @@ class GroupQueues:
         return queue
 
     def of_topic(self, name: str) -> list[Queue]:
-        """Return the queues of a topic, made where they are new. Raises UnknownTopicError, and as writes do."""
+        """Return the queues of a topic, loading or creating them. Raises UnknownTopicError, and as writes do."""
         found = self._by_topic.get(name)
         if found is None:
             topic = self._services.engine.topic(name)
@@ -83,7 +83,7 @@ class GroupQueues:
         return SharePartitionKey(self._group, decode_id(topic.topic_id), number)
 
     def initialize(self, topic: Topic) -> None:
-        """Begin in the partitions that are new to the group: noted first, as a broker does, and then noted as done."""
+        """Start the group in new partitions: note them as initializing, store their states, note them as done."""
         memberships, store = self._services.memberships, self._services.store
         known = memberships.find(self._group)
         topics = GroupTopics() if known is None else known.topics
@@ -107,7 +107,7 @@ class GroupQueues:
         self.epoch = epoch
 
     def machine(self, topic: Topic, number: int) -> SharePartition | None:
-        """Return the state of a partition, without writing anything; None where the group has none there."""
+        """Return the state of a partition without writing anything; None if the group has none there."""
         key = self.key(topic, number)
         loaded = self.find(TopicPartition(topic.name, number))
         if loaded is not None and loaded.key == key:
@@ -120,11 +120,11 @@ class GroupQueues:
         return machine
 
     def topics_changed(self) -> None:
-        """Look at the topics again with the next call: some came, went, or were reopened."""
+        """Look at the topics again on the next call: some were created, deleted or reopened."""
         self._by_topic.clear()
 
     def drop(self, chosen: Callable[[TopicPartition], bool]) -> None:
-        """Forget queues; what is kept of them stays."""
+        """Unload queues; their stored states remain."""
         for name in [one for one in self._queues if chosen(one)]:
             self._queues.pop(name)[1]()
         self._by_topic.clear()

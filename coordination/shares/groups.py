@@ -27,12 +27,12 @@ PRUNE_INTERVAL_MS = 5 * 60 * 1000
 
 
 class QueueGroups:
-    """See the module. What is kept is read when it is first asked for."""
+    """See the module. The stored state is read on first use."""
 
     unavailable: str | None = None
 
     def __init__(self, engine: LogEngine, files: FileSystem, places: JournalPlaces, clock: Clock) -> None:
-        """Make the groups; `places` have the journal."""
+        """Make the groups; `places` are the directories of the journal."""
         self._engine = engine
         self._files = files
         self._places = places
@@ -59,7 +59,7 @@ class QueueGroups:
             check_group_name(name)
             if name not in self._groups and self._opened().memberships.is_other(name):
                 raise GroupExistsError(
-                    f"group {name}: is a group of consumers; a queue needs a name of its own"
+                    f"group {name}: is a consumer group; choose another name for the queue"
                 )
             return self._group(name)
 
@@ -69,7 +69,7 @@ class QueueGroups:
             if self._engine.read_only:
                 raise ReadOnlyError(f"group {name}: the engine was opened read-only")
             if self._opened().memberships.find(name) is not None:
-                raise GroupExistsError(f"group {name}: exists")
+                raise GroupExistsError(f"group {name}: already exists")
             self._opened().memberships.put(name, 0)
         return group
 
@@ -107,7 +107,7 @@ class QueueGroups:
         return journal
 
     def places_changed(self) -> None:
-        """Give the journal to a directory that serves again (blocking). Raises OSError."""
+        """Write the journal to a directory that serves again (blocking). Raises OSError."""
         services = self._services
         if services is not None:
             with services.journal_lock:
@@ -120,7 +120,7 @@ class QueueGroups:
     def adopt(
         self, name: str, epoch: int, topics: GroupTopics, states: Mapping[SharePartitionKey, ShareState]
     ) -> int:
-        """Go on with a group that another coordinator kept, unless it is kept here; return in how many partitions."""
+        """Take over a group from another coordinator; return the number of partitions that had no state here."""
         with self._lock:
             self.group(name)
             services = self._opened()
@@ -145,7 +145,7 @@ class QueueGroups:
     # Duties.
 
     def maintain(self, now: Timestamp) -> None:
-        """End leases whose time has come, and keep what is kept small (blocking). Raises StorageError, OSError."""
+        """End overdue leases and compact the stored state (blocking). Raises StorageError, OSError."""
         services = self._services
         if services is None or self._engine.read_only:
             return
@@ -161,7 +161,7 @@ class QueueGroups:
             services.store.maintain(now)
 
     def close(self) -> None:
-        """End all sessions: what they hold is given back."""
+        """End all sessions, which gives back the records they hold."""
         self._cancel()
         for group in list(self._groups.values()):
             group.end_sessions()

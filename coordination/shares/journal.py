@@ -1,17 +1,17 @@
-"""`topicfs.queues`: the settings of share groups and the rejected records, for which Kafka's records have no place.
+"""`topicfs.queues`: the settings of share groups and the rejected records, which Kafka's records cannot hold.
 
     {"group": "billing", "settings": {"share.delivery.count.limit": "3"}}
     {"group": "billing", "topic": "orders", "id": "…", "partition": 0, "offset": 42, "time": 1700000000000,
      "by": "limit", "deliveries": 5, "holder": "bash, process 4711"}
-    {"group": "billing", "id": "…", "partition": 0, "offset": 42}                       forgotten
-    {"revision": 7}                                                     of a copy: how far it is
+    {"group": "billing", "id": "…", "partition": 0, "offset": 42}                       no longer rejected
+    {"revision": 7}                                                     the revision of this copy
 
-A line for each, as JSON; the last one about a thing counts, and a line that is cut off, as a crash leaves it, does not.
-A broker passes the file over: it keeps its settings of groups elsewhere, and knows no dead letters. A rejected record
-is written here before its state is kept, so that none is missing; whether it *is* rejected, its state says. The oldest
-go where there are more than MOST_REJECTED, and the file is written again when most of it no longer counts.
-Each of several directories has a copy. With every change all that serve get it and a higher revision, so that the copy
-of one that was away is known to be old, and is replaced later.
+Each line is a JSON object; of several lines about one thing the last counts, and a line torn by a crash does not
+count. A broker ignores the file: it stores settings of groups elsewhere, and has no dead letters. A rejected record
+is written here before its state is stored, so that none is missing; its state decides whether it *is* rejected.
+Beyond MOST_REJECTED records the oldest are dropped. The file is rewritten when most of its lines no longer count.
+Each of several directories has a copy. Each change goes to all directories that serve, with a higher revision. So the
+copy in a directory that was away is known to be old, and is replaced later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RejectedKey(NamedTuple):
 
 
 class RejectedRecord(NamedTuple):
-    """A record that was given up: why, by whom, and when."""
+    """A rejected record: why, by whom, and when."""
 
     topic: str
     time: Timestamp
@@ -52,38 +52,38 @@ class RejectedRecord(NamedTuple):
 
 
 class JournalPlaces(Protocol):
-    """The directories that have the file."""
+    """The directories that hold the file."""
 
     def directories(self) -> Sequence[Path]:
-        """Return those that serve now."""
+        """Return the directories that serve now."""
 
     def failed(self, directory: Path, error: OSError) -> None:
-        """Go on without a directory whose copy could not be written, while another one was."""
+        """Handle an error in one directory after the change was written to another."""
 
 
 class EachDirectory:
-    """All directories of an engine that serve: one without the newest copy gets a whole one with the next change."""
+    """All serving directories of an engine; one with an outdated copy gets a complete one at the next change."""
 
     def __init__(self, directories: Callable[[], Sequence[Path]]) -> None:
         self.directories = directories
 
     def failed(self, directory: Path, error: OSError) -> None:
-        """Do nothing: the revision tells that its copy is old."""
+        """Do nothing: the old revision marks the copy as outdated."""
 
 
 class _Copy(NamedTuple):
     revision: int
     line_count: int
-    """Number of all its lines."""
+    """Number of all lines, including those with revisions."""
     lines: Sequence[Mapping[str, Any]]
-    """Those of the format, but for the revisions."""
+    """The valid lines, without those with revisions."""
 
 
 class QueueJournal:
     """See the module. Calls come one at a time."""
 
     def __init__(self, files: FileSystem, places: JournalPlaces) -> None:
-        """Read the newest copy (blocking; OSError); what is no line of it is passed over."""
+        """Read the newest copy (blocking; OSError), skipping invalid lines."""
         self._files = files
         self._places = places
         self.settings: dict[str, dict[str, str]] = {}
@@ -92,7 +92,7 @@ class QueueJournal:
         newest = max(copies.values(), key=lambda one: (one.revision, one.line_count), default=_Copy(0, 0, ()))
         self._lines, self._revision = newest.line_count, newest.revision
         self._current = {one for one, copy in copies.items() if copy == newest}
-        """The directories whose copy has every line."""
+        """The directories whose copy is complete."""
         for line in newest.lines:
             self._replay(line)
 
@@ -129,7 +129,7 @@ class QueueJournal:
         if settings:
             self.settings[group] = settings
 
-    # Changes: they are in the file when the call returns. OSError: nothing is changed.
+    # Changes. They are in the file when the call returns; after OSError nothing has changed.
 
     def set(self, group: str, settings: Mapping[str, str]) -> None:
         self._append([{"group": group, "settings": dict(settings)}])
@@ -155,7 +155,7 @@ class QueueJournal:
             self.set(group, {})
 
     def settle(self) -> None:
-        """Give a whole copy to the directories that serve and have none, or an old one (blocking). Raises OSError."""
+        """Write a complete copy to serving directories without the newest one (blocking). Raises OSError."""
         if set(self._places.directories()) - self._current:
             self._write_each(b"")
 
@@ -173,7 +173,7 @@ class QueueJournal:
         self._lines += len(lines)
 
     def _write_each(self, added: bytes) -> None:
-        """Write lines behind the copies that have all others, and whole files where they do not; OSError where none took it."""
+        """Append lines to complete copies, and rewrite the others; OSError if no directory took them."""
         places = self._places.directories()
         self._current &= set(places)
         written = set()

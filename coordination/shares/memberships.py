@@ -1,6 +1,6 @@
-"""The share groups in `__consumer_offsets`, as a broker has them (kafka-coordinators.md#share-group-records).
+"""The records of share groups in `__consumer_offsets`, as in a broker (kafka-coordinators.md#share-group-records).
 
-Kept are their epochs and topics; members of this process end with it.
+Only epochs and topics are stored, because the members of this process end with it.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ TOPIC = names.CONSUMER_OFFSETS
 
 @dataclass(slots=True)
 class KnownGroup:
-    """A share group, as its records tell of it."""
+    """A share group, as its records describe it."""
 
     epoch: int = 0
     metadata_hash: int = 0
-    """A broker computes it; 0 makes it do so."""
+    """0, so that a broker computes the hash."""
     topics: GroupTopics = field(default_factory=GroupTopics)
     keys: set[GroupRecordKey] = field(default_factory=set)
-    """The records that are there: all that a deletion has to delete."""
+    """The keys of the group's records, for its deletion."""
 
 
 class GroupRecords:
-    """The groups of one partition, as its records tell of them."""
+    """The groups whose records are in one partition."""
 
     def __init__(self) -> None:
         self.groups: dict[str, KnownGroup] = {}
         self._others: dict[str, set[bytes]] = {}
-        """The keys that groups of other kinds have."""
+        """The keys of records of other kinds of groups, by group."""
 
     def is_other(self, group: str) -> bool:
         return group in self._others
 
     def replay(self, record: TopicRecord, offset: Offset) -> None:
-        """Take a record of the log. Raises CorruptBatchError."""
+        """Apply a record of the log. Raises CorruptBatchError."""
         del offset
         key = read_group_key(record.key)
         if key is None:
@@ -71,7 +71,7 @@ class GroupRecords:
         try:
             group = other_group(record.key)
         except CorruptBatchError:
-            return  # The coordinator that knows that kind says so.
+            return  # The coordinator of that kind of group reports it.
         if group is None:
             return
         if record.value is not None:
@@ -117,7 +117,7 @@ class Memberships:
         self._lock = RLock()
 
     def groups(self) -> Mapping[str, KnownGroup]:
-        """Return all share groups that are kept; a snapshot. Raises CorruptionError, PartitionOfflineError."""
+        """Return a snapshot of all stored share groups. Raises CorruptionError, PartitionOfflineError."""
         with self._lock:
             found: dict[str, KnownGroup] = {}
             for number in self._topic.numbers():
@@ -125,24 +125,24 @@ class Memberships:
             return found
 
     def find(self, group: str) -> KnownGroup | None:
-        """Return what is kept of a group. Raises CorruptionError, PartitionOfflineError."""
+        """Return a stored group, if any. Raises CorruptionError, PartitionOfflineError."""
         with self._lock:
             return self._of(group).groups.get(group) if self._topic.exists else None
 
     def is_other(self, group: str) -> bool:
-        """Return whether a group of another kind has the name, as it is in the log now. Raises as `find`."""
+        """Return whether a group of another kind has the name in the log now. Raises as `find`."""
         with self._lock:
             if not self._topic.exists:
                 return False
             number = self._topic.number_of(group)
             shard = self._shard(number)
             if group not in shard.groups:
-                # Others write there, too: what they wrote since is not known here.
+                # Other coordinators write to this partition, too: read it again.
                 shard = self._shards[number] = _Shard(shard.partition)
             return shard.is_other(group)
 
     def put(self, group: str, epoch: int, topics: GroupTopics | None = None) -> None:
-        """Keep a group's epoch and, if given, topics, or nothing (PartitionOfflineError, ReadOnlyError, OSError)."""
+        """Store a group's epoch and given topics in one append (PartitionOfflineError, ReadOnlyError, OSError)."""
         with self._lock:
             self._topic.make()
             shard = self._of(group)
@@ -157,7 +157,7 @@ class Memberships:
             self._append(shard, records)
 
     def delete(self, group: str) -> None:
-        """Delete all that is kept of a group: its members first, as a broker does. Raises as `put`."""
+        """Delete all records of a group, its members' first, as a broker does. Raises as `put`."""
         with self._lock:
             known = self.find(group)
             if known is not None:

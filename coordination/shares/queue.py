@@ -1,4 +1,4 @@
-"""One partition of a share group: the state machine (`records`) over its log and its store (`state`)."""
+"""One partition of a share group: the state machine (`records`) over its log and its stored state (`state`)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from topicfs.storage.errors import CorruptBatchError, CorruptionError, RecordNot
 from topicfs.storage.model import Isolation, Offset, Position, Timestamp, TopicPartition
 
 KEPT_BATCHES = 4
-"""Decoded batches kept of each partition."""
+"""Number of decoded batches that are cached per partition."""
 FETCH_BYTES = 1 << 20
-"""Fetched at once where more than one record is wanted."""
+"""Size of a fetch for more than one record."""
 
 
 class FetchedBatch(NamedTuple):
@@ -43,7 +43,7 @@ class FetchedBatch(NamedTuple):
     position: Position
     """Position of the batch in its segment's file."""
     is_hidden: bool
-    """True if it belongs to a transaction that was aborted."""
+    """True if the batch belongs to an aborted transaction."""
     is_control: bool
 
     @property
@@ -52,14 +52,14 @@ class FetchedBatch(NamedTuple):
 
 
 class RecordReader:
-    """Reads the records of one partition, and keeps the batches decoded last. The group's lock guards it."""
+    """Reads the records of one partition, and caches the last decoded batches. The group's lock guards it."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._kept: OrderedDict[Offset, tuple[FetchedBatch, Columns | None]] = OrderedDict()
 
     def fetch(self, offset: Offset, isolation: Isolation, *, most: int) -> Sequence[FetchedBatch]:
-        """Return the batches from the one that holds `offset` on; empty at the visible end.
+        """Return the batches from the one that contains `offset`; empty at the end of what readers may see.
 
         Raises OffsetOutOfRangeError, CorruptionError, PartitionOfflineError, OSError.
         """
@@ -86,7 +86,7 @@ class RecordReader:
         ]
 
     def decode(self, batch: FetchedBatch) -> Columns | None:
-        """Return the records of a batch; None where it has none for readers. Raises CorruptionError."""
+        """Return the records of a batch; None for control batches and aborted ones. Raises CorruptionError."""
         if batch.is_control or batch.is_hidden:
             return None
         kept = self._kept.get(batch.base)
@@ -111,7 +111,7 @@ class RecordReader:
 
 
 def find(columns: Columns, offset: Offset) -> int | None:
-    """Return the index of a record; None where there is none at the offset."""
+    """Return the index of the record at `offset`; None if there is no record."""
     index = columns.find(offset)
     return index if index < len(columns) and columns.offsets[index] == offset else None
 
@@ -126,7 +126,7 @@ class GivenUp(NamedTuple):
 
 
 NoteGivenUp = Callable[["Queue", Sequence[GivenUp]], None]
-"""Keeps what is given up, before its state is written. Raises OSError."""
+"""Notes rejected records before their state is written. Raises OSError."""
 
 
 class QueueServices(NamedTuple):
@@ -141,7 +141,7 @@ class Queue:
     def __init__(
         self, key: SharePartitionKey, partition: Partition, services: QueueServices, now: Timestamp
     ) -> None:
-        """Go on from a state that is kept. Raises StorageError where there is none, OSError."""
+        """Continue from the stored state. Raises StorageError if there is none, OSError."""
         self.key = key
         self.partition = partition
         self._services = services
@@ -151,7 +151,7 @@ class Queue:
         known = store.peek(key)
         if known is None:
             raise StorageError(f"group {key.group}: has no state in {self.name}")
-        # The one owner of the directory leads: a state that a later leader of another cluster wrote is gone on with.
+        # The owner of the directory is the leader, even if a later leader of another cluster wrote the state.
         self._leader_epoch = max(partition.offsets().leader_epoch, known.leader_epoch)
         state = store.read(key, self._leader_epoch) or known
         self._state_epoch = state.state_epoch
@@ -175,7 +175,7 @@ class Queue:
         return Isolation(self._services.settings().share_isolation_level)
 
     def _load(self, state: ShareState, now: Timestamp) -> None:
-        """Begin where the state ends, but nowhere behind the log: what a crash of the machine cut off is written again."""
+        """Start at the stored state, but not after the log end: a machine crash may have cut off its records."""
         start = state.start_offset
         if start == NO_START:
             reset = self._services.settings().share_auto_offset_reset
@@ -185,17 +185,17 @@ class Queue:
             one._replace(last=min(one.last, log_end - 1)) for one in state.batches if one.first < log_end
         )
         if start > log_end or batches != state.batches:
-            # Other records will come at those offsets: nothing that is kept may take them for done.
+            # New records will get these offsets: the stored state must not mark them as done.
             start = min(start, log_end)
             self._services.store.initialize(self.key, self._state_epoch, start)
             write = StateWrite(self._state_epoch, self._leader_epoch, start, batches, _done(batches))
             self._services.store.write(self.key, write)
         self.machine.load(start, batches)
 
-    # Handing out.
+    # Delivery.
 
     def take(self, member_id: str, most: int, now: Timestamp) -> list[Leased]:
-        """Lease up to `most` records; unreadable ones are given back (CorruptionError, PartitionOfflineError, OSError)."""
+        """Lease up to `most` records, giving back unreadable ones (CorruptionError, PartitionOfflineError, OSError)."""
         machine = self.machine
         while True:
             self._follow_log()
@@ -236,7 +236,7 @@ class Queue:
         fetched: Sequence[FetchedBatch],
         now: Timestamp,
     ) -> list[Leased]:
-        """Return the records that were acquired; an offset without one is acknowledged as a gap."""
+        """Return the acquired records; an offset without a record is acknowledged as a gap."""
         leased: list[Leased] = []
         gaps: list[AckBatch] = []
         lease_end = Timestamp(now + self._services.settings().share_record_lock_duration_ms)
@@ -268,19 +268,21 @@ class Queue:
         return Leased(place, columns, index, batch.data, deliveries, lease_end)
 
     def _give_back(self, member_id: str, acquired: Sequence[Acquired], now: Timestamp) -> None:
-        """Release what cannot be read: it comes again, and is given up at the limit like any other."""
+        """Release records that cannot be read; like others, they are delivered again up to the limit."""
         acks = [AckBatch(one.first, one.last, (Acknowledgement.RELEASE,)) for one in acquired]
         self._settle(member_id, acks, now)
 
-    # What becomes of records.
+    # Answers.
 
     def acknowledge(self, member_id: str, words: Mapping[Offset, Acknowledgement], now: Timestamp) -> None:
-        """Say what becomes of records that a member holds. Raises RecordNotHeldError, and as `StateStore.write`."""
+        """Apply a member's answers to records that it holds. Raises RecordNotHeldError, and as `StateStore.write`."""
         acks = [AckBatch(offset, offset, (word,)) for offset, word in sorted(words.items())]
         for offset in words:
             held = self.machine.holder(offset)
             if held is None or held.member != member_id:
-                raise RecordNotHeldError(f"{self.name}-{offset}: is not held by this session, or no longer")
+                raise RecordNotHeldError(
+                    f"{self.name}-{offset}: this session does not hold the record, or no longer"
+                )
         self._settle(member_id, acks, now)
 
     def _settle(self, member_id: str, acks: Sequence[AckBatch], now: Timestamp) -> None:
@@ -292,7 +294,7 @@ class Queue:
         self._write(change, now, given_up=self._given_up(change, member_id, rejected))
 
     def expire(self, now: Timestamp) -> list[tuple[Offset, str]]:
-        """End the leases whose time has come, even if that cannot be written; return those records with their holders."""
+        """End overdue leases, even if that cannot be written; return their records with the former holders."""
         next_end = self.machine.next_lease_end
         if next_end is None or now < next_end:
             return []
@@ -313,7 +315,7 @@ class Queue:
         return [(offset, member) for offset, member in holders.items() if self.machine.holder(offset) is None]
 
     def release(self, member_id: str, now: Timestamp) -> bool:
-        """Give back all that a member holds; returns whether it held any. It is given back even if that cannot be written."""
+        """Give back all that a member holds, even if that cannot be written; return whether it held any."""
         change = self.machine.release(member_id)
         if not change:
             return False
@@ -337,7 +339,7 @@ class Queue:
         ]
 
     def _write(self, change: StateChange, now: Timestamp, *, given_up: Sequence[GivenUp] = ()) -> None:
-        """Keep a change and go on with it, or undo it."""
+        """Store a change and complete it, or undo it if it cannot be stored."""
         if not change:
             return
         try:
@@ -360,7 +362,7 @@ class Queue:
         )
         self._services.store.write(self.key, write)
 
-    # What there is.
+    # Queries.
 
     def held(self) -> Iterator[tuple[Offset, HeldRecords]]:
         for held in self.machine.held():
@@ -369,7 +371,7 @@ class Queue:
 
 
 def first_offset(partition: Partition, reset: OffsetReset, isolation: Isolation, now: Timestamp) -> Offset:
-    """Return where a group begins that has no state in a partition. Raises CorruptionError, OSError."""
+    """Return where a new group starts in a partition. Raises CorruptionError, OSError."""
     if reset.kind == LATEST:
         return partition.visible_end(isolation)
     if reset.kind == BY_DURATION:

@@ -96,7 +96,7 @@ def _sources(
         if not (mountpoint / topic).is_dir():
             raise StorageError(f"{topic}: no such topic")
         if (mountpoint / "@groups" / group).is_dir():
-            raise StorageError(f"{group}: is a group of consumers; a queue needs a name of its own")
+            raise StorageError(f"{group}: is a consumer group; choose another name for the queue")
         (mountpoint / "@queues" / group).mkdir(exist_ok=True)
 
         def open_mount() -> JobSource:

@@ -47,7 +47,7 @@ _STICKY_DATA = Schema(
 def subscription(
     assignor: str, topics: Collection[str], owned: Collection[TopicPartition], generation: int
 ) -> bytes:
-    """Return what a member sends with its join: the topics, and what it holds, or held in that generation."""
+    """Return a member's JoinGroup metadata: topics, and partitions it owns or owned in `generation`."""
     eager = assignor != COOPERATIVE
     user_data = None
     if assignor == COOPERATIVE:
@@ -66,7 +66,7 @@ def subscription(
 def assign(
     assignor: str, members: Iterable[JoinedMember], partitions: Mapping[str, int]
 ) -> tuple[dict[str, bytes], frozenset[str]]:
-    """Return the assignment of each member, as the leader's sync carries it, and the topics that any member wants.
+    """Return each member's assignment, encoded for the leader's SyncGroup, and the topics that any member wants.
 
     Raises CorruptBatchError.
     """
@@ -80,14 +80,14 @@ def assign(
 
 
 def read_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """Return the partitions of an assignment; empty bytes are none. Raises CorruptBatchError."""
+    """Return the partitions of an assignment, none for empty bytes. Raises CorruptBatchError."""
     if not data:
         return frozenset()
     return frozenset(_flat(read_versioned(ASSIGNMENT, data)["assignedPartitions"]))
 
 
 def read_topics(data: bytes) -> tuple[str, ...]:
-    """Return the topics of a subscription, ascending; none where it cannot be read."""
+    """Return the topics of a subscription, ascending; none if it cannot be decoded."""
     try:
         return tuple(sorted(read_versioned(SUBSCRIPTION, data)["topics"]))
     except CorruptBatchError:

@@ -1,4 +1,4 @@
-"""Commits of a member on their way into the log, and the errors that their callers get for Kafka's error codes."""
+"""A member's commits that wait to be written, and the errors that stand for Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Commit(NamedTuple):
             self.future.set_exception(error)
 
     def answer(self, errors: Mapping[TopicPartition, Exception]) -> None:
-        """End the call: it failed if any of its partitions has an error."""
+        """Complete the call's future; it fails if one of the call's partitions has an error."""
         error = next((errors[one] for one in self.positions if one in errors), None)
         if error is not None:
             self.fail(error)
@@ -42,7 +42,7 @@ class Commit(NamedTuple):
 
 
 class Commits:
-    """The calls of one member that wait. Safe from any thread."""
+    """The waiting commit calls of one member. Safe from any thread."""
 
     def __init__(self) -> None:
         self._calls: list[Commit] = []
@@ -53,7 +53,7 @@ class Commits:
             return bool(self._calls)
 
     def add(self, call: Commit) -> bool:
-        """Add a call; return whether it is the first one that waits."""
+        """Add a call; return whether no other call was waiting."""
         with self._lock:
             self._calls.append(call)
             return len(self._calls) == 1
@@ -61,9 +61,9 @@ class Commits:
     def take(
         self, is_held: Callable[[TopicPartition, Position], bool], group: str
     ) -> tuple[list[Commit], dict[TopicPartition, Position]]:
-        """Take all calls, and the positions that hold after the last of them.
+        """Take all calls, and the last position that they have for each partition.
 
-        Calls fail that have a position in a partition, or in a topic, that is not held.
+        A call fails if the member does not hold one of its partitions, or the partition's topic was replaced.
         """
         with self._lock:
             calls, self._calls = self._calls, []
@@ -75,11 +75,11 @@ class Commits:
                 good.append(call)
                 positions.update(call.positions)
             else:
-                call.fail(NotAssignedError(f"{group}: {other} is another member's now"))
+                call.fail(NotAssignedError(f"{group}: {other} is not assigned to this member"))
         return good, positions
 
     def put_back(self, calls: list[Commit]) -> None:
-        """Put calls back in front of those that came meanwhile."""
+        """Put calls back before those that arrived meanwhile."""
         with self._lock:
             self._calls = [*calls, *self._calls]
 
@@ -91,7 +91,7 @@ class Commits:
 
 
 def shown_position(stored: StoredOffset) -> CommittedPosition:
-    """Return a position as callers see it."""
+    """Return a stored position in the form that callers see."""
     position = stored.position
     return CommittedPosition(
         Offset(position.offset),
@@ -102,7 +102,7 @@ def shown_position(stored: StoredOffset) -> CommittedPosition:
 
 
 def error_of(code: Code, group: str, cause: Exception | None) -> Exception:
-    """Return the error that a code of Kafka's means here; `cause` is why the last append failed."""
+    """Return the exception for an error code of Kafka; `cause` is the error of the last failed append."""
     if code is Code.GROUP_MAX_SIZE_REACHED:
         return GroupFullError(f"{group}: the group has as many members as group.max.size allows")
     if code is Code.INCONSISTENT_GROUP_PROTOCOL:
@@ -116,7 +116,7 @@ def error_of(code: Code, group: str, cause: Exception | None) -> Exception:
 
 
 def position_error(code: Code, group: str, partition: TopicPartition) -> StorageError:
-    """Return why a position was not committed."""
+    """Return the exception for a position that was not committed."""
     if code is Code.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopicError(f"{partition}: no such partition")
     if code is Code.OFFSET_METADATA_TOO_LARGE:

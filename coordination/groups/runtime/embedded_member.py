@@ -1,6 +1,6 @@
-"""A member's coordinator in this process: requests to the shard of its group, in the runner's thread.
+"""A member's coordinator in this process: passes requests to the shard of its group, in the runner's thread.
 
-Nobody has to send heartbeats: the one that opened the member says when it ends. The runner says when a rebalance begins.
+Nobody has to send heartbeats: the opener of the member ends it, and the runner reports rebalances.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from topicfs.storage.errors import IncompatibleMemberError, StorageError
 from topicfs.storage.model import TopicPartition
 
 NO_LIMIT_MS = 2**31 - 1
-"""The rebalance timeout of readers that may take as long as they like: what Kafka's field holds at most."""
+"""The rebalance timeout of readers without a time limit: the maximum of Kafka's field."""
 RETRY_MS = 1_000
-"""After so long a member joins again where the group could not be written, as on a full disk."""
+"""Delay before a member rejoins after the group could not be written, for example on a full disk."""
 
 
 class EmbeddedCoordinator:
@@ -51,7 +51,7 @@ class EmbeddedCoordinator:
         self._has_asked = False
 
     def start(self, member: LocalMember) -> None:
-        """Have the member join."""
+        """Let the member join."""
         self.member = member
         self._runner.post(self._begin)
 
@@ -59,7 +59,7 @@ class EmbeddedCoordinator:
         try:
             self.shard = self._runner.shard_to_write(self.group)
             if self._runner.is_other(self.group):
-                raise IncompatibleMemberError(f"{self.group}: a group of another protocol has that name")
+                raise IncompatibleMemberError(f"{self.group}: a group of another protocol has this name")
         except (StorageError, OSError) as error:
             self.member.end(error)
             return
@@ -70,10 +70,10 @@ class EmbeddedCoordinator:
         self._runner.post(action)
 
     def break_off(self) -> None:
-        """Do nothing: the runner's thread waits for no member."""
+        """Do nothing: the runner's thread never waits for other members."""
 
     def rebalance(self) -> None:
-        """Take part in a rebalance that began."""
+        """Rejoin if a rebalance waits for this member."""
         group = self.shard.coordinator.find(self.group)
         if group is not None and group.state is PREPARING:
             known = group.members.get(self.member.member_id)
@@ -122,7 +122,7 @@ class EmbeddedCoordinator:
             self._refused(answer.code)
 
     def _refused(self, code: Code) -> None:
-        """Try again later where another attempt may succeed; else it is a member no longer."""
+        """Retry later if the group still knows the member; otherwise end the member."""
         known = self.shard.coordinator.find(self.group)
         if known is None or self.member.member_id not in known.members:
             self.member.end(error_of(code, self.group, self.shard.cause))
@@ -149,7 +149,7 @@ class EmbeddedCoordinator:
         self.shard.append([self.take_commits()])
 
     def take_commits(self) -> Write | None:
-        """Return what is to be written for the member's commits so far."""
+        """Return the write of the member's waiting commits, if any."""
         taken = self.member.take_commits()
         if taken is None:
             return None

@@ -1,7 +1,7 @@
-"""The loader of a partition of `__consumer_offsets` into a coordinator's memory, from its first record to its last.
+"""Loads a partition of `__consumer_offsets` into a coordinator's memory, from its first record to its last.
 
-Records of types that are not known here are left as they are; a record that cannot be read ends the loading, for what
-comes after it could mean anything (kafka-coordinators.md#loading).
+It ignores records of unknown types. An unreadable record ends the loading, because it may change the meaning of all
+later records (kafka-coordinators.md#loading).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ READ_BYTES = 5 << 20
 
 @dataclass(slots=True)
 class OtherGroups:
-    """Groups of newer protocols, by the keys of their records; queues come and go, and `Runner.is_other` asks for them."""
+    """Groups of newer protocols, by the keys of their records. Queues are not among them: see `Runner.is_other`."""
 
     keys: dict[str, set[bytes]] = field(default_factory=dict)
 
     def take(self, key: bytes, value: bytes | None) -> None:
-        """Take a record; every such key begins with the group's name."""
+        """Apply a record whose key begins with the group's name."""
         group = _first_string(key)
         if group is None:
             return
@@ -52,12 +52,12 @@ class OtherGroups:
 
 @dataclass(frozen=True, slots=True)
 class LoadedGroups:
-    """The result of loading a partition."""
+    """Statistics of a loaded partition."""
 
     records: int
     size_bytes: int
     unknown_types: frozenset[int]
-    """Record types that are not known here."""
+    """The unknown record types that were found."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class GroupLoader:
     unknown_types: set[int] = field(default_factory=set)
 
     def load(self, partition: Partition) -> LoadedGroups:
-        """Read all of the partition (blocking). Raises CorruptBatchError and other StorageError, OSError."""
+        """Read the whole partition (blocking). Raises CorruptBatchError and other StorageError, OSError."""
         offset, size = partition.log_start_offset, 0
         while not self.stop():
             fetched = partition.read(offset, max_bytes=READ_BYTES, isolation=Isolation.READ_UNCOMMITTED)
@@ -127,7 +127,7 @@ class GroupLoader:
 
 
 def _first_string(key: bytes) -> str | None:
-    """Return the text after a key's type; None where there is none."""
+    """Return the text that follows a key's type; None if there is none."""
     size = int.from_bytes(key[2:4], "big", signed=True)
     content = key[4 : 4 + size]
     if size < 0 or len(content) < size:

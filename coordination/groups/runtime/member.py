@@ -1,12 +1,12 @@
-"""A member of a group: what a consumer does around a coordinator, in this process or in a cluster.
+"""A member of a group: the consumer's side of the protocol, for a coordinator in this process or in a cluster.
 
     join ─► sync ─► positions ─► held ── a rebalance began ──► join again
                                   │  ▲
-                  commits, what is given up, topics that came
+                  commits, partitions given up, new topics
 
-With cooperative-sticky it keeps what it holds while it joins again, and gives up only what others are to get. With the
-other assignors it first gives up everything. All but the calls of `coordination.membership.Membership` runs in one
-thread, that of the member's coordinator.
+With cooperative-sticky a member keeps its partitions while it rejoins, and gives up only those that move to others.
+With the other assignors it first gives up everything. All methods but those of `coordination.membership.Membership`
+run in the thread of the member's coordinator.
 """
 
 from __future__ import annotations
@@ -39,82 +39,83 @@ from topicfs.storage.model import TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 UNSTABLE_RETRY_MS = 100
-"""Kafka's retry.backoff.ms: how often to look whether a transaction has decided a position."""
+"""Kafka's retry.backoff.ms: the interval for checking whether a transaction still holds a position open."""
 
 
 class KnownTopics(Protocol):
     """The topics that members read."""
 
     def partition_counts(self) -> Mapping[str, int]:
-        """Return how many partitions each topic has, as the last `LocalMember.look_at_topics` saw them."""
+        """Return the number of partitions of each topic, as of the last `LocalMember.look_at_topics`."""
         ...
 
     def id_of(self, topic: str) -> str | None:
-        """Return the id of a topic now, None without one: a topic that was deleted and made again has another."""
+        """Return the present id of a topic, None if it has none. A deleted and recreated topic has another id."""
         ...
 
     def matching(self, wanted: Subscription) -> frozenset[str]:
-        """Return the topics that are subscribed to."""
+        """Return the topics that a subscription matches."""
         ...
 
 
 class TakenCommits(NamedTuple):
-    """Positions that a member is to commit."""
+    """Positions that a coordinator is to commit for a member."""
 
     positions: Mapping[TopicPartition, Position]
     answered: Callable[[Mapping[TopicPartition, Exception] | None], None]
-    """Takes the errors by partition; None: a rebalance is under way, and the member commits later."""
+    """Takes the errors by partition; None if a rebalance is under way and the member has to commit later."""
 
 
 class MemberCoordinator(Protocol):
-    """The coordinator of a group, as one member of it reaches it.
+    """A member's connection to the coordinator of its group.
 
-    A request that fails ends the member (`LocalMember.end`), or the coordinator repeats it later (`LocalMember.retry`).
+    If a request fails, the coordinator ends the member (`LocalMember.end`) or repeats the request later
+    (`LocalMember.retry`).
     """
 
     group: str
     topics: KnownTopics
     timers: Timers
-    """For what the member waits for; their actions run in the member's thread."""
+    """The member's timers; their actions run in the member's thread."""
     rejoins_early: bool
-    """True if a cooperative member joins again for each partition that it gives up, and not once for all of them."""
+    """True if a cooperative member rejoins each time it gives up partitions, not once after all of them."""
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have something done in the member's thread; from any thread. Raises GroupError once that has ended."""
+        """Run `action` in the member's thread; safe from any thread. Raises GroupError if that thread has ended."""
         ...
 
     def break_off(self) -> None:
-        """Wait for other members no longer, as this one leaves; from any thread."""
+        """Stop waiting for other members, because this one leaves; safe from any thread."""
         ...
 
     def join(self, offered: requests.Protocol, max_poll_interval_ms: int | None) -> None:
-        """Join the group, or join again: `LocalMember.joined` takes the answer."""
+        """Join or rejoin the group; the answer goes to `LocalMember.joined`."""
         ...
 
     def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes]) -> None:
-        """Ask for the assignment, and as the leader bring all of them: `LocalMember.synced` takes the answer."""
+        """Ask for the assignment; a leader also sends all assignments. The answer goes to `LocalMember.synced`."""
         ...
 
     def fetch(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[Mapping[TopicPartition, CommittedPosition], frozenset[TopicPartition]]:
-        """Return the group's positions, and in which partitions a transaction may still move them."""
+        """Return the group's positions, and the partitions whose position an open transaction may still move."""
         ...
 
     def commit_soon(self, *, at_once: bool = False) -> None:
-        """Commit what `LocalMember.take_commits` returns, with commits of others that come soon unless `at_once`."""
+        """Commit `LocalMember.take_commits()`, together with others' commits of the next moments unless `at_once`."""
         ...
 
     def commit_now(self) -> None:
-        """Commit what `LocalMember.take_commits` returns."""
+        """Commit what `LocalMember.take_commits` returns before this call returns."""
         ...
 
     def leave(self) -> None:
-        """Commit what was asked for, and leave the group."""
+        """Send the waiting commits, then leave the group."""
         ...
 
     def ended(self) -> None:
-        """Forget the member, which has ended."""
+        """Forget the member, because it has ended."""
         ...
 
 
@@ -135,7 +136,7 @@ class LocalMember:
         self.generation = -1
         self.ended = False
         self.rejoins = True
-        """True until it holds what was assigned in the newest generation that it knows of."""
+        """True until the member holds the assignment of the newest generation it knows of."""
         self._coordinator = coordinator
         self._known_topics = coordinator.topics
         self._wanted = wanted
@@ -146,17 +147,17 @@ class LocalMember:
         self._joining = self._again = self._leaves = False
         self._left: Future[None] = Future()
         self._given: frozenset[TopicPartition] = frozenset()
-        """Given up by the reader, and not yet taken away."""
+        """Partitions that the reader gave up, and that the member still holds."""
         self._assignor = ""
         self._topics: frozenset[str] = frozenset()
         self._assigned_over: Mapping[str, int] = {}
-        """As leader: the numbers of partitions of the topics that any member wants."""
+        """If this member leads: the number of partitions of each topic that any member wants."""
         self._previous: frozenset[TopicPartition] = frozenset()
-        """The partitions that an eager member held last: sticky gives it back where it can."""
+        """The partitions that an eager member held last: a sticky assignor returns them if it can."""
         self._unready: frozenset[TopicPartition] = frozenset()
-        """Assigned, but a transaction may still move the position."""
+        """Assigned partitions that are not held yet: an open transaction may still move their position."""
 
-    # From any thread.
+    # Safe from any thread.
 
     def held(self) -> MemberPartitions:
         return self._held
@@ -191,24 +192,24 @@ class LocalMember:
         return self._left
 
     def topics_changed(self) -> None:
-        """Look at the topics soon."""
+        """Schedule `look_at_topics` in the member's thread."""
         with suppress(GroupError):
             self._coordinator.post(self.look_at_topics)
 
     @property
     def leaving(self) -> Future[None] | None:
-        """The end of the membership, if it was told to leave."""
+        """The future of the leaving; None if nobody has called `leave`."""
         return self._left if self._leaves else None
 
     @property
     def settled_generation(self) -> int:
-        """The generation in which it holds what it holds; -1 while it joins, or is to."""
+        """The generation of the member's present partitions; -1 while it joins or has to join."""
         return -1 if self.rejoins else self._held.generation
 
     # Joining.
 
     def rejoin(self) -> None:
-        """Join; an eager member when it has given everything up."""
+        """Join now; an eager member first asks the reader for all its partitions."""
         if self.ended:
             return
         self.rejoins = True
@@ -235,7 +236,7 @@ class LocalMember:
         self._coordinator.join(requests.Protocol(self._assignor, metadata), config.max_poll_interval_ms)
 
     def joined(self, answer: JoinAnswer) -> None:
-        """Go on with a generation that began."""
+        """Take part in a new generation: the leader computes the assignments, and all members sync."""
         if self.ended:
             return
         self.member_id, self.generation = answer.member_id, answer.generation
@@ -248,7 +249,7 @@ class LocalMember:
         self._coordinator.sync(answer, assignments)
 
     def synced(self, assignment: bytes) -> None:
-        """Hold what was assigned."""
+        """Hold the assigned partitions."""
         if self.ended:
             return
         self._adopt(read_assignment(assignment))
@@ -259,7 +260,7 @@ class LocalMember:
             self.rejoin()
 
     def retry(self) -> None:
-        """Do again what the coordinator did not do."""
+        """Repeat the request that the coordinator could not complete."""
         if self.ended:
             return
         self._joining = False
@@ -272,16 +273,16 @@ class LocalMember:
             self._coordinator.commit_soon()
 
     def forget(self) -> None:
-        """Hold nothing any longer: the coordinator knows the member no longer. `retry` joins as a new one."""
+        """Drop everything, because the coordinator has removed the member; `retry` then joins as a new member."""
         self.member_id, self.generation, self.rejoins = "", -1, True
         self._previous = self._unready = self._given = frozenset()
         self._hold(MemberPartitions())
-        self.take_commits()  # They fail: others go on from what was committed before.
+        self.take_commits()  # Waiting commits fail: the next holders start at the last committed positions.
 
-    # What it holds.
+    # Partitions that it holds.
 
     def _adopt(self, assigned: frozenset[TopicPartition]) -> None:
-        """Hold what was assigned, and want back what was not."""
+        """Hold the assigned partitions, and ask the reader to give up the others."""
         held = self._held
         new = assigned - held.partitions
         ids = {topic: self._known_topics.id_of(topic) for topic in {one.topic for one in new}}
@@ -303,7 +304,7 @@ class LocalMember:
         )
 
     def _look_again(self) -> None:
-        """See whether the transactions that may move positions have ended."""
+        """Check whether the transactions that may move positions have ended."""
         if self._unready and not self._joining:
             self._adopt((self._held.partitions - self._held.wanted_back) | self._unready)
 
@@ -322,7 +323,7 @@ class LocalMember:
 
     def _patience_ended(self) -> None:
         _LOGGER.info(
-            "[GroupId %s] Member %s has not given up %d partitions within max.poll.interval.ms: they are taken.",
+            "[GroupId %s] Member %s has not given up %d partitions within max.poll.interval.ms: it loses them.",
             self.group,
             self.member_id,
             len(self._held.wanted_back),
@@ -334,11 +335,11 @@ class LocalMember:
         self._limit_patience()
         same = before.partitions == held.partitions and before.wanted_back == held.wanted_back
         if same and held.lost is None and before.generation >= 0:
-            return  # The generation alone, of which the group's listeners are told.
+            return  # Only the generation changed: the group's listeners are called, not the member's.
         try:
             self._listener()
-        except Exception:  # it is told once more with the next change
-            _LOGGER.exception("a listener of the group %s", self.group)
+        except Exception:  # the listener is called again after the next change
+            _LOGGER.exception("a listener of group %s failed", self.group)
 
     def _limit_patience(self) -> None:
         timers, name = self._coordinator.timers, ("poll", self)
@@ -348,10 +349,10 @@ class LocalMember:
         elif name not in timers:
             timers.set(name, limit, self._patience_ended)
 
-    # Topics that come and go.
+    # Created and deleted topics.
 
     def look_at_topics(self) -> None:
-        """Take the topics as they are now: drop what was deleted, and join again for what came."""
+        """Apply changes of topics: drop the partitions of deleted ones, and rejoin for new ones."""
         if self.ended:
             return
         made_again = self._drop_deleted()
@@ -359,17 +360,17 @@ class LocalMember:
             self.rejoin()
 
     def _drop_deleted(self) -> bool:
-        """Hold no partition of a deleted topic any longer; return whether any of these topics was made again."""
+        """Drop the partitions of deleted topics; return whether one of these topics was created again."""
         now, held = self._known_topics.id_of, self._held
         gone = {one for one in held.partitions if now(one.topic) != held.topic_ids.get(one.topic)}
         if gone:
             self._hold(held.without(gone))
-            calls, _ = self._commits.take(self._is_held, self.group)  # Those of deleted topics fail.
+            calls, _ = self._commits.take(self._is_held, self.group)  # Commits to deleted topics fail.
             self._commits.put_back(calls)
         return any(now(one.topic) is not None for one in gone)
 
     def _topics_differ(self) -> bool:
-        """Return whether the subscription matches other topics now, or a leader would assign other partitions."""
+        """Return whether the subscription now matches other topics, or a wanted topic has another partition count."""
         counts = self._known_topics.partition_counts()
         return self._known_topics.matching(self._wanted) != self._topics or any(
             counts.get(topic, 0) != number for topic, number in self._assigned_over.items()
@@ -384,7 +385,7 @@ class LocalMember:
             self._coordinator.commit_soon(at_once=at_once)
 
     def take_commits(self) -> TakenCommits | None:
-        """Return what is to be committed for the calls so far."""
+        """Return the positions of the waiting commit calls, if any."""
         calls, positions = self._commits.take(self._is_held, self.group)
         if not positions:
             for call in calls:
@@ -403,12 +404,12 @@ class LocalMember:
 
     def _committed(self, calls: list[Commit], errors: Mapping[TopicPartition, Exception] | None) -> None:
         if errors is None:
-            self._commits.put_back(calls)  # Until the assignment has come.
+            self._commits.put_back(calls)  # Commit again after the assignment.
             return
         for call in calls:
             call.answer(errors)
 
-    # The end.
+    # End.
 
     def _leave(self) -> None:
         try:
@@ -418,7 +419,7 @@ class LocalMember:
             self.end(NotAssignedError(f"{self.group}: left"))
 
     def end(self, reason: Exception) -> None:
-        """Be a member no longer."""
+        """End the membership because of `reason`."""
         if not self.ended:
             self.ended = True
             for timer in ("poll", "unstable"):

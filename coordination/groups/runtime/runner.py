@@ -1,7 +1,8 @@
-"""The one thread in which an engine's groups are served: requests, timers and appends, one after the other.
+"""The single thread that serves an engine's groups: requests, timers and appends, one after another.
 
-Others hand it something to do and do not wait (`post`), or wait for what it returns (`call`). It begins with the first
-of these, and reads `__consumer_offsets` then: who uses no groups pays nothing for them.
+Other threads pass it actions with `post`, which does not wait, or `call`, which waits for the result. The first of
+these calls starts the thread, which then reads `__consumer_offsets`: an engine whose groups are not used pays nothing
+for them.
 """
 
 from __future__ import annotations
@@ -40,38 +41,38 @@ _LOGGER = logging.getLogger(__name__)
 
 TOPIC = names.CONSUMER_OFFSETS
 COMMIT_SECONDS = 0.01
-"""Commits wait so long for others, and are then appended together."""
+"""How long a commit waits for other commits, to be appended with them."""
 JOIN_SECONDS = 0.003
-"""Members wait so long for others that come or go with them, and then join again."""
+"""How long a rebalance waits for other members that join or leave, before members of this process rejoin."""
 MOST_WAKEUPS = 50
-"""While other requests keep coming, both wait for so many at most."""
+"""Upper limit of wakeups for both waits while requests keep coming."""
 MOST_LINGER_MS = 1000
-"""However long a rebalance of thousands takes, the next one begins after so long at most."""
+"""Upper limit for the wait before a rebalance, however long the rebalances of large groups take."""
 CLOSED = "the groups are closed"
 
 
 class EmbeddedMember(Protocol):
-    """A member of this process, with what the thread needs of its coordinator (`coordination.groups.runtime.embedded_member`)."""
+    """A member of this process, as the runner needs it (`coordination.groups.runtime.embedded_member`)."""
 
     member: LocalMember
     shard: Shard
 
     def rebalance(self) -> None:
-        """Take part in a rebalance that began."""
+        """Rejoin if a rebalance waits for this member."""
 
     def take_commits(self) -> Write | None:
-        """Return what is to be written for its commits so far."""
+        """Return the write of the member's waiting commits, if any."""
 
 
 class _Known(NamedTuple):
-    """A topic as it was seen last."""
+    """The id and partition count that a topic had when the runner last looked."""
 
     topic_id: uuid.UUID
     partitions: int
 
 
 class Linger:
-    """The wait for others of the same kind: until nothing has come for some time, or too much has."""
+    """A wait for similar work: it ends after a quiet time, or after too many wakeups."""
 
     def __init__(self, seconds: float, clock: Clock) -> None:
         self.seconds = self._shortest = seconds
@@ -82,21 +83,21 @@ class Linger:
         self._wakeups: int | None = None
 
     def begin(self) -> None:
-        """Begin to wait, where nobody waits yet."""
+        """Start the wait unless it is under way."""
         if self._wakeups is None:
             self._wakeups, self._quiet_seconds, self._began = 0, 0.0, self._clock()
 
     def hurry(self) -> None:
-        """Wait no longer."""
+        """End the wait at the next check."""
         self._wakeups = MOST_WAKEUPS
 
     def goes_by(self, milliseconds: int) -> None:
-        """Wait the longer from now on the longer it took to do what is waited for: half of the time is for others to come."""
+        """Adapt the wait to work that took `milliseconds`, so that waiting takes about as long as working."""
         self._least_ms = min(milliseconds, MOST_LINGER_MS)
         self.seconds = max(self._shortest, self._least_ms / 4000)
 
     def woken(self, quiet_seconds: float) -> None:
-        """Count a wakeup, after so long in which nothing has come."""
+        """Count a wakeup that followed `quiet_seconds` without work; 0 means that there was work."""
         if self._wakeups is None:
             return
         self._quiet_seconds = self._quiet_seconds + quiet_seconds if quiet_seconds else 0.0
@@ -110,7 +111,7 @@ class Linger:
         return self._wakeups is not None
 
     def take(self) -> bool:
-        """Return whether it is over; then nobody waits any longer."""
+        """Return whether the wait is over, and if so, reset it."""
         over = self._wakeups is not None and self._wakeups >= MOST_WAKEUPS
         if over:
             self._wakeups = None
@@ -125,14 +126,14 @@ class Runner:
     ) -> None:
         self.engine = engine
         self.read_only = engine.read_only or follows
-        """A follower's groups are its leader's: they are shown, and not changed."""
+        """True also for a follower: it shows its leader's groups, and cannot change them."""
         self.clock = clock
         self.limits = limits
         self.shards: dict[int, Shard] = {}
         self.timers = Timers(clock)
-        """For what the members of this process wait for."""
+        """Timers of the members of this process."""
         self.members: dict[str, dict[str, EmbeddedMember]] = {}
-        """The members of this process, by group and id."""
+        """The members of this process, by group and member id."""
         self.listeners = Listeners()
         self._partitions = partitions
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -141,7 +142,7 @@ class Runner:
         self._committing: dict[EmbeddedMember, None] = {}
         self._commit_linger = Linger(COMMIT_SECONDS, clock)
         self._preparing: dict[str, Group] = {}
-        """The groups whose members of this process are to join again."""
+        """The groups whose members in this process have to rejoin."""
         self._join_linger = Linger(JOIN_SECONDS, clock)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -149,10 +150,10 @@ class Runner:
         self._stopping = False
         self._topics: dict[str, _Known] = {}
 
-    # From any thread.
+    # Safe from any thread.
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have something done, and do not wait for it. Raises GroupError once it is closed."""
+        """Run an action in the thread, without waiting for it. Raises GroupError after `close`."""
         with self._lock:
             if self._closed:
                 raise GroupError(CLOSED)
@@ -162,7 +163,7 @@ class Runner:
             self._inbox.put(action)
 
     def call(self, action: Callable[[], T]) -> T:
-        """Have something done, and wait for what it returns or raises."""
+        """Run an action in the thread; return its result, or raise its exception."""
         if threading.current_thread() is self._thread:
             return action()
         future: Future[T] = Future()
@@ -181,7 +182,7 @@ class Runner:
         return self._thread is not None
 
     def summary(self) -> GroupsSummary | None:
-        """Return the groups in numbers, as they were a moment ago; None before the first use."""
+        """Return the numbers of groups and members, perhaps slightly outdated; None before the first use."""
         shards = list(self.shards.values())
         if not shards:
             return None
@@ -195,7 +196,7 @@ class Runner:
         )
 
     def topics_changed(self) -> None:
-        """Look for topics that came, went or grew; of no consequence before the first use."""
+        """Apply created, deleted and grown topics; does nothing before the first use."""
         if self.started:
             with suppress(GroupError):
                 self.post(self._look_at_topics)
@@ -229,7 +230,7 @@ class Runner:
                 self._settle()
 
     def _next(self) -> Iterable[Callable[[], None]]:
-        """Wait for something to do, and return all there is by then."""
+        """Wait for an action or a timeout; return all actions that are waiting by then."""
         actions, timeout = [], self._timeout()
         try:
             actions.append(self._inbox.get(timeout=timeout))
@@ -253,11 +254,11 @@ class Runner:
     def _guarded(self, action: Callable[[], object]) -> None:
         try:
             action()
-        except Exception:  # whatever it is, the other groups are served
-            _LOGGER.exception("an error that nobody expected")
+        except Exception:  # whatever the error, go on serving the other groups
+            _LOGGER.exception("unexpected error in the thread of the groups")
 
     def _settle(self) -> None:
-        """Do what became due by what was done: answers that members of this process got, and what listeners are told."""
+        """Run postponed actions, note rebalances that began, and notify the listeners."""
         told = False
         while self._later or self._changed:
             while self._later:
@@ -272,7 +273,7 @@ class Runner:
             self.listeners.notify()
 
     def _rebalance(self) -> None:
-        """Have the members of this process take part in the rebalances that began: one for all that came or went together."""
+        """Let the members of this process rejoin the groups that rebalance: once for all members that came or went."""
         began, preparing, self._preparing = self.clock(), self._preparing, {}
         for name, group in preparing.items():
             if group.state is PREPARING:
@@ -304,21 +305,21 @@ class Runner:
     # For the thread itself.
 
     def later(self, action: Callable[[], None]) -> None:
-        """Do something after what is being done now."""
+        """Run an action after the present one."""
         self._later.append(action)
 
     def group_changed(self, group: Group) -> None:
         self._changed[group.name] = group
 
     def commit_soon(self, member: EmbeddedMember, *, at_once: bool = False) -> None:
-        """Append a member's commits with those of others that come soon; `at_once` after what is being done now."""
+        """Append a member's commits with others of the next milliseconds, or after the present action if `at_once`."""
         self._commit_linger.begin()
         if at_once:
             self._commit_linger.hurry()
         self._committing[member] = None
 
     def commit_all(self) -> None:
-        """Append all commits that wait: one append a shard."""
+        """Append all waiting commits, in one append per shard."""
         committing, self._committing = self._committing, {}
         by_shard: dict[Shard, list[EmbeddedMember]] = {}
         for member in committing:
@@ -329,9 +330,9 @@ class Runner:
     # The shards.
 
     def shard_of(self, group: str, *, to_write: bool = False) -> Shard | None:
-        """Return the shard of a group; None while there is no topic to keep groups in, which `to_write` makes.
+        """Return a group's shard; None if `__consumer_offsets` does not exist. With `to_write` the topic is created.
 
-        Raises GroupError while it does not serve; with `to_write` ReadOnlyError, OSError.
+        Raises GroupError while the shard does not serve; with `to_write` also ReadOnlyError, OSError.
         """
         if to_write:
             self.check_writable()
@@ -342,9 +343,7 @@ class Runner:
         number = coordinator_partition(group, len(self.shards))
         shard = self.shards.get(number)
         if shard is None:
-            raise GroupError(
-                f"{TOPIC}-{number}: there is no such partition, so the group {group} is not served"
-            )
+            raise GroupError(f"{TOPIC}-{number}: does not exist, so the group {group} is not served")
         shard.check()
         return shard
 
@@ -354,9 +353,9 @@ class Runner:
         return shard
 
     def is_other(self, group: str) -> bool:
-        """Return whether a group of another kind has the name now: queues come and go in other threads.
+        """Return whether a queue or a group of a newer protocol has the name now; other threads change queues.
 
-        Raises as `shard_of`; CorruptionError if the records of queues cannot be read, and no group has the name.
+        Raises as `shard_of`; CorruptionError if no group has the name and the records of queues cannot be read.
         """
         shard = self.shard_of(group)
         if shard is not None and group in shard.others.keys:
@@ -367,7 +366,7 @@ class Runner:
     def check_writable(self) -> None:
         if self.read_only:
             raise ReadOnlyError(
-                "opened read-only, or to follow another engine: groups and their positions are shown, and not changed"
+                "the engine was opened read-only or follows another one: its groups and their positions cannot be changed"
             )
 
     def _make_topic(self) -> None:
@@ -403,7 +402,7 @@ class Runner:
         return _decoded(topic.topic_id)
 
     def partition_counts(self) -> dict[str, int]:
-        """Return how many partitions each topic has."""
+        """Return the number of partitions of each topic."""
         return {name: one.partitions for name, one in self._topics.items()}
 
     def id_of(self, topic: str) -> str | None:
@@ -411,7 +410,7 @@ class Runner:
         return None if found is None else found.topic_id
 
     def matching(self, wanted: Subscription) -> frozenset[str]:
-        """Return the topics that are subscribed to."""
+        """Return the topics that a subscription matches."""
         topics = self.engine.topics()
         return wanted.topics | {
             name
@@ -444,7 +443,7 @@ class Runner:
                 self._guarded(local.member.look_at_topics)
 
     def _look_at_shards(self) -> None:
-        """Load again what was reopened, and serve no longer what is gone."""
+        """Reload partitions that were reopened, and drop all shards if the topic was deleted."""
         topic = self.engine.topics().get(TOPIC)
         if topic is None:
             gone, self.shards = self.shards, {}

@@ -1,4 +1,4 @@
-"""The groups of an engine that keeps them itself: `coordination.membership.Groups` over the runner's thread."""
+"""Implements `coordination.membership.Groups` for an engine that stores groups itself, over the runner's thread."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 
 
 class GroupOverrides(Protocol):
-    """The store of the settings of groups."""
+    """The store of settings of groups."""
 
     def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the settings given for each group itself; a snapshot."""
+        """Return a snapshot of the settings that were set for each group."""
 
     def put_group_overrides(self, group: str, overrides: Mapping[str, str]) -> None:
-        """Replace them; none removes the group's entry. On disk when it returns (OSError, ReadOnlyError)."""
+        """Replace a group's settings; empty ones remove its entry. On disk when it returns (OSError, ReadOnlyError)."""
 
 
 class EmbeddedGroups:
@@ -73,14 +73,14 @@ class EmbeddedGroups:
         partitions: int,
         follows: bool = False,
     ) -> None:
-        """Make the service; `follows`: another engine leads the logs, so that nothing is written here."""
+        """Make the service. `follows`: another engine leads the logs, so this one writes nothing."""
         self._engine = engine
         self._overrides = overrides
         self._clock = clock
         self._runner = Runner(engine, clock=clock, limits=limits, partitions=partitions, follows=follows)
         engine.listen(self._runner.topics_changed)
 
-    # What there is.
+    # Queries.
 
     def summary(self) -> GroupsSummary | None:
         return self._runner.summary()
@@ -89,7 +89,7 @@ class EmbeddedGroups:
         runner = self._runner
         if not runner.started:
             if TOPIC in self._engine.topics():
-                with suppress(GroupError):  # It is closed.
+                with suppress(GroupError):  # The runner is closed.
                     runner.post(lambda: None)
             return {}
         shards = list(runner.shards.values())
@@ -161,7 +161,7 @@ class EmbeddedGroups:
                     found[group] = {place: shown_position(one) for place, one in own if place.topic == topic}
         return dict(sorted(found.items()))
 
-    # Positions that are set.
+    # Changes of positions.
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
         check_group_name(group)
@@ -177,7 +177,9 @@ class EmbeddedGroups:
         shard = self._runner.shard_to_write(name)
         group = shard.coordinator.find(name)
         if self._runner.is_other(name):
-            raise GroupError(f"{name}: a group of another protocol: only a broker sets its positions")
+            raise GroupError(
+                f"{name}: a queue or a group of another protocol; its positions cannot be set here"
+            )
         if group is not None and group.state is not EMPTY:
             raise _not_empty(group)
         limit = shard.coordinator.limits.metadata_max_bytes
@@ -204,15 +206,15 @@ class EmbeddedGroups:
         for code in codes - {Code.NONE}:
             raise error_of(code, name, shard.cause)
 
-    # Positions of transactions, for their coordinator.
+    # Positions in transactions, for the transaction coordinator.
 
     def commit_in_transaction(
         self, request: OffsetCommitRequest, producer_id: ProducerId, producer_epoch: int
     ) -> None:
-        """Commit positions that count when the producer's transaction is committed.
+        """Commit positions that take effect when the producer's transaction is committed.
 
-        The group's partition takes part in the transaction from then on (`describe` names it). Raises NotAssignedError
-        for a member that is none any longer, ProducerFencedError, and what `set_positions` does.
+        The group's partition of `__consumer_offsets`, which `describe` names, becomes part of the transaction. Raises
+        NotAssignedError (no longer a member), ProducerFencedError, and as `set_positions`.
         """
         self._runner.check_writable()
         self._runner.call(lambda: self._commit_in_transaction(request, producer_id, producer_epoch))
@@ -238,10 +240,10 @@ class EmbeddedGroups:
         partitions: Collection[int],
         marker: EndTransactionMarker,
     ) -> None:
-        """Append a transaction's marker to partitions of `__consumer_offsets`: its positions hold, or are dropped.
+        """Append a transaction's marker to partitions of `__consumer_offsets`, which applies or drops its positions.
 
-        Raises ProducerFencedError (also of an older coordinator), GroupError, OSError; to be called again then: a marker
-        that is there already does no harm.
+        Raises ProducerFencedError (also of an older coordinator), GroupError, OSError. The caller then repeats the
+        call: appending a marker twice does no harm.
         """
         self._runner.check_writable()
         for number in partitions:
@@ -251,19 +253,19 @@ class EmbeddedGroups:
                 )
             )
 
-    # Groups that come and go.
+    # Creation and deletion.
 
     def create(self, group: str) -> None:
         check_group_name(group)
         self._runner.check_writable()
         if group in self._engine.share_groups.groups():
-            raise GroupExistsError(f"{group}: is a queue; a group of consumers needs a name of its own")
+            raise GroupExistsError(f"{group}: is a queue; choose another name for a consumer group")
         self._runner.call(lambda: self._create(group))
 
     def _create(self, name: str) -> None:
         shard = self._runner.shard_to_write(name)
         if name in shard.coordinator.groups or self._runner.is_other(name):
-            raise GroupExistsError(f"{name}: there is a group of that name")
+            raise GroupExistsError(f"{name}: a group of that name exists")
         codes: list[Code] = []
         shard.append([shard.coordinator.create(name, codes.append)])
         if codes[0] is not Code.NONE:
@@ -295,7 +297,7 @@ class EmbeddedGroups:
     # Settings.
 
     def config(self, group: str) -> GroupConfig:
-        """Return a group's settings, without those that cannot be applied, as a newer version may have left."""
+        """Return a group's settings, without invalid ones, which a newer version may have stored."""
         config, _ = self._lenient(group)
         return config
 
@@ -348,20 +350,20 @@ class EmbeddedGroups:
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self._runner.listeners.add(listener)
 
-    # The engine's own.
+    # For the engine.
 
     def load(self) -> None:
-        """Read the positions if there are any (blocking), so that those in a deleted topic are deleted with it."""
+        """Load the positions, if any (blocking), so that deleting a topic also deletes the positions in it."""
         if TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: None)
 
     def prepare_new_topic(self, name: str) -> None:
-        """Delete positions that a new topic of this name would take for its own (blocking). StorageError, OSError.
+        """Delete old positions that would apply to a new topic of this name (blocking). StorageError, OSError.
 
-        Transactions and older brokers commit positions without the topic's id. Such a position is deleted after its
-        topic, for a topic whose deletion fails must keep its positions. A kill or a failing disk in between leaves it
-        behind, so it is deleted here, before there is a topic that it could be taken for. A partition of
-        `__consumer_offsets` that is not served is left as it is.
+        Transactions and older brokers commit positions without the topic's id. Such positions are deleted only after
+        their topic, because a topic whose deletion fails must keep them. If the process is killed or the disk fails
+        in between, the positions remain; this method deletes them before a new topic could take them over. It skips
+        partitions of `__consumer_offsets` that are not served.
         """
         if not is_internal(name) and TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: self._prepare_new_topic(name))
@@ -378,7 +380,7 @@ class EmbeddedGroups:
                         raise error_of(codes[0], group, shard.cause)
 
     def expire(self, now: Timestamp) -> None:
-        """Delete what has expired by `now` (blocking); a duty of the engine."""
+        """Delete positions and groups that have expired by `now` (blocking); a duty of the engine."""
         if TOPIC in self._engine.topics() and not self._runner.read_only:
             self._runner.call(lambda: self._expire(now))
 
@@ -388,7 +390,7 @@ class EmbeddedGroups:
                 shard.expire(now)
 
     def close(self) -> None:
-        """End all memberships in order (blocking). Idempotent."""
+        """End all memberships cleanly (blocking). Idempotent."""
         self._runner.close()
 
 
@@ -404,7 +406,7 @@ def _not_empty(group: Group) -> GroupNotEmptyError:
 
 
 def _raise_first(answer: Code | Mapping[TopicPartition, Code], group: str, shard: Shard) -> None:
-    """Raise what the first code that is not NONE means."""
+    """Raise the exception for the first code that is not NONE."""
     if isinstance(answer, Code):
         raise error_of(answer, group, shard.cause)
     for place, code in answer.items():

@@ -1,7 +1,7 @@
-"""One partition of `__consumer_offsets`, and the coordinator of the groups that belong to it.
+"""One partition of `__consumer_offsets`, and the coordinator of its groups.
 
-What the coordinator has written is appended as a leader does it, and only then takes effect. An append that fails is
-told to all that wanted it, and what they changed in memory is undone. All calls come from one thread.
+The shard appends the coordinator's writes as the partition's leader; a write takes effect only after its append. If
+an append fails, each of its writes gets the error and undoes its change in memory. All calls come from one thread.
 """
 
 from __future__ import annotations
@@ -49,15 +49,17 @@ from topicfs.storage.producers.append import Origin
 _LOGGER = logging.getLogger(__name__)
 
 MOST_BYTES = 512 << 10
-"""About how many bytes of records are appended at a time, well below the topic's max.message.bytes."""
+"""Approximate size of one append, well below the topic's max.message.bytes."""
 MOST_TOMBSTONES = 1_000
 
 OWN = BatchStamp(base_sequence=0)
-"""A coordinator's batches count their records from 0, though no producer's id goes with it (kafka-coordinators.md#group-records)."""
+"""The stamp of the coordinator's batches: base sequence 0 without a producer id, as a broker writes them
+(kafka-coordinators.md#group-records).
+"""
 
 
 class ShardState(Enum):
-    """The state of a shard: loading, serving, or not."""
+    """Whether a shard is loading, serving, failed or closed."""
 
     LOADING = "Loading"
     ACTIVE = "Active"
@@ -66,7 +68,7 @@ class ShardState(Enum):
 
 
 class _Named(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose lines begin as a broker's do."""
+    """A logger whose lines begin like a broker's."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         place: Any = self.extra
@@ -90,9 +92,9 @@ class Shard:
         self.clock = clock
         self.state = ShardState.LOADING
         self.reason = ""
-        """The reason why it does not serve."""
+        """Why the shard does not serve; empty while it does."""
         self.cause: Exception | None = None
-        """The error of the last append that failed."""
+        """The error of the last failed append."""
         self.log = _Named(_LOGGER, {"topic": partition.topic, "partition": partition.number})
         self.timers = Timers(clock)
         self.coordinator = GroupCoordinator(
@@ -101,10 +103,10 @@ class Shard:
         self.offsets = OffsetStore(limits, topic_ids, self.log)
         self.others = OtherGroups()
 
-    # Its life.
+    # Loading and unloading.
 
     def load(self, stop: Callable[[], bool]) -> None:
-        """Read what is there (blocking); what cannot be read fails the shard, with the reason."""
+        """Load the partition (blocking); if it cannot be read, the shard fails and keeps the reason."""
         begun = self.clock()
         try:
             loaded = GroupLoader(self.coordinator, self.offsets, self.others, stop).load(self.partition)
@@ -113,7 +115,7 @@ class Shard:
             return
         for kind in sorted(
             loaded.unknown_types.difference(GroupRecord)
-        ):  # Queues' records are read elsewhere.
+        ):  # The records of queues are read elsewhere.
             self.log.warning(
                 "Unknown record type %d while loading offsets and group metadata from %s. Ignoring it. It could be a "
                 "left over from an aborted upgrade.",
@@ -131,7 +133,7 @@ class Shard:
         self.state = ShardState.ACTIVE
 
     def begin(self, *, members_live: bool) -> None:
-        """Serve what was loaded. Members that were those of a process that ended are removed: nobody waits for them."""
+        """Serve the loaded groups. With `members_live` False, first remove all members: their process has ended."""
         if self.state is not ShardState.ACTIVE:
             return
         if members_live:
@@ -149,19 +151,19 @@ class Shard:
         self.log.error("%s: %s; its groups are not served", self.place, reason)
 
     def unload(self, state: ShardState = ShardState.CLOSED) -> None:
-        """Serve no longer."""
+        """Stop serving."""
         self.coordinator.unload()
         self.state = state
 
     def check(self) -> None:
-        """Raise GroupError while it does not serve."""
+        """Raise GroupError if the shard does not serve."""
         if self.state is not ShardState.ACTIVE:
             raise GroupError(f"{self.place}: {self.reason or 'its groups are not served now'}")
 
     # Writing.
 
     def append(self, writes: Iterable[Write | None], stamp: BatchStamp = OWN) -> None:
-        """Append what is to be written, in as few batches as fit, and tell each write how it went."""
+        """Append the records of `writes` in as few batches as possible, and pass each write the result."""
         batch: list[Write] = []
         size = 0
         for write in writes:
@@ -203,9 +205,10 @@ class Shard:
     def end_transaction(
         self, producer_id: ProducerId, producer_epoch: int, marker: EndTransactionMarker
     ) -> None:
-        """Append a producer's marker, and take what its transaction committed.
+        """Append a producer's marker, and apply or drop its transaction's positions.
 
-        Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError: nothing is changed then.
+        Raises ProducerFencedError, InvalidTransactionStateError and other StorageError, OSError: nothing is changed
+        then.
         """
         self.check()
         assert isinstance(self.partition, Log)
@@ -216,17 +219,17 @@ class Shard:
         self.offsets.end_transaction(producer_id, committed=marker.type is ControlType.COMMIT)
 
     def fire_timers(self) -> None:
-        """Do what is due."""
+        """Run the actions of due timers."""
         now = self.clock()
         while (action := self.timers.take_due(now)) is not None:
             self.append([action()])
 
-    # Requests that need both groups and positions.
+    # Requests that need groups and positions.
 
     def commit(
         self, request: OffsetCommitRequest, reply: CommitReply, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> Write | None:
-        """Commit positions; in a group that there is not, in the name of no member, it is made."""
+        """Commit positions; a commit from no member creates a missing group."""
         group = self.coordinator.find(request.group)
         write = self.offsets.commit(group, request, self.clock(), reply, producer_id=producer_id)
         if write is None or group is not None:
@@ -241,7 +244,7 @@ class Shard:
         written(code, offset)
 
     def delete_group(self, name: str) -> Code:
-        """Delete a group without members and its positions; the tombstone of the group is the last. Raises RequestError."""
+        """Delete an empty group after all its positions; its own tombstone is the last. Raises RequestError."""
         self.coordinator.check_deletable(name)
         codes: list[Code] = []
         for chunk in _chunks(self.offsets.places(name)):
@@ -252,7 +255,7 @@ class Shard:
         return codes[-1]
 
     def expire(self, now: Timestamp) -> None:
-        """Delete the positions that have expired, and groups that have none left and no members."""
+        """Delete expired positions, and groups that have no members and no other positions."""
         for group in list(self.coordinator.groups.values()):
             gone, none_left = self.offsets.expired(group, now)
             if gone:
@@ -263,7 +266,7 @@ class Shard:
                 self.append([self._group_gone(group.name, lambda _: None)])
 
     def _may_go(self, group: Group, now: Timestamp) -> bool:
-        """Return whether a group without positions may go: one that somebody made is kept as long as positions are."""
+        """Return whether a group without positions may be deleted; one made by hand is kept for the retention time."""
         if group.state is not EMPTY or group.members or group.pending:
             return False
         made = group.protocol_type is None and group.generation == 0
@@ -279,7 +282,7 @@ class Shard:
 
 
 def code_of(error: Exception) -> Code:
-    """Return what a broker answers when an append fails."""
+    """Return the code with which a broker answers after this append error."""
     if isinstance(error, RecordTooLargeError):
         return Code.UNKNOWN_SERVER_ERROR
     if isinstance(error, NotEnoughReplicasError | UnknownTopicError):

@@ -1,6 +1,7 @@
 """The end of a lease: its member acknowledges the record or gives it back, or the lock expires.
 
-Records are in transition until a change is written; an expired lock is not undone, for others may have the record.
+Records are in transition until a change is written. The end of an expired lock is never undone, because another
+member may have the record by then.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ class AckBatch(NamedTuple):
     last: int
     """Inclusive."""
     types: tuple[int, ...]
-    """One for all, or one for each."""
+    """One type for all offsets, or one for each."""
 
     def type_of(self, offset: int) -> int:
         return self.types[0] if len(self.types) == 1 else self.types[offset - self.first]
 
 
 class NotAcquiredError(ValueError):
-    """Records that were never handed out, or a type that there is not (Kafka: INVALID_REQUEST)."""
+    """Records that were never handed out, or an unknown acknowledgement type (Kafka: INVALID_REQUEST)."""
 
 
 class _Changed(NamedTuple):
@@ -50,12 +51,12 @@ class _Changed(NamedTuple):
     last: int
     delivery: DeliveryState
     state: RecordState
-    """As it is to be written."""
+    """The state to be written."""
     deliveries: int
 
 
 class StateChange:
-    """Records in transition, and what is to be written of them."""
+    """Records in transition, and the states to be written for them."""
 
     def __init__(self, window: PartitionState) -> None:
         self._window = window
@@ -71,12 +72,12 @@ class StateChange:
     def begin(
         self, batch: InFlightBatch, first: int, last: int, delivery: DeliveryState, state: RecordState
     ) -> None:
-        """Begin to change records; one that is delivered as often as may be is Archived in place of Available."""
+        """Begin to change records; at the delivery limit a record becomes Archived instead of Available."""
         delivery.begin(state, self._window.limits.deliveries)
         self._note(_Changed(batch, first, last, delivery, delivery.state, delivery.count))
 
     def expire(self, batch: InFlightBatch, first: int, last: int, delivery: DeliveryState) -> None:
-        """End the lock of records at once; what is below the start is Archived."""
+        """End the lock of records at once; records below the start offset become Archived."""
         window = self._window
         delivery.expire(window.limits.deliveries, archive=last < window.start_offset)
         self._note(_Changed(batch, first, last, delivery, delivery.state, delivery.count))
@@ -89,7 +90,7 @@ class StateChange:
             self._window.complete_count += self._window.counted(one.first, one.last)
 
     def commit(self) -> bool:
-        """Go on after the change was written; return whether the start offset moved."""
+        """Complete the change after it was written; return whether the start offset moved."""
         for one in self._changed:
             if one.delivery.in_transition:
                 one.delivery.commit()
@@ -113,7 +114,10 @@ class StateChange:
 
 
 def acknowledge(window: PartitionState, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-    """Begin all that a member says of records, or nothing; locks stay renewed (RecordNotHeldError, NotAcquiredError)."""
+    """Begin to apply all acknowledgements, or none of them (RecordNotHeldError, NotAcquiredError).
+
+    Renewed locks stay renewed in both cases.
+    """
     request = _Acknowledging(window, member, now)
     try:
         for ack in acks:
@@ -138,7 +142,7 @@ def release(window: PartitionState, member: str) -> StateChange:
 
 
 def drop(window: PartitionState, member: str) -> StateChange:
-    """Give back all that a member holds, at once, where it cannot be written first."""
+    """Give back all that a member holds at once, if the change cannot be written first."""
     change = StateChange(window)
     for batch in window.batches:
         _split_at_start(window, batch)
@@ -150,7 +154,7 @@ def drop(window: PartitionState, member: str) -> StateChange:
 
 
 def expire(window: PartitionState, now: int) -> StateChange:
-    """End the locks whose time has come; it is written after the fact."""
+    """End overdue locks at once; the change is written later."""
     change = StateChange(window)
     if window.next_lease_end is None or now < window.next_lease_end:
         return change
@@ -169,7 +173,7 @@ def expire(window: PartitionState, now: int) -> StateChange:
 
 
 def _split_at_start(window: PartitionState, batch: InFlightBatch) -> None:
-    """Give each record its own state where the start offset lies inside of what is Acquired: below it is another one."""
+    """Give each Acquired record its own state if the start offset lies inside the batch."""
     whole = batch.whole
     inside = batch.first < window.start_offset <= batch.last
     if inside and whole is not None and whole.state is ACQUIRED and not whole.in_transition:
@@ -184,9 +188,9 @@ class _Acknowledging:
         self._now = now
 
     def take(self, ack: AckBatch) -> None:
-        """Begin what is said of adjacent records; those below the start offset are passed over."""
+        """Begin to apply the acknowledgement of adjacent records; records below the start offset are skipped."""
         if not set(ack.types) <= _STATES.keys() | {RENEW}:
-            raise NotAcquiredError(f"{ack.types}: 0 to 4 are acknowledgement types")
+            raise NotAcquiredError(f"{ack.types}: acknowledgement types are 0 to 4")
         if ack.last >= self._window.start_offset:
             for batch in self._batches_of(ack):
                 self._take_batch(batch, ack)

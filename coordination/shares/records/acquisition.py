@@ -1,6 +1,7 @@
-"""Acquisition: which of the fetched records a member gets, released ones first, then new ones.
+"""Acquisition decides which of the fetched records a member gets: released ones first, then new ones.
 
-Often delivered batches are narrowed, to find a record that kills its readers (kafka-coordinators.md#poison-records).
+Batches that were delivered often are split, to isolate a record that kills its readers
+(kafka-coordinators.md#poison-records).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class LogBatch(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """Adjacent records that a member was given: first and last offset, both inclusive."""
+    """Adjacent records that a member got: first and last offset, both inclusive."""
 
     first: int
     last: int
@@ -27,34 +28,34 @@ class Acquired(NamedTuple):
 
 
 class AcquireRequest(NamedTuple):
-    """A member's request for records, with what was fetched for it."""
+    """A member's request for records, and the batches that were fetched for it."""
 
     member: str
     most: int
-    """Records; without `exactly` a batch of the log that was begun is given whole."""
+    """Number of records wanted; without `exactly` a batch of the log is always given whole."""
     fetch_offset: int
-    """The offset that was asked of the log."""
+    """The offset that was requested from the log."""
     batches: Sequence[LogBatch]
-    """The batches that the fetch gave: adjacent, and not empty."""
+    """The fetched batches: adjacent, and not empty."""
     exactly: bool = False
-    """Never more than `most` (Kafka's mode record_limit)."""
+    """True: never more than `most` (Kafka's mode record_limit)."""
     batch_size: int = 1 << 30
-    """Records that stay together in one state, cut at batches of the log."""
+    """Number of records that share one state; cuts are made only between batches of the log."""
     aborted: Sequence[LogBatch] = ()
-    """Those of the batches that a transaction aborted: they are Archived."""
+    """The fetched batches of aborted transactions, which become Archived."""
 
 
 class _Enough(Exception):  # noqa: N818 (no error)
-    """The end of an acquisition: nothing else is to be acquired."""
+    """Ends an acquisition that has enough records."""
 
 
 def throttle_limit(limit: int) -> int:
-    """Return the number of deliveries from which on a batch is narrowed."""
+    """Return the number of deliveries after which a batch is split."""
     return max(2, -(-limit // 2))
 
 
 def acquire(window: PartitionState, wanted: AcquireRequest, now: int) -> list[Acquired]:
-    """Acquire records for a member; empty where there is nothing for it."""
+    """Acquire records for a member; empty if there are none for it."""
     if wanted.most <= 0 or not wanted.batches or wanted.batches[-1].last < window.start_offset:
         return []
     return _Acquisition(window, wanted, now).run()
@@ -92,7 +93,7 @@ class _Acquisition:
         return self._without_aborted() if self._result else []
 
     def _fit_into_bound(self) -> bool:
-        """Keep to the bound of records between start and end; what comes again is inside of it."""
+        """Apply the limit of records between start and end; records delivered before are within it."""
         window = self._window
         self._most = min(self._most, window.limits.most_locks - window.in_flight_records())
         if self._most <= 0 and self._wanted.fetch_offset <= window.end_offset:
@@ -101,7 +102,7 @@ class _Acquisition:
         return self._most > 0
 
     def _begin(self) -> int:
-        """Archive what the log no longer has, and return where the first batch begins, as it was cut before."""
+        """Archive records that the log no longer has; return where the first batch begins in the state."""
         window, base = self._window, self._first
         fetch_offset = self._wanted.fetch_offset
         if len(window.batches) and fetch_offset < base:
@@ -115,7 +116,7 @@ class _Acquisition:
             return max(base, window.start_offset)
         return floor.first if floor.last >= base else base
 
-    # What was fetched before.
+    # Records fetched before.
 
     def _again(self, overlap: Sequence[InFlightBatch], base: int) -> None:
         gap_from = base
@@ -135,7 +136,7 @@ class _Acquisition:
     def _again_from(self, batch: InFlightBatch) -> None:
         throttled = self._is_throttled(batch)
         if throttled and self._acquired:
-            raise _Enough  # It comes by itself, as the first of a fetch.
+            raise _Enough  # A split batch is given alone, by the next fetch.
         whole = batch.whole
         too_many = self._wanted.exactly and len(batch) > self._most - self._acquired
         if whole is not None and not whole.is_free:
@@ -159,7 +160,7 @@ class _Acquisition:
         return any(one.count >= limit and one.is_free for _, one in inside)
 
     def _some_of(self, batch: InFlightBatch) -> int:
-        """Acquire records one by one, fewer where one was delivered often; return how many."""
+        """Acquire records one by one, fewer if one was delivered often; return their number."""
         given: list[Acquired] = []
         allowed: int | None = None
         throttle = throttle_limit(self._limit)
@@ -168,7 +169,7 @@ class _Acquisition:
             if not delivery.is_free:
                 continue
             if self._limit > 2 and delivery.count == self._limit - 1 and given:
-                break  # The last attempt is alone.
+                break  # A record's last attempt is made alone.
             if allowed is None and delivery.count >= throttle:
                 allowed = max(1, len(batch) >> (delivery.count - throttle + 1))
             self._window.lease(delivery, self._wanted.member, self._now)
@@ -181,7 +182,7 @@ class _Acquisition:
         self._acquired += len(given)
         return len(given)
 
-    # What was not.
+    # New records.
 
     def _rest(self, first: int) -> None:
         if self._acquired < self._most and first <= self._last:
@@ -200,7 +201,7 @@ class _Acquisition:
         for one in given:
             self._put(one)
         if self._wanted.exactly and given[0].last - given[0].first + 1 > most:
-            # The rest of the batch was fetched, and is there for others.
+            # The other records of the batch stay available for others.
             given = [given[0]._replace(last=first + most - 1)]
             batch = window.batches.floor(first)
             assert batch is not None
@@ -216,7 +217,7 @@ class _Acquisition:
         self._acquired += end - first + 1
 
     def _cut(self, first: int, last: int) -> list[Acquired]:
-        """Return the records as batches of `batch_size` at least, cut at batches of the log."""
+        """Split the records into batches of at least `batch_size`, between batches of the log."""
         found, size = [], self._wanted.batch_size
         if not self._wanted.exactly and last - first + 1 > size:
             for batch in self._wanted.batches:
@@ -235,7 +236,7 @@ class _Acquisition:
         self._window.batches.put(InFlightBatch(given.first, given.last, delivery))
 
     def _end_of_batch(self, offset: int) -> int:
-        """Return the last offset of the log's batch that holds `offset`; `offset` itself between two."""
+        """Return the last offset of the fetched batch that contains `offset`, or `offset` itself if none does."""
         before = None
         for batch in self._wanted.batches:
             if batch.base > offset:
@@ -247,7 +248,7 @@ class _Acquisition:
         self._result.append(Acquired(first, last, count))
         self._acquired += last - first + 1
 
-    # What nobody may see.
+    # Records of aborted transactions.
 
     def _without_aborted(self) -> list[Acquired]:
         for batch in self._wanted.aborted:
@@ -262,7 +263,7 @@ class _Acquisition:
 
 
 def _joined(given: Sequence[Acquired]) -> list[Acquired]:
-    """Join what is adjacent and was delivered equally often."""
+    """Join adjacent ranges with the same number of deliveries."""
     joined: list[Acquired] = []
     for one in given:
         if joined and joined[-1].last + 1 == one.first and joined[-1].deliveries == one.deliveries:
@@ -273,7 +274,7 @@ def _joined(given: Sequence[Acquired]) -> list[Acquired]:
 
 
 def _minus(one: Acquired, batch: LogBatch) -> list[Acquired]:
-    """Return what of `one` lies outside of `batch`."""
+    """Return the parts of `one` outside of `batch`."""
     pieces = [
         one._replace(last=min(one.last, batch.base - 1)),
         one._replace(first=max(one.first, batch.last + 1)),

@@ -1,4 +1,4 @@
-"""Adjacent records that were fetched together: one state for all of them, until a part of them is touched."""
+"""Adjacent records that were fetched together, with one state for all of them until some of them change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topicfs.coordination.shares.records.states import AVAILABLE, NOBODY, Delive
 
 
 class InFlightBatch:
-    """The offsets `first` to `last`, both inclusive."""
+    """The records at offsets `first` to `last`, both inclusive."""
 
     __slots__ = ("_done", "_free_from", "each", "first", "last", "most_delivered", "whole")
 
@@ -17,10 +17,10 @@ class InFlightBatch:
         self.first = first
         self.last = last
         self.whole: DeliveryState | None = delivery
-        """The state of all; None once each has its own."""
+        """The state of all records; None once each has its own."""
         self.each: list[DeliveryState] | None = None
         self.most_delivered = delivery.count
-        """No record of it was delivered more often."""
+        """At least the delivery count of every record in the batch."""
         self._done = 0
         self._free_from = 0
 
@@ -28,7 +28,7 @@ class InFlightBatch:
         return self.last - self.first + 1
 
     def split(self) -> list[DeliveryState]:
-        """Give each record a state of its own, and return them."""
+        """Give each record its own state, and return the states."""
         if self.each is None:
             whole = self.whole
             assert whole is not None
@@ -38,14 +38,14 @@ class InFlightBatch:
         return self.each
 
     def split_after(self, last: int) -> list[DeliveryState]:
-        """Give each record a state of its own; those after `last` were not delivered after all."""
+        """Give each record its own state; reset those after `last` to Available, uncounting their delivery."""
         each = self.split()
         for at in range(last - self.first + 1, len(each)):
             each[at] = DeliveryState(AVAILABLE, each[at].count - 1, NOBODY)
         return each
 
     def deliveries(self) -> list[DeliveryState]:
-        """Return the states, the one of all alone where there is one."""
+        """Return the states: a single one if all records share it."""
         return self.each if self.each is not None else [self._whole()]
 
     def _whole(self) -> DeliveryState:
@@ -56,14 +56,14 @@ class InFlightBatch:
         return self.each[offset - self.first] if self.each is not None else self._whole()
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, DeliveryState]]:
-        """Yield offset and state of the records, each of which has its own, from `first` to `last`."""
+        """Yield the offsets from `first` to `last` with their states; the batch must be split."""
         assert self.each is not None
         start, end = max(first, self.first), min(last, self.last)
         for offset in range(start, end + 1):
             yield offset, self.each[offset - self.first]
 
     def runs(self, wanted: Callable[[DeliveryState], bool]) -> Iterator[tuple[int, int, DeliveryState]]:
-        """Yield first and last offset and the state of what is `wanted`, each record by itself where it has a state of its own."""
+        """Yield the first and last offset and the state of each run with a wanted state; split records one by one."""
         if self.each is None:
             if wanted(self._whole()):
                 yield self.first, self.last, self._whole()
@@ -73,7 +73,7 @@ class InFlightBatch:
                 yield self.first + at, self.first + at, delivery
 
     def first_free(self) -> int | None:
-        """Return the first offset that can be acquired; None: there is none."""
+        """Return the first offset that can be acquired; None if there is none."""
         if self.each is None:
             return self.first if self._whole().is_free else None
         each = self.each
@@ -85,16 +85,16 @@ class InFlightBatch:
         return None
 
     def free_from(self, offset: int) -> int:
-        """Return an offset, not below `offset`, below which none can be acquired."""
+        """Return an offset from which to look for free records; none lie between `offset` and it."""
         return max(offset, self.first + self._free_from) if self.each is not None else offset
 
     def freed(self, offset: int, count: int) -> None:
-        """Note that a record can be acquired, or can again."""
+        """Note that a record can be acquired (again)."""
         self._free_from = min(self._free_from, max(0, offset - self.first))
         self.most_delivered = max(self.most_delivered, count)
 
     def done_prefix(self) -> int:
-        """Return how many of its first records are final for good."""
+        """Return how many of the first records are in a final state that is written."""
         if self.each is None:
             return len(self) if self._whole().is_done else 0
         each, at = self.each, self._done
@@ -108,7 +108,7 @@ class InFlightBatch:
 
 
 class InFlightBatches:
-    """The batches in order; they do not overlap."""
+    """The batches in order of their offsets; they do not overlap."""
 
     __slots__ = ("_by_first", "_firsts")
 
@@ -124,7 +124,7 @@ class InFlightBatches:
             yield self._by_first[first]
 
     def put(self, batch: InFlightBatch) -> None:
-        """Add a batch; one that begins at the same offset is replaced."""
+        """Add a batch, replacing one that begins at the same offset."""
         if batch.first not in self._by_first:
             self._firsts.insert(bisect_right(self._firsts, batch.first), batch.first)
         self._by_first[batch.first] = batch

@@ -1,6 +1,7 @@
 """The state of a share partition: batches between start offset (first not done) and end offset (next to fetch).
 
-Holes after a load are in the *gap window* until they are fetched again (kafka-coordinators.md#share-groups).
+After a load, the *gap window* covers the holes between batches until they are fetched
+(kafka-coordinators.md#share-groups).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from topicfs.coordination.shares.records.states import AVAILABLE, DeliveryState,
 
 
 class Limits(NamedTuple):
-    """A group's settings, as far as they concern the records of a partition."""
+    """The group's settings that concern the records of a partition."""
 
     lock_ms: int = 30_000
     deliveries: int = 5
@@ -21,14 +22,14 @@ class Limits(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """Holes from `start` on, as long as the end offset is still `end`."""
+    """Holes from `start` on; they are void once the end offset is no longer `end`."""
 
     start: int
     end: int
 
 
 class PartitionState:
-    """The state that acquiring and settling share."""
+    """The state that acquisition and acknowledgement share."""
 
     def __init__(self, limits: Callable[[], Limits]) -> None:
         self._limits = limits
@@ -37,14 +38,14 @@ class PartitionState:
         self.end_offset = 0
         self.complete_count = 0
         self.some_available = False
-        """True if a batch may hold records to be acquired; else the next fetch is behind the end."""
+        """True if a batch may hold Available records; False: fetch after the end."""
         self._gap: _Gap | None = None
         self.next_lease_end: int | None = None
-        """No lock ends before; None: there are none."""
+        """No lock ends before this time; None without locks."""
 
     @property
     def limits(self) -> Limits:
-        """The settings as they are now: they count where they are needed."""
+        """The present settings, read at each use."""
         return self._limits()
 
     # Bounds.
@@ -54,11 +55,11 @@ class PartitionState:
         return not len(self.batches) or self.start_offset > self.batches.last.last
 
     def in_flight_records(self) -> int:
-        """Return the number of records between start and end, those that are done among them."""
+        """Return the number of records between start and end, including those that are done."""
         return self.end_offset - self.start_offset + 1 if len(self.batches) else 0
 
     def next_fetch_offset(self) -> int:
-        """Return the offset to be fetched next: the first hole, the first Available record, or what follows the end."""
+        """Return the offset to fetch next: the first hole, the first Available record, or the one after the end."""
         behind = self.end_offset if self.is_empty else self.end_offset + 1
         if not self.some_available:
             return behind
@@ -82,13 +83,13 @@ class PartitionState:
         return None
 
     def can_acquire(self) -> bool:
-        """Return whether there may be more: what comes again always may."""
+        """Return whether records can be acquired: records delivered before always, new ones within the limit."""
         return (
             self.next_fetch_offset() != self.end_offset + 1
             or self.in_flight_records() < self.limits.most_locks
         )
 
-    # Holes after a load.
+    # The gap window.
 
     @property
     def gap_is_open(self) -> bool:
@@ -96,14 +97,14 @@ class PartitionState:
 
     @property
     def gap_start(self) -> int | None:
-        """The first offset of the gap window, also when it is no longer open; None: there is none."""
+        """The first offset of the gap window, even if it has closed; None without one."""
         return None if self._gap is None else self._gap.start
 
     def open_gap(self, start: int) -> None:
         self._gap = _Gap(start, self.end_offset)
 
     def move_gap(self, start: int) -> None:
-        """Note that everything below `start` was fetched."""
+        """Record that everything below `start` was fetched."""
         if self._gap is not None:
             still = self.gap_is_open and start <= self._gap.end
             self._gap = self._gap._replace(start=start) if still else None
@@ -124,11 +125,11 @@ class PartitionState:
         self.some_available = True
 
     def counted(self, first: int, last: int) -> int:
-        """Return how many of the offsets are not below the start: what is done there counts."""
+        """Return how many of the offsets are at or above the start offset."""
         return max(0, last - max(self.start_offset, first) + 1)
 
     def advance(self) -> bool:
-        """Move the start offset over what is done, and forget whole batches; return whether anything moved."""
+        """Move the start offset over done records, and drop done batches; return whether anything moved."""
         if not self._start_is_done():
             return False
         last_done, counted = self._done_through()
@@ -159,10 +160,10 @@ class PartitionState:
             return False
         holder = self.batches.floor(self.start_offset)
         if holder is None:
-            # A hole at the start: it is to be fetched, or the log has nothing there. (Kafka 4.3 does not tell the
-            # two apart, and such a start stays where it is for good.)
+            # A hole at the start is either still to be fetched, or a natural hole of the log. (Kafka 4.3 does
+            # not distinguish them, and such a start offset never moves.)
             return not self.gap_is_open and self.batches.first.done_prefix() > 0
-        # Behind the batch lies a natural hole: what is before it counts.
+        # After the batch comes a natural hole: the state of the batch's last record decides.
         return holder.at(min(self.start_offset, holder.last)).is_done
 
     def _done_through(self) -> tuple[int | None, int]:
@@ -188,7 +189,7 @@ class PartitionState:
         state: RecordState = AVAILABLE,
         counts: bool = True,
     ) -> bool:
-        """Archive at once the records in [first, end) of those batches that are in `state`; return whether there were any."""
+        """Archive the records in [first, end) that are in `state`, at once; return whether there were any."""
         archived = False
         for batch in batches:
             if batch.first >= end:
@@ -211,7 +212,7 @@ class PartitionState:
         return archived
 
     def move_log_start(self, log_start_offset: int) -> None:
-        """Follow the log's start: what is Available below is Archived, what is Acquired stays until it is settled."""
+        """Follow the log start: Available records below it become Archived, Acquired ones stay until settled."""
         if log_start_offset <= self.start_offset:
             return
         if not len(self.batches):

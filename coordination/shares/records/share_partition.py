@@ -1,4 +1,4 @@
-"""One partition in a share group: the state machine as its users see it. It does no I/O, and is given the time."""
+"""One partition in a share group: the state machine for its callers. It does no I/O; callers pass the time."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class SharePartition:
         self._window = PartitionState(limits)
 
     def load(self, start_offset: int, batches: Sequence[StateBatch]) -> None:
-        """Begin with the start offset and the batches that were kept. Raises StorageError if they are not in order."""
+        """Load the stored start offset and batches. Raises StorageError if they contradict each other."""
         window = self._window
         window.start_offset = window.end_offset = start_offset
         expected, hole = start_offset, None
         for one in batches:
             if one.first < start_offset or one.last < one.first:
                 raise StorageError(
-                    f"the state kept of offsets {one.first} to {one.last} does not fit the start offset {start_offset}"
+                    f"the stored state of offsets {one.first} to {one.last} contradicts the start offset {start_offset}"
                 )
             if hole is None and one.first > expected:
                 hole = expected
@@ -61,16 +61,16 @@ class SharePartition:
                 window.open_gap(hole)
             window.advance()
 
-    # What there is.
+    # Queries.
 
     @property
     def start_offset(self) -> int:
-        """The first offset that is not done (SPSO)."""
+        """The offset of the first record that is not done (SPSO)."""
         return self._window.start_offset
 
     @property
     def end_offset(self) -> int:
-        """The last offset that was ever acquired (SPEO); the start offset where nothing is kept."""
+        """The offset of the last record that was ever acquired (SPEO); the start offset if there is none."""
         return self._window.end_offset
 
     @property
@@ -83,7 +83,7 @@ class SharePartition:
 
     @property
     def fetched_end(self) -> int:
-        """The exclusive end of what was ever acquired."""
+        """The exclusive end of the records that were ever acquired."""
         window = self._window
         return window.end_offset if window.is_empty else window.end_offset + 1
 
@@ -91,11 +91,11 @@ class SharePartition:
         return self._window.next_fetch_offset()
 
     def can_acquire(self) -> bool:
-        """Return whether there is room for more between start and end, or something comes again."""
+        """Return whether records can be acquired: records delivered before always, new ones within the limit."""
         return self._window.can_acquire()
 
     def in_flight_records(self) -> int:
-        """Return the number of records between start and end, those that are done among them."""
+        """Return the number of records between start and end, including those that are done."""
         return self._window.in_flight_records()
 
     def batches(self) -> Iterator[InFlightBatch]:
@@ -122,13 +122,13 @@ class SharePartition:
             for first, last, _ in batch.runs(lambda one: one.state is AVAILABLE and one.count > 0)
         )
 
-    # What happens.
+    # Changes.
 
     def acquire(self, wanted: AcquireRequest, now: int) -> list[Acquired]:
         return acquisition.acquire(self._window, wanted, now)
 
     def acknowledge(self, member: str, acks: Sequence[AckBatch], now: int) -> StateChange:
-        """Begin what a member says of records. Raises RecordNotHeldError, NotAcquiredError: nothing is changed then."""
+        """Begin to apply a member's acknowledgements, or none of them (RecordNotHeldError, NotAcquiredError)."""
         return acknowledgement.acknowledge(self._window, member, acks, now)
 
     def release(self, member: str) -> StateChange:
@@ -136,22 +136,22 @@ class SharePartition:
         return acknowledgement.release(self._window, member)
 
     def expire(self, now: int) -> StateChange:
-        """End the locks whose time has come: at once; the change is to be written, and committed in any case."""
+        """End overdue locks at once. The caller writes the change, and commits it in any case."""
         return acknowledgement.expire(self._window, now)
 
     def drop(self, member: str) -> StateChange:
-        """Give back all that a member holds, at once: the change cannot be written, and is committed all the same."""
+        """Give back all that a member holds at once; the caller commits the change, which could not be written."""
         return acknowledgement.drop(self._window, member)
 
     def advance(self) -> bool:
-        """Move the start offset over what is done; return whether it moved."""
+        """Move the start offset over done records; return whether it moved."""
         return self._window.advance()
 
     def is_archived(self, offset: int) -> bool:
-        """Return whether a record from the start offset on was given up."""
+        """Return whether a record at or above the start offset is Archived."""
         batch = self._window.batches.floor(offset)
         return batch is not None and offset <= batch.last and batch.at(offset).state is ARCHIVED
 
     def move_log_start(self, log_start_offset: int) -> None:
-        """Follow the log's start where it is above the own start offset."""
+        """Follow the log start if it is above the start offset."""
         self._window.move_log_start(log_start_offset)

@@ -1,11 +1,11 @@
-"""The state of a record that a share group was given, or of several in the same state.
+"""The state of one record of a share group, or of several records in the same state.
 
     Available 0 ──acquire──► Acquired 1 ──accept──► Acknowledged 2
         ▲                        │
         └─release, lock's end────┴─reject, gap, the limit──► Archived 4
 
-A change that is being written is *in transition*: nothing else may change the record until it is known whether that
-worked (kafka-coordinators.md#share-groups).
+A change that is being written is *in transition*: nothing else may change the record until the write has succeeded or
+failed (kafka-coordinators.md#share-groups).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 NOBODY = ""
-"""The member of a record that nobody holds."""
+"""Stands for the member if nobody holds the record."""
 
 
 class RecordState(IntEnum):
@@ -33,7 +33,7 @@ ACKNOWLEDGED, ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 
 
 class _Before(NamedTuple):
-    """The state with which a change began that is not written yet."""
+    """The state before a change that is not written yet."""
 
     state: RecordState
     member: str
@@ -41,7 +41,7 @@ class _Before(NamedTuple):
 
 
 class DeliveryState:
-    """A state, how often it was delivered, who holds it until when."""
+    """A record's state, its number of deliveries, its holder, and the end of its lock."""
 
     __slots__ = ("_archived", "_before", "count", "lease_end", "member", "since", "state")
 
@@ -58,9 +58,9 @@ class DeliveryState:
         self.count = count
         self.member = member
         self.since = since
-        """Time at which it was acquired, in ms."""
+        """When the record was acquired, in ms."""
         self.lease_end = lease_end
-        """Time at which the lock ends, in ms; None: there is none."""
+        """When the lock ends, in ms; None without a lock."""
         self._before: _Before | None = None
         self._archived = False
 
@@ -77,7 +77,7 @@ class DeliveryState:
 
     @property
     def is_done(self) -> bool:
-        """True if it is final for good."""
+        """True if the state is final and written."""
         return self._before is None and self.state.is_final
 
     def copy(self) -> DeliveryState:
@@ -90,18 +90,18 @@ class DeliveryState:
         self.since, self.lease_end = now, lease_end
 
     def expire(self, limit: int, *, archive: bool) -> None:
-        """End the lock: there for others, or Archived at the limit; not undone, whatever becomes of its being written."""
+        """End the lock for good: Available, or Archived at the limit. A failed write does not undo it."""
         assert self.state is ACQUIRED
         assert self._before is None
         self._give_up(archive or self.count >= limit)
 
     def archive(self) -> None:
-        """Become Archived at once, also in the middle of a transition."""
+        """Become Archived at once, even in transition."""
         self._archived = True
         self.state, self.member, self.lease_end = ARCHIVED, NOBODY, None
 
     def begin(self, state: RecordState, limit: int) -> None:
-        """Begin a change that is to be written; Available becomes Archived at the limit."""
+        """Begin a change that is to be written; at the delivery limit Available becomes Archived."""
         assert self.state is ACQUIRED
         assert self._before is None
         self._before = _Before(self.state, self.member, limit)
@@ -112,7 +112,7 @@ class DeliveryState:
         self._before, self.lease_end = None, None
 
     def undo(self, now: int) -> None:
-        """Go back, for the change was not written: Acquired again, or what the end of the lock made of it meanwhile."""
+        """Undo a change that was not written: Acquired again, or as after the lock's end if it has ended."""
         before, self._before = self._before, None
         assert before is not None
         if self._archived:

@@ -1,6 +1,6 @@
 """One partition of `__share_group_state`: the state machine of Kafka's share coordinator, without I/O.
 
-A request returns a record to append. Only replaying the appended record changes the state, as loading does.
+A request returns a record to append. The state changes only when the appended record is replayed, as during loading.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from topicfs.storage.model import Offset, Timestamp
 UPDATES_PER_SNAPSHOT = 500
 """share.coordinator.snapshot.update.records.per.snapshot."""
 COLD_AFTER_MS = 5 * 60 * 1000
-"""A partition whose last snapshot is older gets one more (share.coordinator.cold.partition.snapshot.interval.ms)."""
+"""A partition with an older last snapshot gets a new one (share.coordinator.cold.partition.snapshot.interval.ms)."""
 NO_EPOCH = -1
 
 
 class StateFencedError(StorageError):
-    """An epoch older than the newest one seen (Kafka: FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH)."""
+    """Raised for an epoch older than the newest known one (Kafka: FENCED_STATE_EPOCH, FENCED_LEADER_EPOCH)."""
 
 
 class NotInitializedError(StorageError):
-    """A group that has no state in the partition (Kafka: INVALID_REQUEST)."""
+    """Raised if a group has no state in the partition (Kafka: INVALID_REQUEST)."""
 
 
 class StateRecord(NamedTuple):
     key: bytes
     value: bytes | None
-    """None: it deletes the key."""
+    """None for a tombstone."""
     about: SharePartitionKey
     content: ShareState | ShareUpdate | None
 
@@ -59,7 +59,7 @@ class StateWrite(NamedTuple):
     state_epoch: int
     leader_epoch: int
     start_offset: int
-    """-1: as before."""
+    """-1: unchanged."""
     batches: tuple[StateBatch, ...]
     complete_count: int = NO_COUNT
 
@@ -71,9 +71,9 @@ class StateShard:
         self._state_epochs: dict[SharePartitionKey, int] = {}
         self._updates: dict[SharePartitionKey, int] = {}
         self._snapshots: dict[SharePartitionKey, Offset] = {}
-        """The offset of the newest snapshot of each."""
+        """The offset of the newest snapshot of each group and partition."""
 
-    # What is known.
+    # Queries.
 
     @property
     def states(self) -> Mapping[SharePartitionKey, ShareState]:
@@ -87,7 +87,7 @@ class StateShard:
         return found
 
     def redundant_below(self) -> Offset | None:
-        """Return the offset below which every record is redundant; None: there is none, or it is 0."""
+        """Return the offset below which every record is redundant; None if there is none, or it is 0."""
         if not self._snapshots:
             return None
         oldest = min(self._snapshots.values())
@@ -98,7 +98,10 @@ class StateShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now: Timestamp
     ) -> StateRecord:
-        """Begin, or begin again, at an offset (-1: not decided yet). Raises StateFencedError."""
+        """Return the record that starts a group, again or for the first time, at an offset (-1: not decided yet).
+
+        Raises StateFencedError.
+        """
         self._check_state_epoch(key, state_epoch)
         known = self._states.get(key)
         state = ShareState(
@@ -113,7 +116,7 @@ class StateShard:
         return _snapshot(key, state)
 
     def write(self, key: SharePartitionKey, write: StateWrite, now: Timestamp) -> StateRecord:
-        """Return the record that keeps a state. Raises NotInitializedError, StateFencedError."""
+        """Return the record that stores a state. Raises NotInitializedError, StateFencedError."""
         known = self.state(key)
         newest = self._leader_epochs.get(key, NO_EPOCH)
         if NO_EPOCH != write.leader_epoch < newest:
@@ -126,7 +129,7 @@ class StateShard:
     def read(
         self, key: SharePartitionKey, leader_epoch: int, now: Timestamp
     ) -> tuple[ShareState, StateRecord | None]:
-        """Return the state; a leader's new epoch is written. Raises NotInitializedError, StateFencedError."""
+        """Return the state, and the record of a new leader epoch. Raises NotInitializedError, StateFencedError."""
         known = self.state(key)
         newest = self._leader_epochs.get(key, NO_EPOCH)
         if leader_epoch in (NO_EPOCH, newest):
@@ -137,15 +140,15 @@ class StateShard:
         return known, self._changed(key, known, write, leader_epoch, now)
 
     def delete(self, key: SharePartitionKey) -> StateRecord | None:
-        """Return the tombstone; None where there is nothing to delete."""
+        """Return the tombstone; None if there is nothing to delete."""
         return _tombstone(key) if key in self._states else None
 
     def delete_topics(self, topic_ids: frozenset[uuid.UUID]) -> list[StateRecord]:
-        """Return the tombstones of what is kept of topics that are gone."""
+        """Return the tombstones for the states in deleted topics."""
         return [_tombstone(key) for key in self._states if key.topic_id in topic_ids]
 
     def snapshot_cold(self, now: Timestamp) -> list[StateRecord]:
-        """Return a snapshot of each partition whose last one is old, so that older records become redundant."""
+        """Return a new snapshot of each partition whose last one is old, which makes older records redundant."""
         if all(one.create_timestamp != one.write_timestamp for one in self._states.values()):
             return []
         return [
@@ -189,10 +192,10 @@ class StateShard:
         if NO_EPOCH != state_epoch < newest:
             raise StateFencedError(f"group {key.group}: state epoch {state_epoch} is older than {newest}")
 
-    # What was appended.
+    # Appended records.
 
     def replay(self, record: TopicRecord, offset: Offset) -> None:
-        """Take a record of the log. Raises CorruptBatchError; one of another type is passed over."""
+        """Apply a record of the log, skipping other types. Raises CorruptBatchError."""
         found = read_state_key(record.key)
         if found is None:
             return
@@ -257,7 +260,7 @@ def combine(
 ) -> tuple[StateBatch, ...]:
     """Merge the batches of both from `start_offset` on (-1: all), by Kafka's steps, in order and without overlaps.
 
-    Of two states of a record the one with more deliveries counts, then the one with the higher number.
+    If a record has two states, the one with more deliveries counts, then the one with the higher number.
     """
     batches = [*known, *changed]
     if start_offset != NO_START:
@@ -272,7 +275,7 @@ def combine(
 
 
 def _merge(batches: list[StateBatch]) -> list[StateBatch]:
-    """Merge from left to right: the pieces of two batches that touch take their places among those to come."""
+    """Merge from left to right: pieces of two merged batches are sorted into the batches that still wait."""
     waiting = sorted({_order(one) for one in batches}, reverse=True)
     merged: list[StateBatch] = []
     before = _batch(waiting.pop())
@@ -291,7 +294,7 @@ def _merge(batches: list[StateBatch]) -> list[StateBatch]:
 
 
 def _pieces(before: StateBatch, candidate: StateBatch) -> Iterable[StateBatch]:
-    """Return what two batches become that overlap, or are alike and adjacent; `candidate` begins no earlier, or is greater."""
+    """Split or join two batches that overlap, or that are adjacent and alike; `candidate` sorts after `before`."""
     if _rank(before) == _rank(candidate):
         return (before._replace(last=max(before.last, candidate.last)),)
     behind = candidate._replace(first=before.last + 1)
@@ -312,7 +315,7 @@ def _rank(batch: StateBatch) -> tuple[int, int]:
 
 
 def _order(batch: StateBatch) -> tuple[int, int, int, int]:
-    """Return what batches are sorted by: count before state."""
+    """Return the sort key of a batch: delivery count before state."""
     return batch.first, batch.last, batch.deliveries, batch.state
 
 

@@ -1,4 +1,4 @@
-"""The shards over the partitions of `__share_group_state`: loaded when they are first needed, then kept."""
+"""Stores the states of share groups in `__share_group_state`: each partition is loaded on first use, then kept."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Served:
 
 
 class StateStore:
-    """The states of all groups. Calls are safe from any thread, and come to a shard one at a time."""
+    """The states of all groups. Safe from any thread; one lock serializes the calls."""
 
     def __init__(self, topic: CoordinatorTopic, clock: Clock) -> None:
         self._topic = topic
@@ -35,14 +35,14 @@ class StateStore:
         self._lock = RLock()
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Begin, or begin again, at an offset: the topic is made with the first. Raises StateFencedError, and as `write`."""
+        """Start a group at an offset (again), creating the topic. Raises StateFencedError, and as `write`."""
         with self._lock:
             self._topic.make()
             served = self._of(key)
             self._append(served, [served.shard.initialize(key, state_epoch, start_offset, self._clock())])
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> ShareState | None:
-        """Return a kept state or None; writes a leader's new epoch (StateFencedError, CorruptionError)."""
+        """Return a stored state or None, and write a leader's new epoch (StateFencedError, CorruptionError)."""
         with self._lock:
             if not self._topic.exists:
                 return None
@@ -55,7 +55,7 @@ class StateStore:
             return state
 
     def peek(self, key: SharePartitionKey) -> ShareState | None:
-        """Return what is kept, and write nothing. Raises CorruptionError."""
+        """Return a stored state without writing anything. Raises CorruptionError."""
         with self._lock:
             return self._of(key).shard.states.get(key) if self._topic.exists else None
 
@@ -66,7 +66,7 @@ class StateStore:
             self._append(served, [served.shard.write(key, write, self._clock())])
 
     def delete(self, key: SharePartitionKey) -> None:
-        """Delete what is kept of a group in a partition. Raises as `write`."""
+        """Delete the state of a group in a partition. Raises as `write`."""
         with self._lock:
             if not self._topic.exists:
                 return
@@ -76,7 +76,7 @@ class StateStore:
                 self._append(served, [record])
 
     def delete_topics(self, topic_ids: frozenset[uuid.UUID]) -> None:
-        """Delete what is kept of topics that are gone. Raises as `write`."""
+        """Delete the states in deleted topics. Raises as `write`."""
         with self._lock:
             for served in self._all():
                 records = served.shard.delete_topics(topic_ids)
@@ -84,13 +84,13 @@ class StateStore:
                     self._append(served, records)
 
     def states(self) -> Iterator[tuple[SharePartitionKey, ShareState]]:
-        """Yield all that is kept; a snapshot. Raises CorruptionError, PartitionOfflineError."""
+        """Yield a snapshot of all stored states. Raises CorruptionError, PartitionOfflineError."""
         with self._lock:
             found = [item for served in self._all() for item in served.shard.states.items()]
         yield from found
 
     def maintain(self, now: Timestamp) -> None:
-        """Snapshot what did not change for long, and delete the records that are redundant. Raises as `write`."""
+        """Snapshot states that have not changed for long, and delete redundant records. Raises as `write`."""
         with self._lock:
             for served in list(self._served.values()):
                 records = served.shard.snapshot_cold(now)
@@ -101,7 +101,7 @@ class StateStore:
                     try:
                         served.partition.delete_records(before)
                     except PolicyViolationError:
-                        continue  # Somebody has it compacted: that keeps what counts, too.
+                        continue  # The topic is set to compact, which keeps it small as well.
 
     def _all(self) -> Iterator[_Served]:
         for number in self._topic.numbers():
@@ -124,5 +124,5 @@ class StateStore:
 
 
 def coordinator_name(key: SharePartitionKey) -> str:
-    """Return the text whose hash chooses the partition of `__share_group_state`."""
+    """Return the key whose hash chooses the partition of `__share_group_state`."""
     return f"{key.group}:{encode_id(key.topic_id)}:{key.partition}"

@@ -195,7 +195,7 @@ def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
         ("groups delete q --topic orders", "a queue is deleted as a whole"),
         ("groups delete q", "without --allow-delete"),
         ("cat orders/log --group q", "q: is a queue; `topicfs work` takes its records"),
-        ("work g orders true", "g: is a group of consumers; a queue needs a name of its own"),
+        ("work g orders true", "g: is a consumer group; choose another name for the queue"),
     ],
 )
 def test_what_does_not_suit_a_kind_is_refused_beside_a_daemon(mount: Mount, words: str, reason: str):

@@ -112,8 +112,8 @@ async def test_a_name_belongs_to_one_kind(orders: MountClient):
         with refused("ENOENT"):
             orders.lookup(path)
     of_consumers, of_jobs = orders.context.reports.lines()
-    assert "@queues/g: group g: is a group of consumers; a queue needs a name of its own" in of_consumers
-    assert "@groups/q: q: is a queue; a group of consumers needs a name of its own" in of_jobs
+    assert "@queues/g: group g: is a consumer group; choose another name for the queue" in of_consumers
+    assert "@groups/q: q: is a queue; choose another name for a consumer group" in of_jobs
 
 
 async def test_both_kinds_made_at_once_share_no_name(orders: MountClient):

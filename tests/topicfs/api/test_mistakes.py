@@ -90,12 +90,12 @@ CALLS = [
     (
         lambda topics: topics.group("g").set_positions({("orders", 0): -1}),
         errors.InvalidPositionError,
-        "g: -1 in orders-0: an offset is from 0 to 9223372036854775807",
+        "g: -1 in orders-0: not an offset (0 to 9223372036854775807)",
     ),
     (
         lambda topics: topics.group("g").set_positions({("orders", 0): 2**63}),
         errors.InvalidPositionError,
-        "g: 9223372036854775808 in orders-0: an offset is from 0 to 9223372036854775807",
+        "g: 9223372036854775808 in orders-0: not an offset (0 to 9223372036854775807)",
     ),
     (
         lambda topics: topics.group("g").set_positions({"orders": 5}),

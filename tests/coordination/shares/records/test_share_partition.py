@@ -142,7 +142,7 @@ def test_done_batches_at_the_start_are_passed_over_when_they_are_loaded():
 @pytest.mark.parametrize("batch", [(9, 12, 0, 1), (12, 11, 0, 1)])
 def test_a_state_that_does_not_fit_its_start_offset_is_refused(batch):
     """A batch below the start, or one that ends before it begins."""
-    with pytest.raises(StorageError, match="does not fit"):
+    with pytest.raises(StorageError, match="contradicts"):
         loaded(10, batch)
 
 
