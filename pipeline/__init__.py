@@ -1,7 +1,7 @@
 """Topics in and out of Apache Spark: a data directory as a source and a sink of DataFrames, and jobs over it.
 
-What is asked for and which offsets that means is decided by modules that know no Spark; only those that face it import
-pyspark, the extra `topicfs[spark]`.
+Most modules parse options and compute offsets without Spark. Only the modules that implement Spark's interfaces
+import pyspark (the extra `topicfs[spark]`).
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("topicfs")` known to a session, with filter pushdown. SparkMissingError without pyspark."""
+    """Register `format("topicfs")` in a session, with filter pushdown. Raises SparkMissingError without pyspark."""
     with needing(SparkMissingError, "pyspark", "pyarrow"):
         from topicfs.pipeline import data_source
     data_source.register(spark)
 
 
 def offsets_behind_latest(progress: StreamingQueryProgress) -> dict[str, str]:
-    """Return the metrics that Spark's Kafka connector reports of a source, for the topics that a stream reads here.
+    """Return the lag metrics of Spark's Kafka connector for a streaming query that reads this format.
 
         def onQueryProgress(self, event):
             print(topicfs.spark.offsets_behind_latest(event.progress))
 
-    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, over the partitions of all of the
-    query's sources of this format; empty before the first micro-batch, and in Spark 4.1.
+    The keys are `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, over all partitions
+    of the query's sources of this format. The result is empty before the first micro-batch, and in Spark 4.1.
     """
     from topicfs.pipeline.source.query.ranges import lag_by_partition
 
@@ -54,14 +54,14 @@ def offsets_behind_latest(progress: StreamingQueryProgress) -> dict[str, str]:
 
 
 class SchemaOptions(TypedDict, total=False):
-    """The places where schemas are looked for, beside a topic `_schemas`."""
+    """Where to look for schemas, in addition to the topic `_schemas`."""
 
     schema_dir: str
-    """A directory of files, asked first."""
+    """Directory of schema files, searched first."""
     schema_registry: str
-    """The URL of a registry, asked last."""
+    """URL of a schema registry, queried last."""
     schema_registry_auth: str
-    """`USER:PASSWORD` there."""
+    """Credentials for the registry: `USER:PASSWORD`."""
 
 
 def from_topicfs_avro(
@@ -73,15 +73,16 @@ def from_topicfs_avro(
     client_config: str | None = None,
     **schemas: Unpack[SchemaOptions],
 ) -> Column:
-    """Decode a column of payloads that are framed for a schema registry, each by its own schema.
+    """Decode a column of payloads framed for a schema registry, each with the schema that its frame names.
 
         topics.select(from_topicfs_avro("value", "/srv/topics").payload)
 
-    A struct: `payload`, the value as JSON; `payload_schema_id`, or where a frame has a GUID `payload_schema_guid`; and
-    `payload_base64`, all the bytes, where they could not be decoded or have no frame. With the column of `headers` (the
-    source's option includeHeaders) frames in headers are read, too: those of values, or `of_key` of keys. Schemas come
-    from `schema_dir`, from the topic `_schemas` of `path` (data directories, or a cluster `kafka://host:9092`) as it is
-    now, and from `schema_registry`. Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
+    The result is a struct. `payload` is the value as JSON. `payload_schema_id` is the id in the frame, or
+    `payload_schema_guid` if the frame has a GUID. `payload_base64` is the whole payload, if it has no frame or cannot
+    be decoded. Pass the column `headers` (the source's option includeHeaders) to read frames in record headers, too:
+    those of values, or with `of_key` those of keys. Schemas come from `schema_dir`, from the topic `_schemas` of
+    `path` (data directories, or a cluster `kafka://host:9092`) as it is at the call, and from `schema_registry`.
+    Raises SparkMissingError, MissingLibraryError, PipelineError, StorageError, OSError.
     """
     from topicfs.schemas.schema import Kind
 
@@ -97,7 +98,7 @@ def from_topicfs_protobuf(
     client_config: str | None = None,
     **schemas: Unpack[SchemaOptions],
 ) -> Column:
-    """Decode a column of messages of Protobuf, as `from_topicfs_avro` does."""
+    """Decode a column of framed Protobuf messages, like `from_topicfs_avro`."""
     from topicfs.schemas.schema import Kind
 
     return _decoded(Kind.PROTOBUF, _Payloads(column, headers, of_key), path, client_config, schemas)
@@ -106,14 +107,14 @@ def from_topicfs_protobuf(
 def from_topicfs_json(
     column: Column | str, *, headers: Column | str | None = None, of_key: bool = False
 ) -> Column:
-    """Decode a column of messages of JSON Schema, as `from_topicfs_avro` does: what is in the frame is JSON."""
+    """Decode a column of framed JSON Schema messages, like `from_topicfs_avro`; they are JSON, and need no schema."""
     from topicfs.schemas.schema import Kind
 
     return _decoded(Kind.JSON, _Payloads(column, headers, of_key), None, None, {})
 
 
 class _Payloads(NamedTuple):
-    """The columns in which payloads and their frames are."""
+    """The columns with payloads, and with the headers that may have their frames."""
 
     column: Column | str
     headers: Column | str | None
@@ -138,12 +139,12 @@ def _decoded(
 
 
 def kafka_jars() -> str:
-    """Return the jars of Spark's own Kafka connector, for the setting `spark.jars` of a session that is not begun yet.
+    """Return the jars of Spark's Kafka connector for the setting `spark.jars` of a session that has not started yet.
 
         SparkSession.builder.config("spark.jars", topicfs.spark.kafka_jars()).getOrCreate()
 
-    Maven fetches them the first time (a line of the log says so); TOPICFS_SPARK_KAFKA_JARS may name a folder that has
-    them. PipelineError where they cannot be had.
+    The first call fetches them with Maven, and logs that it does. TOPICFS_SPARK_KAFKA_JARS may name a folder that has
+    the jars. Raises PipelineError if they cannot be fetched.
     """
     from topicfs.pipeline.connector import CONNECTOR, joined
 

@@ -1,10 +1,10 @@
-"""Spark's own Kafka connector: Maven fetches its jars once into the user's cache, and a session uses them.
+"""Spark's own Kafka connector: Maven fetches its jars once into the user's cache, and a session loads them.
 
-`pom.xml` is the one place of their versions. A folder of jars is there whole or not at all; it is named after the content of
-its pom, so that another version is another folder. Nothing is fetched where no place is a Kafka cluster.
+Only `pom.xml` has their versions. A folder of jars is either complete or absent. Its name has a hash of the pom, so
+that each version has its own folder. Nothing is fetched unless a place is a Kafka cluster.
 
-Jars are named before the session's Java machine starts, or never. A user's own packages, or a connector among a user's
-own jars, win: then nothing is added, and nothing fetched.
+The jars must be named before the session's JVM starts. If the user's settings name packages, or a connector among the
+jars, nothing is added and nothing fetched.
 """
 
 from __future__ import annotations
@@ -31,29 +31,32 @@ from topicfs.storage.config.properties import PropertiesError, parse_properties
 _LOGGER = logging.getLogger(__name__)
 
 COLORS = re.compile("\x1b\\[[0-9;]*m")
-"""Debian's Maven prints them even where it is told not to."""
+"""Escape sequences of colors, which Debian's Maven prints even with --batch-mode."""
 TIMEOUT_S = 280
-"""For all of one pom: a slow network needs a minute or two. Below the time limit of a test, so that the reason is reported."""
+"""Time limit of one fetch (a slow network needs two minutes); below a test's limit, so that the cause is reported."""
 
 
 class JarsMissingError(PipelineError):
-    """The jars are not there and cannot be fetched; one line says why and what helps."""
+    """The jars are missing and cannot be fetched; the message has the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jars:
-    """A set of jars."""
+    """A set of jars that Maven can fetch."""
 
     name: str
-    """Name of their folder in the cache, and in messages."""
+    """Name of the jars' folder in the cache, and their name in messages."""
     pom: Path
     variable: str
-    """Environment variable that names a folder with the jars; nothing is fetched then."""
+    """Environment variable that may name a folder with the jars; if it is set, nothing is fetched."""
     first: str
-    """A glob that matches one of them: a folder without it is another one."""
+    """Glob that one of the jars must match: a folder without a match is not the right one."""
 
     def folder(self, *, say: Callable[[str], object] = _LOGGER.warning) -> Path:
-        """Return the folder of the jars, fetched if need be; `say` gets a line before that (JarsMissingError, OSError; blocking)."""
+        """Return the folder of the jars, and fetch them if it is missing; `say` gets a line before that.
+
+        Raises JarsMissingError, OSError; blocking.
+        """
         given = os.environ.get(self.variable)
         if given:
             if not any(Path(given).glob(self.first)):
@@ -66,7 +69,7 @@ class Jars:
         return folder
 
     def _fetch(self, folder: Path, say: Callable[[str], object]) -> None:
-        """Have Maven copy the jars beside `folder`, then rename the copy: it is there complete or not at all."""
+        """Let Maven copy the jars to a temporary folder, then rename it to `folder`, which so is complete."""
         maven = shutil.which("mvn")
         if maven is None:
             raise JarsMissingError(
@@ -80,7 +83,7 @@ class Jars:
             try:
                 output.rename(folder)
             except OSError:
-                if not folder.is_dir():  # Otherwise another process fetched the same meanwhile.
+                if not folder.is_dir():  # Otherwise another process has fetched the same jars meanwhile.
                     raise
 
     def _run(self, maven: str, output: Path) -> None:
@@ -108,7 +111,7 @@ class Jars:
 
 
 def _cause(printed: str) -> str:
-    """Return Maven's first line of an error, which names what it could not get; else the last one that it printed."""
+    """Return Maven's first error line, which names what it could not fetch; without one, its last line."""
     lines = [line.strip() for line in COLORS.sub("", printed).splitlines() if line.strip()]
     errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR] ")]
     return (errors or lines[-1:] or ["it printed nothing"])[0]
@@ -120,7 +123,7 @@ CONNECTOR = Jars(
     variable="TOPICFS_SPARK_KAFKA_JARS",
     first="spark-sql-kafka-0-10_*.jar",
 )
-"""Spark's connector with what it needs beyond Spark itself."""
+"""Spark's Kafka connector, with its dependencies that Spark itself does not have."""
 
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
@@ -133,10 +136,7 @@ def settings_of_session(
     given: Mapping[str, str],
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Return the settings that a session in this environment needs, beside those `given` for it.
-
-    Raises PipelineError, OSError; blocking.
-    """
+    """Return the settings with which a session in this environment loads the connector, in addition to `given`."""
     return connector_settings(
         defaults={**spark_defaults(spark_home, environment), **given},
         arguments=submit_arguments(environment),
@@ -148,16 +148,17 @@ def settings_of_session(
 def connector_settings(
     *, defaults: Mapping[str, str], arguments: Mapping[str, str], present: bool, jars: Callable[[], Path]
 ) -> dict[str, str]:
-    """Return what to set, for a user's `defaults` (of the session, of spark-defaults.conf) and `arguments` (of spark-submit).
+    """Return the setting that loads the connector; empty if the user's settings, or Spark's own jars, have a connector.
 
-    `present`: Spark's own folder of jars has a connector. `jars` is asked only where it is needed, and raises
-    what it raises.
+    `defaults` are the settings of the session and of spark-defaults.conf, `arguments` those of spark-submit.
+    `present`: Spark's own folder of jars has a connector. `jars` is called only if its folder is needed, and may
+    raise.
     """
     named = arguments.get(JARS, defaults.get(JARS, ""))
     if present or PACKAGES in defaults or PACKAGES in arguments or _names_connector(named):
         return {}
     if JARS in arguments:
-        # What is given there overrides what a session sets, so the two cannot be joined.
+        # Jars in these arguments override those that a session sets, so the two cannot be combined.
         raise PipelineError(
             f"PYSPARK_SUBMIT_ARGS names jars, but not Spark's Kafka connector; add its jars there: {joined(jars())}"
         )
@@ -165,7 +166,7 @@ def connector_settings(
 
 
 def spark_defaults(spark_home: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Read `spark-defaults.conf`, if there is one (PipelineError, OSError)."""
+    """Read `spark-defaults.conf`; empty if the file does not exist (PipelineError, OSError)."""
     file = Path(environment.get("SPARK_CONF_DIR") or spark_home / "conf") / "spark-defaults.conf"
     try:
         return parse_properties(file.read_bytes())
@@ -176,7 +177,7 @@ def spark_defaults(spark_home: Path, environment: Mapping[str, str]) -> dict[str
 
 
 def submit_arguments(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings among what `PYSPARK_SUBMIT_ARGS` passes to spark-submit; of one given twice the last (PipelineError)."""
+    """Return the settings in `PYSPARK_SUBMIT_ARGS` for spark-submit; the last of a name counts (PipelineError)."""
     try:
         words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
     except ValueError as error:
@@ -193,12 +194,12 @@ def submit_arguments(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_connector(spark_home: Path) -> bool:
-    """Return whether the connector is among Spark's own jars."""
+    """Return whether Spark's own folder of jars has the connector."""
     return any((spark_home / "jars").glob(CONNECTOR.first))
 
 
 def _parts(word: str) -> list[str]:
-    """Return a word's parts: `--packages=a:b:c` is two words in one."""
+    """Split an argument such as `--packages=a:b:c` into flag and value; other arguments stay whole."""
     flag, equals, value = word.partition("=")
     return [flag, value] if equals and flag.startswith("--") else [word]
 
@@ -208,5 +209,5 @@ def _names_connector(jars: str) -> bool:
 
 
 def joined(folder: Path) -> str:
-    """Name all jars of a folder, as `spark.jars` takes them."""
+    """Return the paths of all jars of a folder, separated by commas, as `spark.jars` takes them."""
     return ",".join(str(jar) for jar in sorted(folder.absolute().glob("*.jar")))

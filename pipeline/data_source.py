@@ -1,4 +1,4 @@
-"""The format `topicfs`: a data directory's topics as Spark's data source API wants them."""
+"""The format `topicfs`: topics of data directories through Spark's data source API."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from topicfs.pipeline.spark_errors import reported
 from topicfs.pipeline.sql_tables import reading_options, with_options, without_options, writing_options
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Off by default, and then Spark refuses readers that take filters."""
+"""Spark's setting for filter pushdown. It is off by default, and then Spark rejects readers that accept filters."""
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The worker that Spark starts to plan a read with filters, if the setting is on."""
+"""Module of the worker that Spark starts to plan a read with filters, if the setting is on."""
 
 
 class TopicfsDataSource(DataSource):
-    """The format as Spark finds it by its name (`pyspark_topicfs`), or as `topicfs.spark.register` registers it."""
+    """The format; Spark finds it by its name (`pyspark_topicfs`), or `topicfs.spark.register` registers it."""
 
     @classmethod
     def name(cls) -> str:
@@ -60,12 +60,12 @@ class TopicfsDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `topicfs` known to a session, with filter pushdown to segments and indexes."""
+    """Register `topicfs` in a session, with filter pushdown to segments and indexes."""
     spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(TopicfsDataSource)
 
 
 def _hands_filters_down() -> bool:
-    """Return whether this process hands filters to the reader: Spark starts it, or its daemon, by its module's name."""
+    """Return whether this process is the worker, or its daemon, through which Spark passes filters to a reader."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return _PUSHDOWN_WORKER in {*sys.argv[1:2], getattr(spec, "name", "")}

@@ -1,4 +1,4 @@
-"""Errors between Spark and a data directory, one clear line each: the thing, the cause, the remedy."""
+"""Errors between Spark and a data directory. Each message is one line: the thing, the cause, the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from topicfs.storage.errors import StorageError
 
 _RAISED = "TopicfsException: ["
-"""Beginning of an error of `pipeline.spark_errors` in Spark's text, after its module and before its condition."""
+"""Text in front of the condition, where the text of a Spark error has an error of `pipeline.spark_errors`."""
 
 
 class PipelineError(StorageError):
@@ -18,14 +18,14 @@ class PipelineError(StorageError):
 
 
 class InvalidOptionError(PipelineError):
-    """An option that is unknown, has a bad value, or contradicts another."""
+    """An option is unknown, has a bad value, or contradicts another one."""
 
 
 class DataLossError(PipelineError):
-    """Records that were asked for are not there (any more), and failOnDataLoss says that this matters."""
+    """Records that the query asks for do not exist, or no longer, and failOnDataLoss is true."""
 
     REMEDY = "; failOnDataLoss=false "
-    """What separates the loss from the remedy in a message."""
+    """Text between the loss and the remedy in a message."""
 
 
 class SparkMissingError(PipelineError):
@@ -44,7 +44,7 @@ class IcebergMissingError(PipelineError):
 
 @contextmanager
 def needing(missing: type[PipelineError], *packages: str) -> Iterator[None]:
-    """Raise `missing` if an import in the block does not find one of these packages."""
+    """Raise `missing` if an import in the block fails because one of `packages` is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -54,21 +54,21 @@ def needing(missing: type[PipelineError], *packages: str) -> Iterator[None]:
 
 
 class NoArchiveError(PipelineError):
-    """No archive where one was expected."""
+    """There is no archive in this directory."""
 
     def __init__(self, archive: Path) -> None:
         super().__init__(f"{archive}: no archive there; make one: topicfs pipeline archive TOPIC {archive}")
 
 
 class Raised(NamedTuple):
-    """An error of the format as it comes back in the text of Spark's own error."""
+    """An error of the format, parsed from the text of a Spark error."""
 
     condition: str
     message: str
 
 
 def condition_of(kind: type[Exception]) -> str:
-    """Return an error's condition, as Spark names them: `TOPICFS_DATA_LOSS` of DataLossError, `TOPICFS_IO` of OSError."""
+    """Return the condition of an error class: `TOPICFS_DATA_LOSS` for DataLossError, `TOPICFS_IO` for OSError."""
     if issubclass(kind, OSError):
         return "TOPICFS_IO"
     name = kind.__name__.removesuffix("Error")
@@ -76,7 +76,7 @@ def condition_of(kind: type[Exception]) -> str:
 
 
 def raised_in(text: str) -> Raised | None:
-    """Return the format's own error in the text of one of Spark's; None if Spark failed for another reason."""
+    """Return the format's error in the text of a Spark error; None if Spark failed for another reason."""
     for line in text.splitlines():
         _, found, raised = line.partition(_RAISED)
         if found:

@@ -1,8 +1,8 @@
 """Columns of payloads decoded by their schemas: `from_topicfs_avro` and its siblings.
 
-Spark's own `from_avro` takes one schema for all rows and knows no frame; here each payload says by which schema it was
-written. The schemas of the topic `_schemas` are read once, by the driver, when the function is called, and go to the tasks
-with the function; a directory of files and a registry are asked by the tasks, which keep what they were told.
+Spark's own `from_avro` uses one schema for all rows and knows no frames; here the frame of each payload names its
+schema. The driver reads the topic `_schemas` once, when the function is called, and sends its schemas to the tasks.
+Tasks read a directory of files and query a registry themselves, and cache the answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ARROW = pa.struct(
 
 
 def header_column(headers: Column | str, *, of_key: bool) -> Column:
-    """Return the column of the header in which a frame may be, out of the column of all headers: null where there is none."""
+    """Return the column of the header that may have a frame, from the column of all headers; null without it."""
     wanted = (KEY_HEADER if of_key else VALUE_HEADER).decode()
     found = functions.filter(headers, lambda header: header.key == wanted)
     return functions.get(found, 0).value
@@ -55,13 +55,13 @@ def decoded_column(
     client_config: str | None,
     places: SchemaPlaces,
 ) -> Column:
-    """Return the column of what payloads are, as `RESULT` has it. See `topicfs.spark.from_topicfs_avro`.
+    """Return the column of decoded payloads, a struct as in `RESULT`. See `topicfs.spark.from_topicfs_avro`.
 
-    `columns` are that of the payloads, and that of the headers with their frames where they may have one.
+    `columns` are the column of payloads, and the column of headers that may have their frames, or None.
     """
     check_libraries(kind)
     decoder = _Decoder(kind, _kept(path, client_config), places)
-    make: Any = arrow_udf  # its types know neither methods nor structs
+    make: Any = arrow_udf  # the annotations of `arrow_udf` allow neither methods nor struct types
     udf = make(decoder.decode, RESULT)
     column, header = columns
     header = functions.lit(None) if header is None else header
@@ -78,7 +78,7 @@ def _kept(path: str | None, client_config: str | None) -> KeptSchemas:
 
 
 def _opened(path: str, client_config: str | None) -> Engine:
-    """Open data directories, or a cluster, to be read. Raises PipelineError, StorageError, OSError."""
+    """Open data directories or a cluster, read-only. Raises PipelineError, StorageError, OSError."""
     if not is_cluster(path):
         return open_directories(data_directories(path), read_only=True)
     from topicfs.cluster.engine import open_engine
@@ -89,7 +89,7 @@ def _opened(path: str, client_config: str | None) -> Engine:
 
 
 class _Decoder:
-    """A decoder of payloads, which goes to the tasks."""
+    """Decodes payloads; Spark sends it to the tasks."""
 
     def __init__(self, kind: Kind, kept: KeptSchemas, places: SchemaPlaces) -> None:
         self._kind, self._kept, self._places = kind, kept, places
@@ -97,14 +97,14 @@ class _Decoder:
         self._reader: PayloadReader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave behind what was compiled, and the lock."""
+        """Leave out the compiled schemas, and the lock."""
         return {"_kind": self._kind, "_kept": self._kept, "_places": self._places}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock(), _reader=None)
 
     def decode(self, payloads: pa.Array, headers: pa.Array) -> pa.Array:
-        """Decode the payloads of some rows; null for a header that a row has not."""
+        """Decode the payloads of several rows; the header of a row without one is null."""
         with self._lock:
             if self._reader is None:
                 self._reader = PayloadReader(self._kind, self._places.catalog(None, self._kept))
@@ -119,7 +119,7 @@ class _Decoder:
 
 
 def _shown(reader: PayloadReader, payload: bytes | None, header: bytes | None) -> dict[str, object] | None:
-    """Return the row of a payload: its JSON, or all of it in base64; null for a tombstone."""
+    """Return a payload as JSON, or in base64 if it cannot be decoded; None for a tombstone."""
     if payload is None:
         return None
     frame = frame_of(payload, header)

@@ -1,6 +1,6 @@
-"""The Spark session of a command: quiet, in UTC, and with this interpreter in its workers.
+"""The Spark session of a command: quiet, in UTC, and with this Python interpreter in its workers.
 
-Spark's own rule says where it runs: the master given here, else MASTER or SPARK_REMOTE of the environment, else
+Where Spark runs follows its own rules: the master given here, else MASTER or SPARK_REMOTE of the environment, else
 `spark.master` of spark-defaults.conf, else every core of this machine.
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Options of the session that a user gives."""
+    """Options of the session that the user sets."""
 
     master: str | None = None
-    """Spark's master URL; None: as the environment or Spark's own configuration has it."""
+    """Spark's master URL; None: from the environment or Spark's own configuration."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Spark's settings by name; they win over those made here."""
+    """Spark's settings by name; they override those that `job_session` sets."""
 
 
 @contextmanager
@@ -40,10 +40,10 @@ def job_session(
     places: Iterable[SparkPlace] = (),
     say: Callable[[str], object] | None = None,
 ) -> Iterator[SparkSession]:
-    """Yield a session that ends with the block and reaches `places`; `say` gets a line when jars are fetched for that.
+    """Yield a session that can reach `places`, and stop it after the block; `say` gets a line before jars are fetched.
 
     `stderr` gets the standard error of Spark's processes. Raises SparkMissingError without pyspark and pyarrow,
-    PipelineError where Spark's Kafka connector cannot be had.
+    PipelineError if the jars of Spark's Kafka connector cannot be fetched.
     """
     with needing(SparkMissingError, "pyspark", "pyarrow"):
         import pyarrow  # noqa: F401, ICN001 (imported only to see that it exists)
@@ -54,7 +54,8 @@ def job_session(
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        # Between Spark and its Python processes, which is the way of every record: cheaper than TCP on the loopback.
+        # All records pass between Spark and its Python processes through this socket; it is cheaper than TCP
+        # on the loopback.
         "spark.python.unix.domain.socket.enabled": "true",
         **options.settings,
     }
@@ -74,7 +75,7 @@ def job_session(
 
 
 def _connector(given: Mapping[str, str], say: Callable[[str], object] | None) -> dict[str, str]:
-    """Return the settings that load Spark's Kafka connector; none where the user's own settings do."""
+    """Return the settings that load Spark's Kafka connector; none if the user's own settings do."""
     import pyspark
 
     from topicfs.pipeline.connector import CONNECTOR, settings_of_session

@@ -1,4 +1,4 @@
-"""Errors of Spark's format as a user sees them: a condition and one sentence, without the traceback of a Python worker."""
+"""Errors of Spark's format as a user sees them: a condition and one sentence, without a Python worker's traceback."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Result = TypeVar("Result")
 
 
 class TopicfsException(PySparkException):
-    """An error of the format. Spark passes only its text on: `[TOPICFS_DATA_LOSS] orders-0: …`."""
+    """An error of the format. Spark passes on only its text: `[TOPICFS_DATA_LOSS] orders-0: …`."""
 
     def __init__(self, error: StorageError | OSError) -> None:
         super().__init__(message=str(error), errorClass=condition_of(type(error)))
 
 
 def reported(method: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Return a method that Spark calls in a worker, with expected errors raised as TopicfsException."""
+    """Wrap a method that Spark calls in a worker: expected errors become TopicfsException."""
     if inspect.isgeneratorfunction(method):
 
         @wraps(method)
@@ -49,6 +49,7 @@ def _reporting() -> Iterator[None]:
     try:
         yield
     except (StorageError, OSError) as error:
-        # Spark then prints this error without a traceback. A worker ends at its first error, so no other is affected.
+        # Makes Spark print this error without a traceback. A worker ends at its first error, so no other is
+        # affected.
         os.environ.setdefault("SPARK_HIDE_TRACEBACK", "1")
         raise TopicfsException(error) from error

@@ -1,16 +1,16 @@
-"""The options of SQL tables: Spark passes them to a format written in Python when a table is created, and never again.
+"""The options of SQL tables: Spark passes them to a format in Python when a table is created, and never again.
 
     CREATE TABLE orders USING topicfs OPTIONS (path '/srv/topics', subscribe 'orders')
 
-Spark keeps the schema of such a table and passes that on. So the options are stored there, as metadata of the column
-`topic`, when Spark asks for the schema; reads and writes of the table find them in it. The schema of a DataFrame stays
-as it is: Spark names a provider only for a table.
+Spark keeps the schema of such a table, and passes the schema to reads and writes. So the options are stored in the
+schema, as metadata of the column `topic`, when Spark asks for it. The schema of a DataFrame has no such metadata:
+Spark names a provider only for a table.
 
 A column that a query selects keeps its metadata, so a write may see the options of the table that its rows come from.
 They are the target's options only if Spark has cast the rows to the target's columns. A cast copies the target's
-metadata, except for the length of a VARCHAR. So `topic` is declared as a VARCHAR: if its length is missing, the options
-are the target's. Spark casts no column to an equal one, so each table has a length of its own. All other writes need the
-options `path` and `topic`.
+metadata, except for the length of a VARCHAR. So `topic` is declared as a VARCHAR: if its length is missing, the
+options are the target's. Spark does not cast a column to an equal type, so each table has a length of its own. All
+other writes need the options `path` and `topic`.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from topicfs.pipeline.places.paths import absolute
 
 METADATA = "topicfs.options"
 _VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
-"""Spark's note of a VARCHAR's length, in the metadata of a column of strings."""
+"""Key of the metadata in which Spark stores a VARCHAR's length."""
 _COLUMN = "topic"
 _SHORTEST, _LENGTHS = 1000, 1 << 20
 _PROVIDER, _OPTION = "provider", "option."
 _PLACE = ("path", "without")
 _WRITER_ONLY_OPTIONS = frozenset({"topic", "committimeout"})
-"""Options, in lower case, that mean something to writers alone; all others but those of the place are for readers."""
+"""Options, in lower case, that only writers use; all others, except those of the place, are for readers."""
 
 
 def with_options(schema: StructType, given: Mapping[str, str]) -> StructType:
-    """Return the schema of a table with the table's options in it; as it is where no table is made."""
+    """Return the schema of a table with the table's options in it; unchanged if `given` does not create a table."""
     options = {name.lower(): value for name, value in given.items()}
     if _PROVIDER not in options:
         return schema
@@ -56,7 +56,7 @@ def without_options(schema: StructType) -> StructType:
 
 
 def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a read: those given, and of a table those that it was made with (InvalidOptionError)."""
+    """Return the options of a read: those given, and those that its table was created with (InvalidOptionError)."""
     kept = _kept(given, schema.fields)
     if kept is None and not given:
         raise InvalidOptionError(
@@ -70,7 +70,7 @@ def reading_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write, in the same way (InvalidOptionError if its target is not certain)."""
+    """Return the options of a write: those given, and its table's (InvalidOptionError if its target is uncertain)."""
     kept = _kept(
         given, [one for one in schema.fields if one.name == _COLUMN and _VARCHAR not in one.metadata]
     )
@@ -87,7 +87,7 @@ def writing_options(given: Mapping[str, str], schema: StructType) -> dict[str, s
 
 
 def _kept(given: Mapping[str, str], fields: Iterable[StructField]) -> dict[str, str] | None:
-    """Return the options that a table keeps in its columns' metadata; {} if `given` names a place itself, None if there are none."""
+    """Return the options in the columns' metadata, None if there are none; {} if `given` names a place itself."""
     if not {name.lower() for name in given}.isdisjoint({"path", "paths"}):
         return {}
     noted = (field.metadata[METADATA] for field in fields if METADATA in field.metadata)

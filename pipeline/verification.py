@@ -1,4 +1,4 @@
-"""The check of data directories in parts: segments that can be checked anywhere, and their findings merged.
+"""The check of data directories in parts: segments that can be checked in any process, and their merged findings.
 
 `inspection.check` has the rules, as for `topicfs check`; this module only divides the work.
 """
@@ -24,27 +24,27 @@ from topicfs.storage.model import NO_TIMESTAMP, Offset, TopicPartition
 
 
 class VerificationRow(NamedTuple):
-    """A line of the result: a segment; or, where `segment` is None, findings beside the segments."""
+    """A row of the result: a segment or, if `segment` is None, findings outside of the segments."""
 
     directory: str
     topic: str | None = None
     partition: int | None = None
     segment: int | None = None
-    """Its base offset."""
+    """Base offset of the segment."""
     bytes: int | None = None
-    """Size of the `.log` in bytes. The numbers below count its sound batches only."""
+    """Size of the `.log` in bytes. The numbers below count only its sound batches."""
     batches: int | None = None
     records: int | None = None
-    """Control records too."""
+    """Number of records, including control records."""
     first_offset: int | None = None
     last_offset: int | None = None
     largest_timestamp: int | None = None
-    """Milliseconds."""
+    """In milliseconds; None if no record has a timestamp."""
     codecs: Sequence[str] | None = None
     wrong: Sequence[Finding] = ()
 
     def of_segment(self, base_offset: int, facts: SegmentFacts, wrong: Sequence[Finding]) -> VerificationRow:
-        """Return the same with a segment's numbers."""
+        """Return a row for a segment of this partition, with the segment's numbers."""
         return self._replace(
             segment=base_offset,
             bytes=facts.log_bytes,
@@ -59,7 +59,7 @@ class VerificationRow(NamedTuple):
 
 
 def require_files(place: SparkPlace) -> SparkPlace:
-    """Return the same place; PipelineError where it is a cluster."""
+    """Return the same place; raises PipelineError if it is a cluster."""
     if place.is_kafka:
         raise PipelineError(
             f"{place}: verify reads the files of logs; run it where they are, on the brokers' log.dirs"
@@ -68,7 +68,7 @@ def require_files(place: SparkPlace) -> SparkPlace:
 
 
 class _Part(NamedTuple):
-    """A partition in one directory, and the range of its segments in the list of work."""
+    """A partition in one directory, with the range of its segments in `DirectoryVerification.work`."""
 
     examination: DirectoryCheck
     partition: TopicPartition
@@ -79,13 +79,13 @@ class _Part(NamedTuple):
 
 
 class DirectoryVerification:
-    """The check of some directories. Checkpoints are read at once: before any log, as they must be."""
+    """The check of several directories. It reads all checkpoints first, because they must be read before any log."""
 
     def __init__(self, directories: Sequence[Path], files: FileSystem) -> None:
-        """Read the directories (PipelineError for one that is no data directory; OSError)."""
+        """Read the directories (OSError; PipelineError if one is not a data directory)."""
         self._files = files
         self.work: list[SegmentWork] = []
-        """Segments to be checked, in any order and anywhere."""
+        """Segments to check, in any order and any process."""
         self._directory_rows: list[VerificationRow] = []
         self._parts: list[_Part] = []
         examinations = [_examination(directory, files) for directory in directories]
@@ -97,7 +97,7 @@ class DirectoryVerification:
                 self._add(examination, partition)
 
     def _find_duplicates(self, examinations: Sequence[DirectoryCheck]) -> None:
-        """Find partitions that occur twice in the directories of one broker; those of several brokers may share one."""
+        """Find partitions that occur twice in the directories of one broker; different brokers may have the same."""
         brokers: dict[object, list[DirectoryCheck]] = {}
         for examination in examinations:
             brokers.setdefault(_broker(examination.directory, self._files), []).append(examination)
@@ -119,7 +119,7 @@ class DirectoryVerification:
         self._parts.append(_Part(examination, partition, check, wrong, first, len(self.work)))
 
     def rows(self, checked: Sequence[CheckedSegment | None]) -> Iterator[VerificationRow]:
-        """Yield the results in the order of `work`: a row a segment, and one where else something is wrong."""
+        """Yield a row per segment, in the order of `work`, and rows for findings outside of the segments."""
         yield from self._directory_rows
         for part in self._parts:
             yield from self._part_rows(part, checked[part.first : part.end])
@@ -151,7 +151,7 @@ def _broker(directory: Path, files: FileSystem) -> object:
 
 
 def _beside(row: VerificationRow, wrong: Sequence[Finding]) -> list[VerificationRow]:
-    """Return a row for findings beside the segments, if there are any."""
+    """Return a row for findings outside of the segments; none without findings."""
     return [row._replace(wrong=wrong)] if wrong else []
 
 

@@ -1,5 +1,5 @@
 """Archiving in rounds: each round adds the records that arrived since the last one.
 
-`plan` finds those records, tasks write them (`files`), and one commit adds them to the archive: `parquet` in the form of
-Spark's file sink, `iceberg` as a snapshot of an Iceberg table.
+`plan` finds the new records, tasks write them to files (`files`), and one commit adds the files to the archive:
+`parquet` in the format of Spark's file sink, `iceberg` as a snapshot of an Iceberg table.
 """

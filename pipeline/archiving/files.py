@@ -1,4 +1,4 @@
-"""The files of an archive as tasks write them: a file a partition and date, of row groups of one partition each."""
+"""The data files of an archive: one per partition and date; a merged file has one partition in each row group."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from topicfs.pipeline.errors import NoArchiveError, PipelineError
 from topicfs.storage.disk.native import NativeFileSystem
 
 GROUP_BYTES = 32 << 20
-"""Most bytes of a row group before compression."""
+"""Size before compression at which a file writes its buffered batches as a row group."""
 BUFFERED_BYTES = 128 << 20
-"""Most bytes of batches that wait in all files together. Beyond it each file writes its own as a row group."""
+"""Buffered bytes of all files together, at which every file writes its batches as a row group."""
 OPEN_FILES = 64
 SMALL_BYTES = 32 << 20
 SMALL_FILES = 10
-"""So many small files of a topic and date are merged into one."""
+"""Number of small files of a topic and date at which they are merged into one."""
 _DAY_US = 86_400_000_000
 _DICTIONARIES = ["key", "topic", "partition", "timestampType"]
 
@@ -41,7 +41,7 @@ class _File:
         self._writer = pq.ParquetWriter(self.path, schema, use_dictionary=_DICTIONARIES)
         self._waiting: list[Any] = []
         self.size_bytes = 0
-        """Bytes of the batches that wait to become a row group."""
+        """Bytes of the batches that are buffered for the next row group."""
 
     def add(self, batch: Any) -> None:
         self._waiting.append(batch)
@@ -65,7 +65,7 @@ class _File:
 
 
 def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topic: bool) -> Iterator[Path]:
-    """Write Arrow batches of one partition, and yield each file once it is whole (OSError)."""
+    """Write Arrow batches of one partition; yield the path of each file once the file is complete (OSError)."""
     files: dict[int, _File] = {}
     for batch in batches:
         for day, part in _by_day(batch if has_topic else batch.drop_columns(["topic"])):
@@ -82,7 +82,7 @@ def write_batches(archive: Path, topic: str, batches: Iterable[Any], *, has_topi
 
 
 def archived_files(archive: Path) -> list[Path]:
-    """Return the data files that are committed. Raises PipelineError if one of them, or the whole archive, does not exist."""
+    """Return the committed data files. Raises PipelineError if one of them, or the whole archive, does not exist."""
     listed = archive / COMMITTED
     if is_iceberg(archive):
         files = [archive.joinpath(*file_key(uri)) for uri in table_files(archive)]
@@ -99,7 +99,7 @@ def archived_files(archive: Path) -> list[Path]:
 
 
 def small_groups(archive: Path) -> list[list[Path]]:
-    """Return the files that should be merged, a list a folder."""
+    """Return the small files to merge, one list per folder."""
     found: dict[Path, list[Path]] = {}
     for file in archived_files(archive):
         if file.stat().st_size < SMALL_BYTES:
@@ -108,7 +108,7 @@ def small_groups(archive: Path) -> list[list[Path]]:
 
 
 def merge(files: Sequence[Path], schema: Any) -> Path:
-    """Write the rows of several files of a folder into one (OSError, ArrowInvalid for a damaged one)."""
+    """Merge several files of a folder into a new one (OSError; ArrowInvalid for a damaged file)."""
     merged: _File | None = None
     partition = None
     for row_group in _row_groups(files):
@@ -123,7 +123,7 @@ def merge(files: Sequence[Path], schema: Any) -> Path:
 
 
 class FileRows(NamedTuple):
-    """The rows of a partition in one file."""
+    """First offset and number of a partition's rows in one row group of a file."""
 
     topic: str
     date: str
@@ -133,7 +133,7 @@ class FileRows(NamedTuple):
 
 
 def rows_of(file: Path) -> Iterator[FileRows]:
-    """Yield how many rows of which partition a file has: by its footer, or by its columns where it does not say."""
+    """Yield the rows of each row group by partition, from the footer's statistics, or from the columns without them."""
     topic, date = (unquote(one).partition("=")[2] for one in file_key(str(file))[:2])
     found = pq.ParquetFile(file)
     names = found.schema_arrow.names
@@ -154,7 +154,7 @@ def rows_of(file: Path) -> Iterator[FileRows]:
 
 
 def _row_groups(files: Sequence[Path]) -> Iterator[Any]:
-    """Yield row groups sorted by the partition that they begin with."""
+    """Yield the row groups of all files, sorted by the partition and offset of their first row."""
     found = []
     for file in files:
         opened = pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
@@ -169,7 +169,7 @@ def _row_groups(files: Sequence[Path]) -> Iterator[Any]:
 
 
 def _by_day(batch: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of each day, in their order."""
+    """Split a batch by the day (UTC) of its timestamps; the rows of a day keep their order."""
     days = np.floor_divide(pc.cast(batch["timestamp"], pa.int64()).to_numpy(), _DAY_US)
     if len(days) and (np.diff(days) < 0).any():
         order = np.argsort(days, kind="stable")
@@ -181,7 +181,7 @@ def _by_day(batch: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _date(day: int) -> str:
-    """Return a date as Spark writes it."""
+    """Return a date as Spark writes it; `day` counts from 1970-01-01."""
     try:
         return dt.date.fromordinal(day + dt.date(1970, 1, 1).toordinal()).isoformat()
     except (ValueError, OverflowError):

@@ -1,6 +1,6 @@
-"""The commits of an archive that is an Iceberg table: a snapshot has the files of a round, and the offsets where it ended.
+"""Commits of an archive that is an Iceberg table: a snapshot has the files of a round and the offsets where it ends.
 
-A table property has the offsets, too: it is left where all snapshots with offsets expired. Both change in one commit.
+A table property also has the offsets, in case all snapshots with offsets expire. One commit changes both.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from topicfs.pipeline.errors import IcebergMissingError, PipelineError, needing
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
 
 Table: TypeAlias = Any
-"""pyiceberg is imported late."""
+"""A table of pyiceberg, which is imported only when it is needed."""
 NAME = "topicfs.records"
 OFFSETS = "topicfs.offsets"
 NUMBER = "topicfs.commit"
 _NO_RETRIES = {"commit.retry.num-retries": "0"}
-"""pyiceberg would append a second time what another run appended meanwhile."""
+"""Without retries: if another run has committed meanwhile, a retry would append its records a second time."""
 
 
 class IcebergCommits:
@@ -29,7 +29,7 @@ class IcebergCommits:
     has_topic = True
 
     def __init__(self, archive: Path) -> None:
-        """Open the table, or make it (IcebergMissingError, OSError)."""
+        """Open the table, or create it (IcebergMissingError, OSError)."""
         self._archive = archive
         self._catalog = _open_catalog(archive, make=True)
         self._catalog.create_namespace_if_not_exists(NAME.partition(".")[0])
@@ -45,7 +45,7 @@ class IcebergCommits:
                 transaction.set_properties(_NO_RETRIES)
         snapshot = self._table.current_snapshot()
         while snapshot is not None and OFFSETS not in snapshot.summary.additional_properties:
-            # Another program's, which compacted files for example.
+            # A snapshot of another program, for example one that compacted files.
             snapshot = self._table.snapshot_by_id(snapshot.parent_snapshot_id or -1)
         found = self._table.properties if snapshot is None else snapshot.summary.additional_properties
         if OFFSETS in found:
@@ -55,7 +55,7 @@ class IcebergCommits:
         return -1, None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
-        """Note nothing: of two runs that write the same, one commits."""
+        """Return `state` and record nothing: if two runs write the same records, only one of them can commit."""
         del number
         return state
 
@@ -78,7 +78,7 @@ class IcebergCommits:
         gone = {file_key(str(file)) for file in replaced}
         table = self._table
         listed = [one.file for one in table.scan().plan_files()] if gone else []
-        # The table may have them by another path of this directory.
+        # The table may list these files under another path of this directory.
         old = [one for one in listed if file_key(one.file_path) in gone]
         try:
             with table.transaction() as transaction:
@@ -95,7 +95,10 @@ class IcebergCommits:
 
 
 def table_files(archive: Path) -> list[str]:
-    """Return the addresses of the table's files; none where a run was killed before it made the table (IcebergMissingError)."""
+    """Return the URIs of the table's files; none if a run was killed before it created the table.
+
+    Raises IcebergMissingError.
+    """
     catalog = _open_catalog(archive)
     from pyiceberg.exceptions import NoSuchTableError
 
@@ -109,10 +112,10 @@ def table_files(archive: Path) -> list[str]:
 
 
 def _open_catalog(archive: Path, *, make: bool = False) -> Any:
-    """Return the catalog in an archive; `make` makes the archive's directory (IcebergMissingError)."""
+    """Open the catalog of an archive; with `make`, first create the archive's directory (IcebergMissingError)."""
     with needing(IcebergMissingError, "pyiceberg", "sqlalchemy"):
         from pyiceberg.catalog.sql import SqlCatalog
-    if make:  # A run that is killed before its first record leaves an archive, too.
+    if make:  # So that a run that is killed before its first record leaves an archive, too.
         (archive / CHECKPOINT).mkdir(parents=True, exist_ok=True)
     return SqlCatalog(
         "topicfs", uri=f"sqlite:///{archive.absolute() / CATALOG}", warehouse=_address(archive.absolute())
@@ -145,5 +148,5 @@ def _opened(catalog: Any, location: str) -> Table:
 
 
 def _address(path: Path) -> str:
-    """Return a file's address as Iceberg has it, which escapes nothing."""
+    """Return a file's URI as Iceberg writes it, without escapes."""
     return f"file://{path}"

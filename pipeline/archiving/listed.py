@@ -1,12 +1,12 @@
-"""The lists of an archive: which of its Parquet files count.
+"""The lists of an archive's data files: a Parquet file that is not listed does not belong to the archive.
 
     ARCHIVE/topic=orders/date=2026-01-02/part-….parquet     the records of a topic and a date
-    ARCHIVE/_spark_metadata/                                 Spark's list of those that were committed (`parquet`)
-    ARCHIVE/_checkpoint/                                     how far the archive came
-    ARCHIVE/catalog.db, ARCHIVE/metadata/                    in place of both, an Iceberg table (`iceberg`)
+    ARCHIVE/_spark_metadata/                                 Spark's list of the committed files (`parquet`)
+    ARCHIVE/_checkpoint/                                     the offsets up to which records are archived
+    ARCHIVE/catalog.db, ARCHIVE/metadata/                    an Iceberg table with its files and offsets (`iceberg`)
 
-Spark's own list names the files absolutely, so that an archive that was moved or copied would be lost to Spark: here only
-their last three parts count.
+Spark's list has absolute paths, which no longer exist once the archive is moved or copied. So topicfs uses only the
+last three parts of each path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CHECKPOINT = "_checkpoint"
 COMMITTED = "_spark_metadata"
 COMPACT = ".compact"
 CATALOG = "catalog.db"
-"""The catalog of an Iceberg table, of SQLite: it names the table's newest metadata."""
+"""The SQLite catalog of an Iceberg table; it names the table's newest metadata."""
 
 
 def is_iceberg(archive: Path) -> bool:
@@ -28,19 +28,22 @@ def is_iceberg(archive: Path) -> bool:
 
 
 def place_lost(archive: Path, what: object) -> PipelineError:
-    """Return the error for an archive that has lost the list of what it holds."""
+    """Return the error for an archive that has lost its list of files or offsets; `what` is missing."""
     return PipelineError(
         f"{archive}: which records it has is not known: {what} is missing; archive into another directory"
     )
 
 
 def file_key(uri: str) -> tuple[str, ...]:
-    """Return topic, date and name of a file."""
+    """Return the last three parts of a data file's URI: the folders of its topic and date, and its name."""
     return tuple(unquote(uri).split("/")[-3:])
 
 
 def committed_lists(listed: Path) -> dict[int, Path]:
-    """Return the lists by number, from the newest one that has all files on (PipelineError where a later one is missing)."""
+    """Return the lists of files by number, beginning with the newest list that has all files of the earlier ones.
+
+    Raises PipelineError if a later list is missing.
+    """
     numbers = {path.name.removesuffix(COMPACT): path for path in listed.iterdir()}
     lists = {int(name): path for name, path in numbers.items() if name.isdecimal()}
     first = max((number for number, path in lists.items() if path.suffix == COMPACT), default=0)
@@ -52,6 +55,6 @@ def committed_lists(listed: Path) -> dict[int, Path]:
 
 
 def listed_lines(listed: Path) -> list[str]:
-    """Return a line of JSON for each committed file (PipelineError where a list is missing)."""
+    """Return one line of JSON for each committed file (PipelineError if a list is missing)."""
     # The first line is the format's version.
     return [line for path in committed_lists(listed).values() for line in path.read_text().splitlines()[1:]]

@@ -1,8 +1,10 @@
-"""The commits of an archive of Parquet files, in the form of Spark's file sink, so that Spark reads the files that count.
+"""Commits of an archive of Parquet files, in the format of Spark's file sink, so that Spark reads committed files only.
 
-ARCHIVE/_checkpoint/offsets/7    where round 7 ends, noted before it writes; a second run takes the same end
-ARCHIVE/_spark_metadata/7        the files of round 7: it is committed; every tenth list (`9.compact`) has all files
-ARCHIVE/_checkpoint/commits/7    the same for those who read the checkpoint
+    ARCHIVE/_checkpoint/offsets/7    offsets where round 7 ends, written before its files; a second run uses them again
+    ARCHIVE/_spark_metadata/7        the files of round 7; every tenth list (`9.compact`) has the files of all rounds
+    ARCHIVE/_checkpoint/commits/7    shows readers of the checkpoint that round 7 is committed
+
+A round is committed as soon as its list of files exists.
 """
 
 from __future__ import annotations
@@ -27,17 +29,19 @@ from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_off
 from topicfs.storage.disk.native import NativeFileSystem
 
 COMPACT_INTERVAL = 10
-"""Spark's own default."""
+"""Each tenth list has all files: Spark's default."""
 LEFT_OVER_S = 24 * 3600
-"""Age at which a file is removed that the newest list does not have. A reader of an older list may still need a younger file."""
+"""Age from which a file that the newest list lacks is removed; a reader of an older list may still need a younger
+one.
+"""
 _NO_WATERMARK = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 
 class ParquetCommits:
-    """The commits of an archive: each has the files of a round and where the next one begins, or neither counts."""
+    """The commits of an archive: each adds the files of a round, and the offsets where it ends, both or neither."""
 
     has_topic = False
-    """True if its files have a column `topic`, beside the folders."""
+    """True if the data files have a column `topic`, in addition to the folders `topic=…`."""
 
     def __init__(self, archive: Path) -> None:
         self._archive = archive
@@ -48,7 +52,7 @@ class ParquetCommits:
             folder.mkdir(parents=True, exist_ok=True)
 
     def last(self) -> tuple[int, StreamState | None]:
-        """Return the number of the last commit and where it ended; -1 and None before the first (PipelineError, OSError)."""
+        """Return the last commit's number and end offsets; -1 and None if there is none (PipelineError, OSError)."""
         number = max(committed_lists(self._lists), default=-1)
         names = (one.name for one in self._commits.iterdir())
         noted = max((int(name) for name in names if name.isdecimal()), default=-1)
@@ -60,7 +64,7 @@ class ParquetCommits:
         return number, state
 
     def planned(self, number: int) -> StreamState | None:
-        """Return what `plan` noted for a round (PipelineError)."""
+        """Return the end offsets that `plan` recorded for a round; None if there are none (PipelineError)."""
         file = self._offsets / str(number)
         if not file.exists():
             return None
@@ -70,7 +74,7 @@ class ParquetCommits:
             raise PipelineError(f"{file}: not the offsets of an archive: {error}") from None
 
     def plan(self, number: int, state: StreamState) -> StreamState:
-        """Note where a round will end before it writes; return what was noted for this number first."""
+        """Record where a round ends, before it writes; return the end that was recorded first for this number."""
         content = json.dumps(encode_stream_offset(state), separators=(",", ":"))
         self._create(self._offsets / str(number), f"v1\n{_NO_WATERMARK}\n{content}")
         noted = self.planned(number)
@@ -78,14 +82,17 @@ class ParquetCommits:
         return noted
 
     def merges(self, number: int) -> bool:
-        """Return whether this commit can also replace files."""
+        """Return whether this commit writes a list of all files, and so can replace files."""
         return (number + 1) % COMPACT_INTERVAL == 0
 
     def commit(
         self, number: int, state: StreamState, added: Collection[Path], replaced: Collection[Path]
     ) -> None:
-        """Make files count, and others no longer. Raises PipelineError if another run did so meanwhile, OSError."""
-        del state  # It was noted by `plan`.
+        """Add `added` to the archive's files and remove `replaced` from them (OSError).
+
+        Raises PipelineError if another run has committed a round of this number meanwhile.
+        """
+        del state  # `plan` has recorded it.
         lines = [_line(file) for file in added]
         name = str(number)
         if self.merges(number):
@@ -102,10 +109,10 @@ class ParquetCommits:
             self._remove_left_over({file_key(json.loads(line)["path"]) for line in lines})
 
     def _create(self, path: Path, content: str) -> bool:
-        """Make a file with all its content; return whether it was not there."""
+        """Create a file with all of its content; return False if the file exists."""
         if path.exists():
             return False
-        # A checksum that Spark left beside a file that it did not finish would not fit this one.
+        # Spark may have left the checksum of an unfinished file of this name, which would not fit this file.
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         self._files.write_bytes(temporary, content.encode(), sync=True)
@@ -127,7 +134,7 @@ class ParquetCommits:
 
 
 def _line(file: Path) -> str:
-    """Return a file's line of a list, as Spark writes it."""
+    """Return a file's line in a list, as Spark writes it."""
     found = file.stat()
     return json.dumps(
         {

@@ -1,4 +1,4 @@
-"""A round of an archive: the pieces of work since the last commit, and the offsets at which the round ends."""
+"""One round of an archive: tasks for the records since the last commit, and the offsets where the round ends."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class ArchiveRound(NamedTuple):
 
 
 def is_pattern(topics: str) -> bool:
-    """Return whether one of the names is a pattern as a shell has them; no topic's name has such characters."""
+    """Return whether one of the names is a shell pattern; names of topics cannot contain the characters of patterns."""
     return not _WILD.isdisjoint(topics)
 
 
 def matches(topics: str, name: str) -> bool:
-    """Return whether a topic is one of those named."""
+    """Return whether the topic `name` matches one of the names and shell patterns in `topics`."""
     return any(fnmatch.fnmatchcase(name, one.strip()) for one in topics.split(","))
 
 
 def source_options(place: SparkPlace, topics: str, isolation: Isolation) -> SourceOptions:
-    """Return the options of a source of all records from the earliest on (PipelineError)."""
+    """Return the options of a source that reads all records, from the earliest on (PipelineError)."""
     named = {"subscribe": topics}
     if is_pattern(topics):
         patterns = (fnmatch.translate(one.strip()) for one in topics.split(","))
@@ -53,7 +53,7 @@ def source_options(place: SparkPlace, topics: str, isolation: Isolation) -> Sour
 def plan(
     place: SparkPlace, options: SourceOptions, known: StreamState | None, planned: StreamState | None
 ) -> ArchiveRound:
-    """Return the round after `known`, to the ends that were planned before, or to those of now (DataLossError; blocking)."""
+    """Plan the round after `known`, to the offsets `planned` or else the current ends (DataLossError; blocking)."""
     if place.is_kafka:
         return _of_cluster(place, options, known or StreamState({}, {}), planned)
     with closing(StreamProgress(TopicSource(options))) as progress:
@@ -63,7 +63,7 @@ def plan(
 
 
 def batches(place: SparkPlace, options: SourceOptions, piece: Task, schema: Any) -> Iterator[Any]:
-    """Yield a piece's records as Arrow batches (DataLossError, CorruptionError, OSError; blocking)."""
+    """Yield the records of the task `piece` as Arrow batches (DataLossError, CorruptionError, OSError; blocking)."""
     if not place.is_kafka:
         yield from read_task(piece, options=options, schema=schema)
         return
@@ -89,7 +89,7 @@ def _of_cluster(
             *(one for one in before.topic_ids if ids.get(one) != before.topic_ids[one]),
         ]
         for topic in {partition.topic for partition in before.offsets} - ids.keys():
-            topic_of(engine, topic)  # Raises the brokers' reason for not showing it.
+            topic_of(engine, topic)  # Raises the error with which the brokers hide the topic.
         if gone:
             raise DataLossError(
                 f"{', '.join(sorted(map(str, gone)))}: gone, or created again, since it was archived"

@@ -1,17 +1,17 @@
-"""Counts of windows of time, topic to topic: once over everything, or incrementally under a checkpoint.
+"""Aggregates records in windows of time, from topic to topic: all at once, or incrementally with a checkpoint.
 
-The time is the records' own. A result is a record too:
+The time is the records' timestamp. Each result is a record, too:
 
-    key        the group; null without one, or where it is null
+    key        the group; null if there is no group expression, or if its value is null
     value      {"start": "2026-01-02T10:00:00.000Z", "end": "…", "group": "ada", "count": 42, …}
     timestamp  the start of the window
 
-The start, because it lies within the window: an hour's counts added up from those of its minutes, or archived by date,
-come to the hour and the date that the records themselves belong to; the end is the first moment that does not.
+The timestamp is the start because the start lies within the window, and the end does not. So results that are summed
+by the hour, or archived by date, count for the hour and the date of their records.
 
-At once, every window comes out. Under a checkpoint a window comes out when the watermark, the latest time seen less the
-delay, has passed its end; records that come later still are left out. The last windows wait for a later record, or for
-a run with `close`. Each result is written once, wherever a run was interrupted.
+Without a checkpoint, all windows are written. With a checkpoint, a window is written when the watermark (the latest
+time seen, minus the delay) has passed its end, and records that arrive later are left out. The last windows wait for
+a later record, or for a run with `close`. Each result is written once, even if a run is interrupted.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from topicfs.pipeline.tasks.output import MESSAGE_PREFIX
 
 RESULT = "source string, target string, windows long"
 RESERVED = ("start", "end", "group", "count")
-"""Fields of every value; other aggregates need other names."""
+"""Fields of every value, so that other aggregates need other names."""
 PARTS, SPARKS_PARTS = "spark.sql.shuffle.partitions", "200"
-"""Into how many parts windows are split. What the first run under a checkpoint had stays."""
+"""Setting for the number of parts of the state, and Spark's default; a checkpoint keeps the number of its first run."""
 POLL_S = 1
 """Seconds between two checks for ^C while a query runs."""
 
@@ -55,36 +55,36 @@ _NAMED = re.compile(r"(?is).*\s+AS\s+(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*")
 
 
 class _MicroBatch(NamedTuple):
-    """The result of a micro-batch."""
+    """Counts of one micro-batch."""
 
     windows: int
-    """Results that it wrote."""
+    """Number of results that were written."""
     late: int
-    """Results that it left out, for their windows were over: Spark counts them when a batch's records are added up."""
+    """Rows dropped because their windows had been written; Spark counts them after it has combined a batch's records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateOptions(QueryOptions):
     window: str
-    """Its length as Spark writes it: `5 minutes`."""
+    """Length of a window, as Spark writes it: `5 minutes`."""
     slide: str | None = None
-    """Distance between the starts of windows; None: they follow one another."""
+    """Distance between the starts of two windows; None: the length of a window."""
     group: str | None = None
-    """A SQL expression; None: each window has one count."""
+    """SQL expression that groups the records; None: each window has one result."""
     aggregates: tuple[str, ...] = ()
-    """More of them in SQL, each with a name: `sum(length(value)) AS bytes`."""
+    """Further aggregates in SQL, each with a name: `sum(length(value)) AS bytes`."""
     delay: str = "0 seconds"
-    """Longest delay of a record; it matters only with a checkpoint."""
+    """How late a record may arrive; used only with a checkpoint."""
     close: bool = False
-    """Write the windows that are open, too, for nothing more will come; needs a checkpoint."""
+    """Also write the windows that are still open, because no more records will come; needs a checkpoint."""
     continuous: bool = False
-    """Go on until interrupted; needs a checkpoint."""
+    """Run until interrupted; needs a checkpoint."""
     interval: str = "5 seconds"
-    """Between the micro-batches of a run that goes on."""
+    """Time between the micro-batches of a continuous run."""
 
 
 def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
-    """Run the aggregation; return one row with the number of results written (InvalidOptionError; Spark's own for bad SQL)."""
+    """Aggregate; return one row with the number of results written (InvalidOptionError; Spark's errors for bad SQL)."""
     _check(options)
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -110,23 +110,24 @@ def _follow(spark: SparkSession, options: AggregateOptions) -> int:
 
 
 def _keep_state_together(spark: SparkSession) -> None:
-    """Split the open windows as the machines are, not Spark's 200 times: each part is a file or two a micro-batch."""
+    """Split the state by the number of cores, not in Spark's 200 parts: each part writes files per micro-batch."""
     if spark.conf.get(PARTS, SPARKS_PARTS) == SPARKS_PARTS:
         spark.conf.set(PARTS, str(spark.sparkContext.defaultParallelism))
 
 
 def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> DataFrame:
-    """Return the rows with a watermark that the clock, too, moves on."""
+    """Return the rows with a watermark that `ClockSource` advances, too."""
     spark.dataSource.register(ClockSource)
     until = _after_the_last_window(spark, options) if options.close else 0
     ticks = spark.readStream.format(CLOCK).option(UNTIL, str(until)).load()
     both = rows.unionByName(ticks, allowMissingColumns=True).withWatermark("timestamp", options.delay)
-    # It names the time, too: a condition that does not Spark would ask before the watermark has seen the row.
+    # The condition names the timestamp, so that Spark evaluates it after the watermark has seen the row of
+    # the clock.
     return both.where("topic IS NOT NULL OR timestamp IS NULL")
 
 
 def _after_the_last_window(spark: SparkSession, options: AggregateOptions) -> int:
-    """Return the microseconds since 1970 at which the watermark has passed every window that a record at `time` is in."""
+    """Return when the watermark passes the latest record's last window, in microseconds since 1970."""
     source, _ = options.places()
     rows = every_record(spark.read, source, options.source)
     window, delay = (
@@ -148,7 +149,7 @@ def _triggered(sink: DataStreamWriter, options: AggregateOptions) -> DataStreamW
 
 
 def _run(sink: DataStreamWriter) -> int:
-    """Run a query to its end, or to ^C, which ends it in order; the results that it wrote."""
+    """Run a query to its end, or until ^C, which stops it cleanly; return the number of results written."""
     query = sink.start()
     batches: dict[int, _MicroBatch] = {}
     try:
@@ -170,7 +171,7 @@ def _run(sink: DataStreamWriter) -> int:
 
 
 def _record_progress(query: StreamingQuery, batches: dict[int, _MicroBatch]) -> None:
-    """Note what micro-batches wrote; a query remembers only its last hundred."""
+    """Add the counts of recent micro-batches to `batches`; a query remembers only its last hundred."""
     for progress in query.recentProgress:
         observed = progress.observedMetrics.get("written")
         if observed is not None:
@@ -190,7 +191,7 @@ def _windows(rows: DataFrame, options: AggregateOptions) -> DataFrame:
 
 
 def _results(windows: DataFrame) -> DataFrame:
-    """Return the windows as records."""
+    """Return the windows as records with key, value and timestamp."""
     others = [name for name in windows.columns if name not in {"window", "group"}]
     group = spark_functions.col("group")
     shown = group.cast("string") if dict(windows.dtypes)["group"] == "binary" else group
@@ -227,15 +228,16 @@ def _check(options: AggregateOptions) -> None:
 
 CLOCK = "topicfs_clock"
 UNTIL = "until"
-"""Time of the row in microseconds since 1970; a time that was reached before makes no row."""
+"""Option: time of the source's row in microseconds since 1970; there is no row if the offset has reached that time."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class ClockSource(DataSource):
-    """A stream of nothing but time: it lets the watermark of a query pass the last windows when nothing more will come.
+    """A source without records, whose row advances a query's watermark past the last windows when nothing more comes.
 
-    Spark emits a window when a later record has moved the watermark. This source, beside the records', makes one row with
-    the time that its option names, and otherwise none; its offset is in the query's checkpoint, as with any source.
+    Spark emits a window when a later record has moved the watermark. This source runs beside the records' source and
+    returns at most one row, with the time in its option. Its offset is stored in the query's checkpoint, as for any
+    source.
     """
 
     @classmethod
@@ -251,7 +253,7 @@ class ClockSource(DataSource):
 
 
 class ClockReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader; its offset is the time that it reached."""
+    """The reader of a ClockSource; its offset is the time that it has reached."""
 
     def __init__(self, until_us: int) -> None:
         self._until_us = until_us
@@ -269,7 +271,7 @@ class ClockReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {UNTIL: max(start[UNTIL] if start else 0, self._until_us)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Do nothing: the row is known already."""
+        """Do nothing: the time of the row is fixed."""
 
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
         return [InputPartition(end[UNTIL])] if end[UNTIL] > start[UNTIL] else []

@@ -1,11 +1,11 @@
-"""Topics to Parquet or to an Iceberg table, a folder a topic and date: each record once however often it is run.
+"""Archives topics as Parquet files or as an Iceberg table, with a folder per topic and date, and each record once.
 
     TARGET/topic=orders/date=2026-01-02/part-….parquet        all of Kafka's columns, the headers too
     TARGET/_topics.json    {"orders": {"partitions": 4, "overrides": {"cleanup.policy": "compact"}}}
-    TARGET/_topics.lock    locked by the job that changes the notes on topics
+    TARGET/_topics.lock    locked by the job that changes `_topics.json`
 
-How far it came, and which files count, is in `pipeline.archiving`. The date is that of the record's timestamp, in UTC.
-Records of transactions that were aborted are not archived, those of open ones not yet.
+`pipeline.archiving` stores how far the topics are archived, and which files are committed. The date is that of the
+record's timestamp, in UTC. Records of aborted transactions are not archived; those of open ones wait for a later run.
 """
 
 from __future__ import annotations
@@ -69,24 +69,26 @@ class ArchiveOptions:
     path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     topics: str
-    """Separated by commas; patterns as a shell has them (`orders-*`)."""
+    """Topic names and shell patterns (`orders-*`), separated by commas."""
     target: Path
-    """The archive: a directory of its own."""
+    """The directory of the archive, which has nothing else in it."""
     format: str = PARQUET
     every_seconds: float | None = None
-    """The time between two rounds, until ^C, in the main thread; None for one round."""
+    """Seconds between two rounds, which go on until ^C and need the main thread; None for one round."""
     committed: Callable[[StreamState], None] = lambda _: None
-    """Called after each round with the next offsets."""
+    """Called after each round with the offsets where the next round begins."""
 
 
 def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
-    """Archive what came since the last run; return the archive's contents, one row a topic, date and partition."""
+    """Archive the records since the last run; return one row per topic, date and partition of the archive."""
     place = place_of(options.path).resolved()
     archive_folder = options.target.absolute()
     source = source_options(place, options.topics, Isolation.READ_COMMITTED)
     check_archive(archive_folder, options)
     if not (archive_folder / CHECKPOINT).is_dir():
-        plan(place, source, None, None)  # A topic that does not exist is an error before anything is made.
+        plan(
+            place, source, None, None
+        )  # Raises the error for a topic that does not exist before anything is created.
     with ExitStack() as stack:
         commits: ParquetCommits | IcebergCommits
         if options.format == ICEBERG:
@@ -105,7 +107,9 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
                     while _round(spark, place, source, commits, options):
                         pass
             except PySparkException:
-                if interrupts.empty():  # A terminal's ^C also ends the tasks; the next run does the round.
+                if (
+                    interrupts.empty()
+                ):  # ^C in a terminal also ends the tasks; the next run repeats the round.
                     raise
             _, state = commits.last()
             options.committed(state or StreamState({}, {}))
@@ -119,7 +123,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
 
 @contextmanager
 def _noted_interrupts(noted: SimpleQueue[int]) -> Iterator[None]:
-    """Put the first ^C into a queue, so that a round can end. A second ^C interrupts the block."""
+    """Put the first ^C into the queue `noted`, so that a round can end. A second ^C interrupts the block."""
 
     def note(number: int, frame: object) -> None:
         del frame
@@ -140,9 +144,9 @@ def _round(
     commits: ParquetCommits | IcebergCommits,
     options: ArchiveOptions,
 ) -> bool:
-    """Archive what came since the last commit; return True for a round that another run began: more may have come.
+    """Archive the records since the last commit; return True if another run had begun this round.
 
-    Raises PipelineError if that run has other topics.
+    Then there may be more records to archive. Raises PipelineError if the other run archived other topics.
     """
     folder = options.target.absolute()
 
@@ -161,7 +165,7 @@ def _round(
     write_notes(folder, _notes(place, options.topics))
     if not waiting:
         return False
-    if end != found.end:  # Another run began this round.
+    if end != found.end:  # Another run has planned this round first.
         found = plan(place, source, known, end)
     groups = small_groups(folder) if commits.merges(number) else []
     write = partial(_write, folder, place, source, has_topic=commits.has_topic)
@@ -172,7 +176,7 @@ def _round(
 
 
 def _work(write: Callable[..., Iterator[Path]], schema: Any, piece: Task | list[Path]) -> Iterator[Path]:
-    """Write a piece's records, or merge files; runs in Spark's workers."""
+    """Write the records of a task, or merge files; runs in Spark's workers."""
     yield from [merge(piece, schema)] if isinstance(piece, list) else write(piece)
 
 
@@ -189,7 +193,7 @@ def _schema(*, has_topic: bool = True) -> Any:
 
 
 def _contents(folder: Path) -> Any:
-    """Return the rows of `archive`, by the footers of the files."""
+    """Return the rows that `archive` returns, from the footers of the files."""
     rows = [row for file in archived_files(folder) for row in rows_of(file)]
     schema = pa.schema(
         zip(FileRows._fields, (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64()), strict=True)
@@ -226,7 +230,7 @@ def _check_topics(archive: Path, topics: str, names: Iterable[str]) -> None:
 
 
 def _notes(place: SparkPlace, topics: str) -> dict[str, TopicNote]:
-    """Return partitions and settings of the topics, which records do not have."""
+    """Return the numbers of partitions and the settings of the topics, which records do not have."""
 
     def wanted(name: str) -> bool:
         return matches(topics, name) and not (is_pattern(topics) and is_internal(name))
@@ -250,7 +254,7 @@ def _notes(place: SparkPlace, topics: str) -> dict[str, TopicNote]:
 def _overrides(topic: ClusterTopic) -> Mapping[str, str]:
     try:
         return topic.overrides
-    except StorageError as error:  # A user without the right to see them.
+    except StorageError as error:  # The user may lack the right to see them.
         _LOGGER.warning("%ssettings of %s are not archived: %s", MESSAGE_PREFIX, topic.name, error)
         return {}
 
@@ -265,17 +269,17 @@ class TopicNote(NamedTuple):
 
 
 def archived_rows(spark: SparkSession, archive: Path) -> DataFrame:
-    """Return every archived record, with Kafka's columns and `date` (PipelineError where there is no archive)."""
+    """Return every archived record, with Kafka's columns and `date` (PipelineError if there is no archive)."""
     schema = StructType([*full_schema(include_headers=True), StructField("date", DateType())])
     files = archived_files(archive)
     if not files:
         return spark.createDataFrame([], schema)
-    # A schema of our own: Spark would take a topic named 2024 for a number.
+    # Given a schema, Spark does not infer a number for a topic named 2024.
     return spark.read.schema(schema).option("basePath", str(archive)).parquet(*map(str, files))
 
 
 def average_bytes(files: list[Path]) -> int:
-    """Return the mean size of a record in the archive before compression, by the files' footers; at least 1."""
+    """Return the mean size of a record in the archive before compression, from the files' footers; at least 1 byte."""
     groups = [
         metadata.row_group(index)
         for metadata in map(pq.read_metadata, files)
@@ -287,7 +291,7 @@ def average_bytes(files: list[Path]) -> int:
 
 
 def read_notes(archive: Path) -> dict[str, TopicNote]:
-    """Return the notes by topic; none where there is no archive, or an old one (PipelineError for a damaged file)."""
+    """Return the notes by topic; none without an archive, or in an old one (PipelineError for a damaged file)."""
     path = archive / TOPICS
     if not path.is_file():
         return {}
@@ -302,7 +306,7 @@ def read_notes(archive: Path) -> dict[str, TopicNote]:
 
 
 def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:
-    """Add to what is noted, atomically; jobs that write at once wait for each other (OSError, PipelineError)."""
+    """Merge `notes` into the file of notes atomically; concurrent jobs take turns (OSError, PipelineError)."""
     with (archive / LOCK).open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         content = {

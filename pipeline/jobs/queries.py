@@ -1,4 +1,4 @@
-"""Queries of jobs: the number of rows written, and lost records as one line with the job's own remedy."""
+"""Queries of jobs: counting the rows written, and reporting lost records in one line with the job's own remedy."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ OTHER_CHECKPOINT = "to bring what is there now, name another checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryOptions:
-    """Options of a job that queries topics and appends to another one."""
+    """Options of a job that reads topics and appends to another topic."""
 
     path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     source: str
-    """Topics, separated by commas."""
+    """Topic names, separated by commas."""
     target: str
-    """The topic that is appended to."""
+    """The topic to append to."""
     target_path: str | SparkPlace | None = None
-    """Place of the target, as `path`; None: that of the source."""
+    """Place of the target, as `path`; None: the place of the source."""
     where: str = "true"
     """A SQL condition over the source's columns."""
     checkpoint: str | None = None
-    """A directory that remembers how far it came; None: everything, at once."""
+    """A directory that stores how far the job has read; None: all records, in one run."""
 
     def places(self) -> tuple[SparkPlace, SparkPlace]:
         """Return the places of the source and of the target."""
@@ -41,7 +41,7 @@ class QueryOptions:
 
 
 def every_record(reader: DataFrameReader | DataStreamReader, place: SparkPlace, topics: str) -> DataFrame:
-    """Return every record of the topics but those of aborted and open transactions; `reader` reads once or as a stream."""
+    """Read every record of the topics, except those of aborted and open transactions, by a batch or stream reader."""
     options = {
         "startingOffsets": "earliest",
         "includeHeaders": "true",
@@ -52,7 +52,7 @@ def every_record(reader: DataFrameReader | DataStreamReader, place: SparkPlace, 
 
 @contextmanager
 def losses_reported(remedy: str) -> Iterator[None]:
-    """Raise a DataLossError with `remedy` where a query in the block, or a task, has lost records."""
+    """Raise a DataLossError with `remedy` if a query in the block, or one of its tasks, has lost records."""
     try:
         yield
     except DataLossError as error:
@@ -69,7 +69,7 @@ def _with_remedy(said: str, remedy: str) -> DataLossError:
 
 
 def write_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
-    """Append `rows` to a topic; return their number, which sinks do not report. Errors are Spark's own."""
+    """Append `rows` to a topic; return their number, which sinks do not report. Raises Spark's own errors."""
     if target.is_kafka:
         return _send_counted(rows, target, topic=topic)
     written = Observation()
@@ -78,9 +78,10 @@ def write_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
 
 
 def _send_counted(rows: DataFrame, target: SparkPlace, *, topic: str) -> int:
-    """Write through Kafka's batch sink, for which Spark makes no observation: waiting for one would never end.
+    """Append rows to a topic of a cluster through Kafka's batch sink; return their number.
 
-    So the rows are cached, in memory and beyond that on the executors' disks, counted there and sent from there.
+    Spark makes no observation for this sink, so waiting for one would never end. Instead the rows are cached (in
+    memory, then on the executors' disks), counted, and sent from the cache.
     """
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:

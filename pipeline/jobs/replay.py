@@ -1,8 +1,9 @@
-"""Topic to topic, through a SQL filter and projection: at once, or incrementally under a checkpoint.
+"""Copies topics to a topic, through a SQL filter and projection: all at once, or incrementally with a checkpoint.
 
-At once, the write is whole or nothing. With a checkpoint, each run brings what came since the last one, each record
-once, wherever a run was interrupted. Where the target is a Kafka cluster, Spark's connector promises less: what was
-interrupted may leave records behind or write some twice, and records get the time at which they are written.
+Without a checkpoint, the write is whole or nothing. With a checkpoint, each run copies the records since the last
+one, each record once, even if a run was interrupted. For a Kafka cluster as target Spark's connector guarantees less:
+an interrupted run may leave records behind or write some twice, and the timestamp of a record is the time of the
+write.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RESULT = "source string, target string, records long"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions(QueryOptions):
     select: str = "key, value, headers, timestamp"
-    """SQL expressions that make the sink's columns."""
+    """SQL expressions for the columns to write."""
 
 
 def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
@@ -56,6 +57,7 @@ def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
 
 
 def _chosen(spark: SparkSession, source: DataFrame, options: ReplayOptions) -> DataFrame:
-    # `selectExpr` takes one expression a string, and `select` is a list in SQL. Spark formats the statement: braces are doubled.
+    # `selectExpr` takes each expression as a string, but `select` is a list in SQL. `spark.sql` formats its
+    # text, so braces are doubled.
     select = options.select.replace("{", "{{").replace("}", "}}")
     return spark.sql(f"SELECT {select} FROM {{rows}}", rows=source.where(options.where))  # noqa: S608 (the user's own)

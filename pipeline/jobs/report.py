@@ -1,7 +1,7 @@
 """Statistics of topics as a page of plots: records over time, sizes, lag, compression.
 
-Tasks read and count (`pipeline.report`); the driver adds up what they found and draws. The result has a row a
-partition.
+Tasks read and count records (`pipeline.report`); the driver adds up their numbers and draws the page. The result has
+one row per partition.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ROWS = """
 topic string, partition int, records bigint, segments bigint, log_bytes bigint, uncompressed_bytes bigint,
 first_time bigint, last_time bigint, groups array<struct<group: string, position: bigint, lag: bigint>>
 """
-"""Times are milliseconds since the epoch, which any record may claim."""
+"""Schema of the result. Times are milliseconds since 1970 as numbers, because a record may have any timestamp."""
 TOP = 12
-"""Topics with plots of their own: a page with more panels is not read."""
+"""Default number of topics with plots of their own; a page with more panels is hard to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +40,20 @@ class ReportOptions:
 
     place: SparkPlace
     topics: tuple[str, ...] | None = None
-    """None for all but Kafka's own."""
+    """None for all topics except Kafka's own."""
     output: Path | None = None
-    """The page; None where only the numbers are wanted."""
+    """File of the page; None: return only the numbers."""
     top: int = TOP
     """Number of topics with plots of their own."""
     now_ms: int | None = None
-    """The time the page says it was made at; None where it is not to say so."""
+    """Time of creation to show on the page; None: show none."""
     task_bytes: int = TASK_BYTES
 
 
 def report(spark: SparkSession, options: ReportOptions) -> DataFrame:
-    """Count everything, now, and write the page whole or not at all; return `ROWS`, by topic and partition.
+    """Count all records, and write the page whole or not at all; return `ROWS`, sorted by topic and partition.
 
-    Raises PipelineError and its kinds, StorageError, OSError.
+    Raises PipelineError and its subclasses, StorageError, OSError.
     """
     if options.output is not None and not options.output.absolute().parent.is_dir():
         raise PipelineError(f"{options.output}: no such directory to put the report into")
@@ -90,6 +90,6 @@ def _collect(task: tuple[SparkPlace, Sequence[Task]]) -> Iterator[PartitionNumbe
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file, or make it: a reader sees the old one or the new one."""
+    """Create or replace a file atomically: a reader sees the old content or the new one."""
     beside = path.absolute().with_name(f".{path.name}.{uuid4().hex}")
     write_atomically(NativeFileSystem(), path.absolute(), text.encode(), temporary=beside)

@@ -1,8 +1,8 @@
-"""Every checksum, offset and index entry of whole data directories, checked by many tasks: one row a segment.
+"""Checks every checksum, offset and index entry of whole data directories, in many tasks: one row per segment.
 
-What is wrong beside the segments (checkpoints, metadata) has rows of its own, with `segment` null, where there is any:
-all rows together have the findings of `topicfs check`. Nothing is changed and nothing locked, so a living owner is not
-disturbed; what it has not finished yet is passed over.
+Problems outside the segments (in checkpoints, metadata) have rows of their own, with `segment` null. All rows
+together have the findings of `topicfs check`. The check changes and locks nothing, so it does not disturb a running
+owner, and it skips what the owner has not finished writing.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ _ROW = pa.schema(
         ("wrong", _WRONG),
     ]
 )
-"""The result; see `pipeline.verification.VerificationRow`. A timestamp is milliseconds, for damage may say any: it need be no date."""
+"""Schema of `pipeline.verification.VerificationRow`. A timestamp is a number: damage may yield values that are no
+date.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
     place: SparkPlace
-    """Data directories."""
+    """The data directories to check."""
     task_bytes: int = TASK_BYTES
-    """Bytes of log a task, where there are as many; segments are not divided."""
+    """Bytes of log per task, if there are as many; segments are not divided."""
 
 
 def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
-    """Check everything, now: one row a segment, by directory, topic, partition and base offset.
+    """Check all directories; return one row per segment, sorted by directory, topic, partition and base offset.
 
-    PipelineError where the place is a cluster, or a directory is no data directory.
+    Raises PipelineError if the place is a cluster, or a directory is not a data directory.
     """
     directories = require_files(options.place).directories
     verification = DirectoryVerification(directories, NativeFileSystem(read_only=True))
@@ -62,7 +64,7 @@ def verify(spark: SparkSession, options: VerifyOptions) -> DataFrame:
 
 
 def _check(task: Sequence[tuple[int, SegmentWork]]) -> Iterator[tuple[int, CheckedSegment | None]]:
-    """Check a task's segments, and yield each one's number with its result; runs in Spark's workers."""
+    """Check the segments of a task, and yield each one's number with its result; runs in Spark's workers."""
     files = NativeFileSystem(read_only=True)
     yield from ((number, check_segment(work, files)) for number, work in task)
 

@@ -1,4 +1,4 @@
-"""A cluster through our own client: its topics, and the records of a partition as columns."""
+"""A Kafka cluster through our own client: its topics, and the records of a partition as columns."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ FETCH_BYTES = 4 << 20
 
 @contextmanager
 def opened_cluster(place: SparkPlace, *, read_only: bool = True) -> Iterator[ClusterEngine]:
-    """Open a cluster in the process that uses it (UnreachableError, ClusterError, OSError; blocking)."""
+    """Open a cluster, in the process that uses it (UnreachableError, ClusterError, OSError; blocking)."""
     settings = place.resolved().settings if place.settings is None else place.settings
     security = security_of(settings or {})
     with closing(open_engine(cluster_address(str(place)), security, read_only=read_only)) as engine:
         if engine.leaders.metadata.topics.keys() - engine.topics().keys():
-            engine.look()  # A topic with a partition that does not answer is listed now, and reading it fails.
+            engine.look()  # Lists also a topic of which one partition does not answer; reading that partition fails.
         yield engine
 
 
 def topic_of(engine: ClusterEngine, name: str) -> ClusterTopic | None:
-    """Return a topic; None if the brokers do not name it (their error if they name it without its partitions)."""
+    """Return a topic; None if the brokers do not list it (their error, if they list it without its partitions)."""
     topic = engine.topics().get(name)
     if topic is None and name in engine.leaders.metadata.topics:
         raise error_of(engine.leaders.metadata.topics[name].error, name)
@@ -40,7 +40,7 @@ def topic_of(engine: ClusterEngine, name: str) -> ClusterTopic | None:
 
 
 def partition_of(engine: ClusterEngine, partition: TopicPartition, topic_id: str | None) -> ClusterPartition:
-    """Return a partition of the topic with this id, never that of a later topic of the same name (DataLossError)."""
+    """Return a partition of the topic with this id; DataLossError if it is gone or another topic has its name."""
     topic = engine.topics().get(partition.topic)
     found = topic.partitions().get(partition.partition) if topic and topic.topic_id == topic_id else None
     if found is None:
@@ -51,9 +51,9 @@ def partition_of(engine: ClusterEngine, partition: TopicPartition, topic_id: str
 def read_columns(
     log: ClusterPartition, offsets: range, isolation: Isolation, *, create_times: bool = False
 ) -> Iterator[tuple[Columns, int, int]]:
-    """Yield columns, and the range of records in them that has these offsets (blocking).
+    """Yield columns, each with the range of its records whose offsets are in `offsets` (blocking).
 
-    Raises DataLossError if the log no longer has all of them, CorruptBatchError, and what `Partition.read` does.
+    Raises DataLossError if the log no longer has all of them, CorruptBatchError, and the errors of `Partition.read`.
     """
     at = offsets.start
     try:
@@ -63,7 +63,7 @@ def read_columns(
             if not fetched.data:
                 if log.visible_end(isolation) < offsets.stop:
                     raise DataLossError(f"{log}: the log ends before offset {offsets.stop}")
-                return  # A compaction removed the last records of the range.
+                return  # Compaction removed the last records of the range.
             data = fetched.data
             for columns in decode_each(
                 data, 0, len(data), aborted=fetched.aborted, create_times=create_times

@@ -3,7 +3,7 @@
     /srv/topics    /srv/a,/srv/b    /srv/*/data         data directories, as `pipeline.places.paths` takes them
     kafka://host:9092    kafka://one:9092,two:9092      brokers of one cluster
 
-Both are read and written by the same options but for those that say where, so a job is written once:
+Both kinds of places take the same options, except for those of the place itself. So a job is written once:
 
     spark.read.format(place.format).options(**place.options, subscribe="orders")
 """
@@ -27,15 +27,15 @@ _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 @dataclass(frozen=True, slots=True)
 class SparkPlace:
     path: str | None = None
-    """Data directories, as the option of the format takes them; None for a cluster."""
+    """Data directories, as in the format's option `path`; None for a cluster."""
     bootstrap_servers: str | None = None
-    """Brokers, `host:port` after commas; None for data directories."""
+    """Brokers as `host:port`, separated by commas; None for data directories."""
     client_config: Path | None = None
-    """A file with settings of the connections to the cluster, by the names of Kafka's Java clients."""
+    """File with the settings of connections to the cluster, under the names of Kafka's Java clients."""
     without: str = ""
     """The option `without` of `format("topicfs")`: lost replica directories, separated by commas."""
     settings: Mapping[str, str] | None = field(default=None, repr=False)
-    """The settings of `client_config` with its secrets, for tasks (`resolved`)."""
+    """The settings of `client_config`, with its secrets; `resolved` reads them for tasks."""
 
     @property
     def is_kafka(self) -> bool:
@@ -43,28 +43,28 @@ class SparkPlace:
 
     @property
     def format(self) -> str:
-        """Name of the Spark format that reads and writes there."""
+        """Name of the Spark format for this place."""
         return "kafka" if self.is_kafka else "topicfs"
 
     @property
     def left_out(self) -> tuple[Path, ...]:
-        """The directories of `without`, absolute."""
+        """The directories in `without`, absolute."""
         return absolute(self.without)
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """The data directories but for those left out, absolute (PipelineError if a name has none)."""
+        """The data directories that are not in `without`, absolute (PipelineError if a name matches none)."""
         return data_directories(self.path or "", self.left_out)
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of that format that say where, and how to connect. Raises InvalidConfigError, OSError."""
+        """The format's options for the place and its connections. Raises InvalidConfigError, OSError."""
         if self.bootstrap_servers is not None:
             return {"kafka.bootstrap.servers": self.bootstrap_servers, **self._connection()}
         return {"path": self.path or "", **({"without": self.without} if self.without else {})}
 
     def resolved(self) -> SparkPlace:
-        """Return the place for tasks, whose environment may not have the secrets. Raises InvalidConfigError, OSError."""
+        """Return a copy for tasks, with secrets that their environment may lack. Raises InvalidConfigError, OSError."""
         return self if self.client_config is None else replace(self, settings=for_java(self.client_config))
 
     def _connection(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class SparkPlace:
 
 
 def place_of(text: str | SparkPlace) -> SparkPlace:
-    """Return the place that `text` names, which need not exist, or is. Raises PipelineError, AddressError."""
+    """Return the place that `text` names, which need not exist, or `text`. Raises PipelineError, AddressError."""
     if isinstance(text, SparkPlace):
         return text
     text = text.strip()
@@ -99,13 +99,13 @@ def _unfit(scheme: str) -> str:
 
 
 TIMEOUT_S = 5.0
-"""To wait for each of the brokers named."""
+"""Seconds to wait for each broker in the place."""
 
 
 def require_reachable(place: SparkPlace) -> None:
-    """Return when one of the brokers named takes a connection (PipelineError; blocking).
+    """Return once one of the brokers in the place accepts a connection (PipelineError; blocking).
 
-    Kafka's clients themselves try for minutes before they say that a cluster does not answer.
+    Kafka's clients would retry for minutes before they report that a cluster does not answer.
     """
     reasons = []
     for server in cluster_address(str(place)).servers:

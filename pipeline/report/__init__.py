@@ -1,5 +1,5 @@
-"""The numbers of a report: tasks collect them, and their sums are the report; `page/` shows it.
+"""The numbers of a report: tasks collect them, the driver adds them up, and `page/` shows the sums.
 
-`histograms` counts by time and by size in bounded memory. `numbers` has the numbers of a partition, and `collector` reads
-files or brokers.
+`histograms` counts by time and by size in bounded memory. `numbers` has the numbers of a partition, and `collector`
+reads segment files or brokers.
 """

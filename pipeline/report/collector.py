@@ -1,4 +1,4 @@
-"""Numbers collected by tasks: from segments of data directories, and from the batches that a cluster's brokers give."""
+"""Collects numbers in tasks, from segments of data directories, or from batches that a cluster's brokers return."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from topicfs.storage.model import Isolation, TopicPartition
 
 ENOUGH_RECORDS = 1 << 16
 _TIMESTAMPS, _KEY_LENGTHS, _VALUE_LENGTHS = 1, 3, 5
-"""Numbers of some of the eight columns of `Columns.block`."""
+"""Indices of three of the eight columns in `Columns.block`."""
 _SIZE, _ATTRIBUTES, _MAX_TIMESTAMP, _RECORD_END = map(
     BatchHeader._fields.index, ("size_bytes", "attributes", "max_timestamp", "record_end")
 )
@@ -42,17 +42,17 @@ _NO_TIME = -1
 class Counter:
     """Counts records and batches into `numbers`, without an object for each record.
 
-    Small batches make small columns, which are put aside until there are enough for calls over whole arrays.
+    Small batches have small columns, which are buffered until there are enough records for calls over whole arrays.
     """
 
     def __init__(self, numbers: PartitionNumbers) -> None:
         self._numbers = numbers
         self._waiting: list[tuple[Integers, Integers, Integers, Integers]] = []
-        """For each of the columns: create times, times of append (-1: not stamped), lengths of keys and of values."""
+        """For each `Columns`: create times, append times (-1: not stamped), lengths of keys, and lengths of values."""
         self._records = 0
 
     def count(self, found: Iterable[tuple[Columns, int, int]]) -> None:
-        """Count records [start, end) of columns that were decoded with `create_times`, and their batches."""
+        """Count the records [start, end) of columns that were decoded with `create_times`, and their batches."""
         for columns, start, end in found:
             self._add(columns, start, end)
         self._flush()
@@ -91,13 +91,13 @@ class Counter:
     def _count_batches(self, columns: Columns, batches: npt.NDArray[np.int64]) -> None:
         codec = Codec(int(batches[0, _ATTRIBUTES]) & CODEC_MASK)
         size = int(batches[:, _SIZE].sum())
-        # A compressed batch has columns of its own, over its inflated records.
+        # A compressed batch has its own `Columns`, over its inflated records.
         uncompressed = size if codec is Codec.NONE else HEADER_SIZE + len(columns.data)
         self._numbers.store(codec.label, StoredBytes(size, uncompressed))
 
 
 def _times_of_append(batches: npt.NDArray[np.int64]) -> Integers:
-    """Return the broker's timestamp of each record of these batches, -1 where there is none."""
+    """Return the timestamp that the broker set for each record of these batches, -1 if it set none."""
     stamps = np.where(batches[:, _ATTRIBUTES] & TIMESTAMP_TYPE_MASK, batches[:, _MAX_TIMESTAMP], _NO_TIME)
     if len(stamps) == 1:
         return np.full(int(batches[0, _RECORD_END]), stamps[0])
@@ -105,22 +105,22 @@ def _times_of_append(batches: npt.NDArray[np.int64]) -> Integers:
 
 
 RECORD_BYTES = 100
-"""Assumed size of a cluster's record, for tasks of about equal work."""
+"""Assumed size of a record in a cluster, to make tasks of about equal work."""
 
 
 class Parts(NamedTuple):
-    """Partitions to be read, also those without records, and the pieces of work."""
+    """The partitions to read, including empty ones, and the tasks that read them."""
 
     partitions: list[TopicPartition]
     pieces: list[Task]
-    """The unit of work: a segment of a data directory, or all offsets of a partition of a cluster."""
+    """Each task reads one segment of a data directory, or all offsets of one partition of a cluster."""
 
 
 def find_parts(place: SparkPlace, topics: Iterable[str] | None) -> Parts:
-    """Return the parts by partition and offset: of `topics`, or of all but Kafka's own.
+    """Return the partitions of `topics` (None: all but Kafka's own) and their tasks, sorted by partition and offset.
 
-    They have everything that a consumer is shown; of a partition's replicas the one that shows most is read. Raises
-    PipelineError, StorageError, OSError.
+    The tasks read all records that are visible to a consumer, from the replica with the highest high watermark.
+    Raises PipelineError, StorageError, OSError.
     """
     named = "*" if topics is None else ",".join(topics)
     found = plan(place, source_options(place, named, Isolation.READ_UNCOMMITTED), None, None)
@@ -131,14 +131,14 @@ def find_parts(place: SparkPlace, topics: Iterable[str] | None) -> Parts:
 
 
 def bytes_of(piece: Task) -> int:
-    """Return the bytes of log that are read for a piece; of a cluster's about so many."""
+    """Return the bytes of log that a task reads; for a cluster, an estimate."""
     if piece.slices:
         return sum(one.end_position - one.position for one in piece.slices)
     return piece.range.size * RECORD_BYTES
 
 
 def collect(place: SparkPlace, pieces: Sequence[Task]) -> list[PartitionNumbers]:
-    """Read pieces and count; one a partition (StorageError, OSError; blocking)."""
+    """Count the records of these tasks; return one result per partition (StorageError, OSError; blocking)."""
     with opened_cluster(place) if place.is_kafka else nullcontext() as engine:
         return merged(_read_segment(one) if engine is None else _read_range(engine, one) for one in pieces)
 
@@ -171,7 +171,7 @@ def _read_range(engine: ClusterEngine, task: Task) -> PartitionNumbers:
 
 
 def _lags(one: Slice, numbers: PartitionNumbers) -> list[int]:
-    """Return the segment's lag, where it is known: its producers gave the times, and all that was appended is shown."""
+    """Return a segment's lag, if it is known: producers set the timestamps, and the slice ends with the file."""
     files, file = NativeFileSystem(read_only=True), Path(one.file)
     if numbers.last_time is None or numbers.stamped_records or files.size(file) != one.end_position:
         return []
@@ -184,9 +184,10 @@ _LOGGER = logging.getLogger(__name__)
 def find_lags(
     place: SparkPlace, topics: Collection[str] | None
 ) -> dict[TopicPartition, tuple[GroupLag, ...]]:
-    """Return the groups by partition, ascending; of all topics, or of those named (blocking).
+    """Return the groups of each partition, sorted; of all topics, or of `topics` (blocking).
 
-    Where they cannot be had, as without the right to see them, a warning says so: the report has all the rest.
+    If the groups cannot be read, for example without the right to see them, log a warning: the report is still
+    useful.
     """
     try:
         with _opened_place(place) as engine:
@@ -212,6 +213,6 @@ def _group_lags(engine: Engine) -> Iterator[tuple[TopicPartition, GroupLag]]:
             try:
                 bounds = engine.partition(*partition).offsets()
             except UnknownTopicError:
-                continue  # It was deleted.
+                continue  # The topic was deleted.
             lag = max(bounds.last_stable_offset - position.offset, 0)
             yield partition, GroupLag(group, position.offset, lag)

@@ -1,10 +1,11 @@
-"""Counts by time and by size that take bounded room and add up in any order to the same.
+"""Histograms by time and by size, in bounded memory; merging them in any order gives the same result.
 
-By time: buckets of one of WIDTHS, each of which divides the next. A histogram with too many buckets goes over to the
-next width; so the width of a sum depends only on what was counted, not on how it was divided into parts.
+By time, all buckets of a histogram have one of the WIDTHS, each of which divides the next. A histogram with too many
+buckets changes to the next width. So the width depends only on the counted times, not on how they were divided into
+parts.
 
-By size: up to 7 a bin a size; from there on four bins from each power of two to the next, so that a bin is at most a
-quarter wider than its beginning:
+By size, each of the sizes 0 to 7 has a bin. Above, there are four bins from each power of two to the next, so that
+the width of a bin is at most a quarter of its smallest size:
 
     bin    0 1 … 7   8   9   10    11    12    13    14    15    16    …
     sizes  0 1 … 7  8-9 10-11 12-13 14-15 16-19 20-23 24-27 28-31 32-39 …
@@ -29,7 +30,7 @@ WIDTHS = (
     *(_HOUR, 3 * _HOUR, 6 * _HOUR),
     *(_DAY, 10 * _DAY, 100 * _DAY, 1000 * _DAY, 10_000 * _DAY, 100_000 * _DAY, 10**9 * _DAY),
 )
-"""Widths of buckets in milliseconds; a few buckets of the last one span all times."""
+"""Widths of buckets in milliseconds; a few buckets of the last width span all timestamps."""
 MAX_BUCKETS = 1000
 
 
@@ -43,12 +44,12 @@ class Amount(NamedTuple):
 
 @dataclass(slots=True)
 class TimeHistogram:
-    """Records and their bytes by time."""
+    """Number and bytes of records by time."""
 
     level: int = 0
-    """Index in WIDTHS of the buckets' width."""
+    """Index in WIDTHS of the width of the buckets."""
     buckets: dict[int, Amount] = field(default_factory=dict)
-    """The contents by time divided by the width."""
+    """Contents of each bucket, by its number: the time divided by the width."""
 
     @property
     def width_ms(self) -> int:
@@ -63,7 +64,7 @@ class TimeHistogram:
         self._add(zip(numbers.tolist(), map(Amount, records, octets), strict=True))
 
     def merge(self, other: TimeHistogram) -> None:
-        """Add what another one counted."""
+        """Add the counts of another histogram."""
         self.widen(other.level)
         self._add(_rebinned(other, self.level).items())
 
@@ -80,7 +81,7 @@ class TimeHistogram:
 
 
 def _level_for(times: Integers, level: int) -> int:
-    """Return the first level, from `level` on, at which these times alone need no more buckets than there may be."""
+    """Return the first level, from `level` on, at which these times need at most MAX_BUCKETS buckets."""
     numbers = np.unique(times // WIDTHS[level])
     while len(numbers) > MAX_BUCKETS and level + 1 < len(WIDTHS):
         numbers = np.unique(numbers // (WIDTHS[level + 1] // WIDTHS[level]))
@@ -101,7 +102,7 @@ def _rebinned(histogram: TimeHistogram, level: int) -> dict[int, Amount]:
 
 @dataclass(slots=True)
 class SizeHistogram:
-    """Sizes, whole numbers from 0 on, by bin."""
+    """Number of sizes (integers from 0 on) in each bin."""
 
     count: int = 0
     total: int = 0
@@ -109,7 +110,7 @@ class SizeHistogram:
     bins: dict[int, int] = field(default_factory=dict)
 
     def add(self, sizes: Integers) -> None:
-        """Count sizes; none may be negative."""
+        """Count sizes, none of which may be negative."""
         if not len(sizes):
             return
         numbers, counts = np.unique(bins_of(sizes), return_counts=True)
@@ -122,7 +123,7 @@ class SizeHistogram:
         self.merge(one)
 
     def merge(self, other: SizeHistogram) -> None:
-        """Add what another one counted."""
+        """Add the counts of another histogram."""
         self.count += other.count
         self.total += other.total
         self.largest = max(self.largest, other.largest)
@@ -130,7 +131,7 @@ class SizeHistogram:
             self.bins[number] = self.bins.get(number, 0) + count
 
     def quantile(self, share: float) -> int | None:
-        """Return a size that at least this share of all does not exceed, a quarter too large at most; None without any."""
+        """Return a size that at least `share` of all do not exceed, at most a quarter too large; None if empty."""
         wanted, passed = share * self.count, 0
         for number in sorted(self.bins):
             passed += self.bins[number]
@@ -141,14 +142,14 @@ class SizeHistogram:
 
 def bins_of(sizes: Integers) -> Integers:
     """Return the bin of each size."""
-    # By a float64's exponent and the first two bits behind it; sizes up to 2^53 are exact in it.
+    # The exponent and the first two fraction bits of a float64, which represents sizes up to 2^53 exactly.
     mantissa, exponent = np.frexp(sizes.astype(np.float64))
     upper = 4 * (exponent.astype(np.int64) - 3) + np.floor(mantissa * 8).astype(np.int64)
     return np.where(sizes < 8, sizes, upper)
 
 
 def bin_start(number: int) -> int:
-    """Return the smallest size in a bin."""
+    """Return the smallest size in bin `number`."""
     return number if number < 8 else (number % 4 + 4) << (number // 4 - 1)
 
 

@@ -1,4 +1,4 @@
-"""The numbers of one partition, or of a part of it: those of parts add up."""
+"""The numbers of one partition, or of a part of it; the numbers of the parts add up to those of the partition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class StoredBytes(NamedTuple):
-    """Bytes of batches on disk, and uncompressed."""
+    """Bytes of batches, as stored and uncompressed."""
 
     bytes: int
     uncompressed_bytes: int
@@ -24,55 +24,55 @@ NOTHING_STORED = StoredBytes(0, 0)
 
 
 class GroupLag(NamedTuple):
-    """The place of a group of readers in a partition."""
+    """The position and lag of a group in a partition."""
 
     group: str
     position: int
-    """Offset of the next record that it reads."""
+    """Offset of the next record that the group reads."""
     lag: int
-    """How many offsets lie between that and the last stable offset."""
+    """Number of offsets from `position` to the last stable offset."""
 
 
 @dataclass(slots=True)
 class PartitionNumbers:
-    """Everything that a report shows of a partition; times in milliseconds since the epoch."""
+    """All numbers of a partition that a report shows; times are in milliseconds since 1970."""
 
     partition: TopicPartition
     segments: int = 0
     log_bytes: int = 0
-    """Size of the `.log` files, as far as they were read."""
+    """Bytes of the `.log` files that were read."""
     damaged_batches: int = 0
-    """Left out of all else."""
+    """Number of damaged batches; no other number includes them."""
     changed_segments: int = 0
-    """Removed or rewritten while they were read; left out of all else."""
+    """Number of segments that were removed or rewritten during the read; no other number includes them."""
     codecs: dict[str, StoredBytes] = field(default_factory=dict)
-    """Batches with records by their codec."""
+    """Bytes of the batches that have records, by codec."""
     records: int = 0
     stamped_records: int = 0
-    """Number of records that got their time by the broker (LogAppendTime)."""
+    """Number of records whose timestamp was set by the broker (LogAppendTime)."""
     first_time: int | None = None
     last_time: int | None = None
     times: TimeHistogram = field(default_factory=TimeHistogram)
-    """Records by their time; the bytes are those of keys and values."""
+    """Records by time, with the bytes of their keys and values."""
     keys: SizeHistogram = field(default_factory=SizeHistogram)
     null_keys: int = 0
     values: SizeHistogram = field(default_factory=SizeHistogram)
     null_values: int = 0
     lags: SizeHistogram = field(default_factory=SizeHistogram)
-    """Lags of stamped records, from the producer's time to the broker's."""
+    """Lags of stamped records: the broker's time minus the producer's."""
     early_records: int = 0
-    """Stamped records whose producer's clock was ahead of the broker's."""
+    """Number of stamped records whose producer's clock was ahead of the broker's."""
     segment_lags: list[int] = field(default_factory=list)
-    """Times from a segment's largest timestamp to its last append (its file's time of change), where producers gave the times."""
+    """Times from a segment's largest timestamp (set by a producer) to its last append (the file's mtime)."""
     groups: tuple[GroupLag, ...] = ()
-    """The groups that have a position in it, by name; none in the numbers of a part."""
+    """The groups with a position in the partition, sorted by name; empty in the numbers of a part."""
 
     @property
     def stored(self) -> StoredBytes:
         return sum(self.codecs.values(), NOTHING_STORED)
 
     def count_times(self, times: Integers, sizes: Integers) -> None:
-        """Count records by time; -1 is none."""
+        """Count records by time; the time -1 means that a record has none."""
         timed = times != -1
         times, sizes = times[timed], sizes[timed]
         if len(times):
@@ -80,7 +80,7 @@ class PartitionNumbers:
             self.times.count(times, sizes)
 
     def span(self, first_time: int | None, last_time: int | None) -> None:
-        """Extend the span from the first to the last time by these times."""
+        """Extend the span of times by `first_time` and `last_time`."""
         if first_time is not None:
             self.first_time = first_time if self.first_time is None else min(self.first_time, first_time)
         if last_time is not None:
@@ -93,7 +93,7 @@ class PartitionNumbers:
         self.null_values += int((values < 0).sum())
 
     def count_lags(self, lags: Integers) -> None:
-        """Count from when to when stamped records were on their way; negative where clocks differ."""
+        """Count lags of stamped records, from the producer's time to the broker's; negative if clocks differ."""
         self.lags.add(lags[lags >= 0])
         self.early_records += int((lags < 0).sum())
 
@@ -101,7 +101,7 @@ class PartitionNumbers:
         self.codecs[codec] = self.codecs.get(codec, NOTHING_STORED) + stored
 
     def merge(self, other: PartitionNumbers) -> None:
-        """Add what was counted of other segments."""
+        """Add the numbers of another part."""
         for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for codec, stored in other.codecs.items():
@@ -126,11 +126,11 @@ COUNTS = (
     "null_values",
     "early_records",
 )
-"""Fields of a partition's numbers whose sum over its parts is that of the whole."""
+"""Fields that are summed when the numbers of parts are merged."""
 
 
 def merged(parts: Iterable[PartitionNumbers]) -> list[PartitionNumbers]:
-    """Return the numbers of each partition once, by name."""
+    """Merge the parts of each partition; return the partitions sorted by name."""
     found: dict[TopicPartition, PartitionNumbers] = {}
     for part in parts:
         found.setdefault(part.partition, PartitionNumbers(part.partition)).merge(part)

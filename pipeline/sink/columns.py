@@ -1,4 +1,4 @@
-"""Arrow columns as the codec's columns: positions and lengths over the same octets, without an object a record."""
+"""Turns Arrow columns into the codec's columns of positions and lengths, without an object for each record."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TYPES = {
     "partition": pa.int32(),
     "timestamp": pa.timestamp("ms"),
 }
-"""Types to which columns are cast; the others stay as they are."""
+"""Types to which columns are cast; other columns keep their types."""
 
 
 def cast_columns(rows: pa.RecordBatch, names: tuple[str, ...]) -> dict[str, pa.Array]:
-    """Return those of the columns that exist, cast to the types that are read here."""
+    """Return those of the columns `names` that exist, cast to the types in TYPES."""
     return {
         name: rows.column(name).cast(TYPES[name], safe=False) if name in TYPES else rows.column(name)
         for name in names
@@ -33,7 +33,7 @@ def cast_columns(rows: pa.RecordBatch, names: tuple[str, ...]) -> dict[str, pa.A
 
 
 def codec_columns(columns: Mapping[str, pa.Array], count: int, *, now_ms: int) -> Columns:
-    """Return records of `key`, `value`, `headers`, `timestamp` (null: `now_ms`) and, where there is one, `offset`.
+    """Return records from the columns `key`, `value`, `headers`, `timestamp` (null: `now_ms`) and `offset`, if present.
 
     Raises InvalidRecordError for a header without a key.
     """
@@ -53,14 +53,14 @@ def codec_columns(columns: Mapping[str, pa.Array], count: int, *, now_ms: int) -
 
 
 def numbers(column: pa.Array | None, count: int, *, null: int) -> memoryview[int]:
-    """Return a column's numbers, or milliseconds, as int64; `null` stands for a missing one."""
+    """Return a column of numbers, or of times in milliseconds, as int64; `null` replaces a missing value."""
     if column is None:
         return memoryview(array("q", [null]) * count)
     return _int64s(pc.fill_null(column.cast(pa.int64()), null))
 
 
 def _octets(column: pa.Array | None, count: int, data: bytearray) -> tuple[memoryview[int], memoryview[int]]:
-    """Return positions and lengths (-1: null) of a column's octets, which are added to `data`."""
+    """Append a column's bytes to `data`; return the positions and lengths (-1: null) of its values."""
     if column is None:
         return memoryview(array("q", bytes(8 * count))), memoryview(array("q", [-1]) * count)
     _, offsets_buffer, octets = column.buffers()

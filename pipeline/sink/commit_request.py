@@ -1,13 +1,14 @@
-"""The driver's part of a write: request the commit, and wait until it is appended.
+"""The driver's part of a write: request the commit, and wait until the records are appended.
 
-The owner of the data directory appends. If the directory has no owner, this process owns it for that moment. A daemon
+The owner of the data directory appends. If the directory has no owner, this process owns it for the commit. A daemon
 claims the request, and this process waits until the daemon has appended the write, however long that takes. If nobody
 claims the request in time (a broker never does), this process withdraws it, so that the write cannot arrive after its
 job failed. One rename decides between a claim and a withdrawal.
 
-A named write that is committed already is not appended again. After a crash Spark repeats the last micro-batch with the
-same rows: it is skipped with a warning. If the rows are others the checkpoint was restored or copied, and which of them
-are in the topic is unknown: that is an error. An application (`txnAppId`) may repeat each of its earlier versions.
+A named write that is committed already is not appended again. After a crash Spark repeats the last micro-batch with
+the same rows; the repetition is skipped with a warning. If its rows differ, the checkpoint was restored or copied,
+and it is unknown which of the rows are in the topic: that is an error. An application (`txnAppId`) may repeat any of
+its earlier versions.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ from topicfs.storage.staging.staged_file import StagedFile
 
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
-"""Longest pause between two checks whether the owner is done or gone. The owner's bell ends a pause."""
+"""Longest pause between two checks whether the owner is done or gone. The owner's bell ends a pause early."""
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class CommittedBeforeError(PipelineError):
-    """A write of this name is, or may be, committed with other rows."""
+    """A write of this name is committed, or may be, with other rows."""
 
 
 class CommitTimeoutError(PipelineError):
-    """Nobody claimed a write in time, or nobody who lives can complete it."""
+    """No owner claimed a write in time, or no live process can complete it."""
 
 
 def staging_area(directories: Sequence[Path]) -> StagingArea:
-    """Return the staging area of data directories that are served together: the same in whichever order they are named.
+    """Return the staging area of data directories that are served together; it does not depend on their order.
 
-    Raises StorageError where a mirror keeps one of them.
+    Raises StorageError if a mirror writes to one of them.
     """
     check_no_mirror(directories)
     files = NativeFileSystem()
@@ -64,7 +65,7 @@ def stage(
     task: int,
     batches: Iterable[tuple[TopicPartition, bytearray]],
 ) -> StagedFile | None:
-    """Put a task's batches into a file of its own, on disk when this returns; None without batches (StorageError, OSError)."""
+    """Write a task's batches to a file of its own, on disk on return; None without batches (StorageError, OSError)."""
     area, writer = staging_area(directories), None
     try:
         for partition, batch in batches:
@@ -78,7 +79,7 @@ def stage(
 
 
 class CommitRequest:
-    """The request that the owner of the data directories commits one write."""
+    """A request that the owner of the data directories commits one write."""
 
     def __init__(
         self,
@@ -90,16 +91,17 @@ class CommitRequest:
         content: Content | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> None:
-        """Prepare the request; `staged`: the tasks' files, in the order of appending; `placement`: their place, if not at the logs' ends.
+        """Prepare the request for the tasks' files `staged`, in the order of appending.
 
-        `content`: that of the files, if the write has a name.
+        `placement` says where the batches go, if not to the ends of the logs; `content` is that of the files, if the
+        write has a name.
         """
         self.left_out: Sequence[Path] = ()
-        """Replica directories that are lost, and that a commit does without."""
+        """Replica directories that are lost; the commit leaves them out."""
         self.is_version = False
         """True for a version of an application; False for a micro-batch of a query."""
         self.must_have_same_rows = True
-        """True if it is an error that the write is committed with other rows."""
+        """True if it is an error when the write was committed with other rows."""
         self._directories = tuple(directories)
         self._area = staging_area(directories)
         self._write = write
@@ -109,15 +111,16 @@ class CommitRequest:
         self._sleep = sleep or self._ring
         self._owner = "nobody"
         self._owner_appends = False
-        """True if another process owns the directory and appends writes; a broker does not."""
+        """True if another process owns the directory and appends staged writes, which a broker does not."""
         self._is_ours = False
-        """True if this request submitted the write; another one may have done so at the same moment."""
+        """True if this request, and no concurrent one, submitted the write."""
         self._warnings: tuple[str, ...] = ()
 
     def commit(self, timeout_s: float) -> None:
-        """Return when every record is in its log and on disk (blocking); the timeout ends with the owner's claim.
+        """Wait until every record is in its log and on disk; `timeout_s` limits the time until the owner's claim.
 
-        Raises WriteRefusedError, CommitTimeoutError, CommittedBeforeError and what keeps the directory from being opened.
+        Raises WriteRefusedError, CommitTimeoutError, CommittedBeforeError and errors of opening the directory
+        (blocking).
         """
         if not self._staged and self._placement is None and not self._must_be_noted():
             return
@@ -127,7 +130,7 @@ class CommitRequest:
             self._wait(timeout_s)
             self._compare()
         except BaseException:
-            # Whatever ends the wait, an interrupt too: a request that was not begun must not be appended later.
+            # Also after an interrupt: no owner may append later what it has not begun to append yet.
             with suppress(OSError):
                 self._area.withdraw(self._write)
             self.abort()
@@ -135,7 +138,7 @@ class CommitRequest:
         self._area.discard(one.name for one in self._staged)
 
     def abort(self) -> None:
-        """Remove what was staged, unless it may have been, or may yet be, committed."""
+        """Remove the staged files, unless the write is committed or may still be."""
         with suppress(OSError, StorageError):
             if self._area.state(self._write) not in (WriteState.REQUESTED, WriteState.CLAIMED):
                 self._area.discard(one.name for one in self._staged)
@@ -153,7 +156,7 @@ class CommitRequest:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     def _give_up_unless_claimed(self, timeout_s: float) -> None:
-        """Withdraw the request (CommitTimeoutError); return if an owner that lives claimed it first."""
+        """Withdraw the request and raise CommitTimeoutError; return if a live owner claimed the request first."""
         where, cause = self._where(), f" ({self._warnings[-1]})" if self._warnings else ""
         if self._area.withdraw(self._write):
             raise CommitTimeoutError(
@@ -168,23 +171,23 @@ class CommitRequest:
         )
 
     def _ring(self, seconds: float) -> None:
-        """Wake the owner, and wait until the write is done, but for no longer than that."""
+        """Wake the owner, and wait up to `seconds` until the write is done."""
         end = time.monotonic() + seconds
         ring(self._area.directory, seconds)
-        if not self._is_done():  # What failed there is not tried again at once.
+        if not self._is_done():  # If the owner failed, it is not woken again at once.
             time.sleep(max(0.0, end - time.monotonic()))
 
     def _is_done(self) -> bool:
         state = self._area.state(self._write)
         if state is WriteState.REFUSED:
-            with suppress(FileNotFoundError):  # Another job of this name has taken it.
+            with suppress(FileNotFoundError):  # Another job of this name has taken the refusal.
                 raise self._area.take_refusal(self._write)
         return state is WriteState.COMMITTED or (state is WriteState.UNKNOWN and self._write.batch is None)
 
     def _submit_again(self) -> None:
-        """Request again where an earlier driver, killed while its Python processes live on, withdrew the same micro-batch.
+        """Submit a micro-batch again if an earlier driver, killed while its Python processes live on, withdrew it.
 
-        A write that is not of a stream has one driver: if its state is unknown, it is done.
+        A write outside of streams has one driver, so that such a write is done if its state is unknown.
         """
         if self._write.batch is not None and self._area.state(self._write) is WriteState.UNKNOWN:
             self._is_ours = self._submit()
@@ -193,13 +196,13 @@ class CommitRequest:
         return self._area.submit(self._write, self._staged, self._placement, self._content)
 
     def _must_be_noted(self) -> bool:
-        """Return whether a write without a row says something: that its query, or version, is known from now on."""
+        """Return whether a write without rows must be recorded: it makes its query or version known."""
         return self._write.batch is not None and (
             self.is_version or self._area.committed(self._write) is None
         )
 
     def _check_known(self) -> None:
-        """Raise CommittedBeforeError if the record may have forgotten this query, which is not new."""
+        """Raise CommittedBeforeError for a query that is not new, if the record may have forgotten it."""
         if not self._write.batch or self.is_version or self._area.committed(self._write) is not None:
             return
         if self._area.record.forgot(self._write):
@@ -210,7 +213,10 @@ class CommitRequest:
             )
 
     def _compare(self) -> None:
-        """Raise CommittedBeforeError if a write of this name was committed with other rows. Warn if it was committed with the same."""
+        """Raise CommittedBeforeError if a write of this name was committed with other rows.
+
+        If it was committed with the same rows, log a warning.
+        """
         committed = self._area.committed(self._write)
         is_last = committed is not None and committed.batch == self._write.batch
         if committed is None or (self._is_ours and not is_last):

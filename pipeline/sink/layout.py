@@ -1,4 +1,4 @@
-"""The topics as a writer needs them: their partitions, and the size and compression of their batches."""
+"""The topics as a writer sees them: their partitions, and the size and compression of their batches."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from topicfs.storage.topics.topic import lenient_config
 from topicfs.storage.validation.batches import compression_of
 
 MAX_BATCH_BYTES = DEFAULT_MAX_BATCH_BYTES
-"""Largest size of a batch of several records that a task stages, where the topic would take a larger one: it bounds memory."""
+"""Largest batch of several records that a task stages, even if the topic allows a larger one: it bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLayout:
     partitions: tuple[int, ...]
-    """Their numbers, ascending."""
+    """Numbers of the partitions, ascending."""
     max_batch_bytes: int
     topic_id: str | None = None
-    """None where no file has it."""
+    """None if no file has the id."""
     stamp: BatchStamp = PLAIN
     """Compression of the batches: tasks compress, and the owner appends the batches unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """Facts about a topic that are known without opening it."""
+    """Facts about a topic that can be read without opening its logs."""
 
     partitions: tuple[int, ...]
-    """Their numbers, ascending."""
+    """Numbers of the partitions, ascending."""
     topic_id: str | None
     overrides: Mapping[str, str]
-    """The settings given for the topic itself, by Kafka's names."""
+    """The topic's own settings, by Kafka's names."""
     config: TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The topics of data directories at one moment. Small: it is sent to every task."""
+    """The topics of data directories at one moment; Spark sends this small object to every task."""
 
     topics: Mapping[str, TopicLayout]
 
@@ -64,7 +64,7 @@ class Layout:
 
 
 def read_layout(directories: Sequence[Path]) -> Layout:
-    """Read names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
+    """Read the topics' layout, without opening or locking a log (PipelineError, StorageError, OSError)."""
     return Layout({topic: layout_of(facts) for topic, facts in read_topics(directories).items()})
 
 
@@ -75,7 +75,7 @@ def layout_of(facts: TopicFacts) -> TopicLayout:
 
 
 def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """Read names and settings alone: nothing is locked or opened (PipelineError, StorageError, OSError)."""
+    """Read names and settings of topics, without opening or locking a log (PipelineError, StorageError, OSError)."""
     files = NativeFileSystem(read_only=True)
     registry = merge_copies([read_copy(directory, files) for directory in directories])
     numbers: dict[str, list[int]] = {}
@@ -95,6 +95,6 @@ def read_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
 
 
 def broker_settings(directories: Sequence[Path]) -> dict[str, dict[str, str]]:
-    """Return the settings given for topics of a broker, by topic: it keeps them in a metadata log (CorruptionError, OSError)."""
+    """Return the settings of topics, by topic, from a broker's metadata log (CorruptionError, OSError)."""
     image = find_cluster_metadata(NativeFileSystem(read_only=True), directories)
     return image.settings if image else {}

@@ -1,7 +1,7 @@
-"""Rows into record batches that keep their offsets, times and timestamp types: the rows of an archive.
+"""Turns rows of an archive into record batches that keep the rows' offsets, times and timestamp types.
 
-Rows come sorted by topic, partition and offset. A batch spans offsets that ascend, with gaps where the rows have some,
-as a compacted log's batches do; records that a log had stamped (LogAppendTime) share a batch only with their like.
+Rows come sorted by topic, partition and offset. The offsets in a batch ascend, with the gaps that the rows have, as
+in a compacted log. Records with LogAppendTime share a batch only if they have the same time.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 from topicfs.storage.model import TimestampType, TopicPartition
 
 RECORD_OVERHEAD = 40
-"""Bytes that a record takes beside key, value and headers, at most: varints and its attributes."""
+"""Largest size of a record without key, value and headers: varints and attributes."""
 
 MAX_OFFSET_DELTA = 2**31 - 1
-"""Within a batch."""
+"""Largest offset delta within a batch."""
 
 _COLUMNS = ("topic", "partition", "offset", "key", "value", "headers", "timestamp", "timestampType")
 
 
 class _Rows(NamedTuple):
-    """One Arrow batch, as columns and as lists."""
+    """One Arrow batch, as columns of the codec and as lists."""
 
     columns: Columns
     topics: Sequence[str]
     partitions: Sequence[int]
     kinds: Sequence[int | None]
     sizes: Sequence[int]
-    """Bytes of each record in a batch, at most."""
+    """Upper bound of the bytes that each record takes in a batch."""
 
     def place(self, index: int) -> TopicPartition:
         return TopicPartition(self.topics[index], self.partitions[index])
@@ -46,7 +46,7 @@ class _Rows(NamedTuple):
 
 
 class KeptBatch(NamedTuple):
-    """A batch with its own offsets."""
+    """A batch that keeps its records' offsets."""
 
     partition: TopicPartition
     batch: bytearray
@@ -58,12 +58,12 @@ class KeepingEncoder:
     """Encodes the rows of one task."""
 
     def __init__(self, layouts: Mapping[str, TopicLayout]) -> None:
-        """Prepare the encoder; `layouts`: by topic, of all that may come."""
+        """Prepare the encoder; `layouts` has every topic that the rows may name."""
         self._layouts = layouts
         self._last: tuple[TopicPartition, int] | None = None
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[KeptBatch]:
-        """Yield batches at their own offsets; InvalidRecordError for rows that do not ascend, RecordTooLargeError."""
+        """Yield batches at their own offsets (RecordTooLargeError; InvalidRecordError if offsets do not ascend)."""
         read = _read(rows)
         first, count = 0, rows.num_rows
         while first < count:
@@ -106,7 +106,7 @@ def _read(rows: pa.RecordBatch) -> _Rows:
 
 
 def _batch_end(rows: _Rows, first: int, count: int, limit: int) -> int:
-    """Return the index after the last of the rows from `first` on that fit one batch; it has one at least."""
+    """Return the index after the last row, from `first` on, that fits into the batch of the row at `first`."""
     place, kind = rows.place(first), rows.kind(first)
     offsets, timestamps = rows.columns.offsets, rows.columns.timestamps
     size = HEADER_SIZE + rows.sizes[first]

@@ -1,17 +1,17 @@
-"""The options of a write and the columns it takes.
+"""The options of a write, and the columns that it takes.
 
-Options are those of Spark's Kafka connector that mean something here, and our own.
+The options are our own, and those of Spark's Kafka connector that apply here.
 
 | option | default | rule |
 |---|---|---|
-| path | | the data directory; several, after commas, are those that serve together |
-| without | | directories with replicas that are left out, after commas: a lost disk |
+| path | | the data directory; several, separated by commas, if they are served together |
+| without | | lost directories with replicas to leave out, separated by commas |
 | topic | | overrides the column `topic`; one of the two is needed |
 | txnAppId, txnVersion | | the name of a write that happens once even if the job is repeated |
 | failOnOtherRows | true | whether a repeated write must have the rows that were committed |
 | commitTimeout | 60s | how long to wait until the directory's owner claims a write |
 
-`includeHeaders` and options that begin with `kafka.` are taken and passed over, so that a job moves between the two.
+`includeHeaders`, and options that begin with `kafka.`, are accepted and ignored, so that a job can change the format.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLUMNS = {
     "timestamp": ("timestamp", "timestamp_ntz"),
     "headers": ("array<struct<key:string,value:binary>>",),
 }
-"""The columns that are written, by name, with the types they may have; others are passed over."""
+"""The columns that are written, with the types that they may have; other columns are ignored."""
 
 _NAMES = ("path", "without", "topic", "txnAppId", "txnVersion", "failOnOtherRows", "commitTimeout")
 _LOWERED = {name.lower() for name in _NAMES}
@@ -44,7 +44,7 @@ _REFUSED = {
     "kafka.key.serializer": "keys are written as the bytes that they are",
     "kafka.value.serializer": "values are written as the bytes that they are",
 }
-"""Options that the connector refuses, in lower case, with the reason."""
+"""Options that the connector refuses, too, in lower case, with the reason."""
 _TIMEOUT = re.compile(r"(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "": 0.001}
 _APPLICATION = re.compile(r"[0-9A-Za-z._-]{1,64}")
@@ -57,10 +57,10 @@ class SinkOptions:
     directories: tuple[Path, ...]
     """Data directories that are served together, absolute."""
     topic: str | None
-    """Topic of every record; None: that of its column."""
+    """Topic of every record; None: the column `topic` names it."""
     commit_timeout_s: float
     left_out: tuple[Path, ...] = ()
-    """Replica directories that are lost, and that a write does without; absolute paths."""
+    """Lost replica directories, absolute, that the write leaves out."""
     name: tuple[str, int] | None = None
     """Application and version of the write; None: a query's micro-batch, or a write that is never repeated."""
     must_have_same_rows: bool = True
@@ -68,7 +68,7 @@ class SinkOptions:
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Check the options of a write; their names in any case. InvalidOptionError, PipelineError."""
+    """Parse and check the options of a write, with names in any case. InvalidOptionError, PipelineError."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
         if name in _REFUSED:
@@ -90,14 +90,14 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
-    """Check that a DataFrame of these columns, by name with their types, can be written (InvalidOptionError)."""
+    """Check that a DataFrame with these columns (types by name) can be written (InvalidOptionError)."""
     if "value" not in columns:
         raise InvalidOptionError("a column 'value' is needed, of type binary or string")
     if options.topic is None and "topic" not in columns:
         raise InvalidOptionError("where to write to? Give the option topic, or a column 'topic'")
     for name, kinds in COLUMNS.items():
         if name == "topic" and options.topic is not None:
-            continue  # The column is ignored then.
+            continue  # The option overrides the column.
         if columns.get(name, kinds[0]) not in kinds:
             raise InvalidOptionError(
                 f"column '{name}' is {columns[name]}; it is written as {' or '.join(kinds)}"

@@ -1,7 +1,7 @@
-"""Arrow batches of rows into record batches, each for its partition: columns stay columns.
+"""Turns Arrow batches of rows into record batches for each partition, column by column.
 
-A row's topic is the option's or its column's. Its partition is its column's; else its key's, as with every Kafka
-producer; without a key one partition at a time has its turn, for some KiB of values.
+The option `topic`, else the column, names a row's topic. The column `partition` gives its partition; without it, the
+key's hash does, as with every Kafka producer. Rows without a key go to one partition for some KiB, then to the next.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from topicfs.storage.partitioning import partition_of_key
 from topicfs.storage.staging.manifest import Content
 
 UNKEYED_BYTES = 16_384
-"""Kafka's default batch.size: after this much without a key, another partition has its turn."""
+"""Bytes of values without keys after which the next partition is used: Kafka's default batch.size."""
 
 MOST_BATCH_BYTES = 2**31 - 1
-"""A batch's length field ends there."""
+"""Largest value of a batch's length field."""
 
 _REMEMBERED_KEYS = 1 << 16
 
@@ -47,12 +47,13 @@ class RowEncoder:
         pick: Callable[[int], int] = random.randrange,
         named: bool = False,
     ) -> None:
-        """Prepare the encoder; `topic` overrides the column; `pick` chooses where rows without a key begin, of so many partitions.
+        """Prepare the encoder; `topic` overrides the column of this name.
 
-        `named`: True for a write that may be repeated, whose content is compared then.
+        `pick(n)` returns a number below n, which chooses the first partition of rows without keys. `named`: True for
+        a write that may be repeated, so that its content must be compared.
         """
         self.content: Content | None = Content() if named else None
-        """The content so far."""
+        """Content of the rows so far; None for a write without a name."""
         self._layout = layout
         self._topic = topic
         self._columns = _COLUMNS if topic is None else tuple(name for name in _COLUMNS if name != "topic")
@@ -63,7 +64,7 @@ class RowEncoder:
         self._of_key = lru_cache(_REMEMBERED_KEYS)(partition_of_key)
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, bytearray]]:
-        """Yield batches at base offset 0; of a partition, in the order of its rows.
+        """Yield batches at base offset 0, each partition's in the order of its rows.
 
         Raises UnknownTopicError, PolicyViolationError, InvalidRecordError, RecordTooLargeError.
         """
@@ -88,7 +89,7 @@ class RowEncoder:
         try:
             return encode_columns(records, layout.stamp, max_batch_bytes=min(most, MAX_BATCH_BYTES))
         except RecordTooLargeError:
-            # Perhaps the topic takes larger batches than those that are made of small records.
+            # The topic may allow a larger batch for a single large row.
             try:
                 return encode_columns(records, layout.stamp, max_batch_bytes=most)
             except RecordTooLargeError:
@@ -98,7 +99,7 @@ class RowEncoder:
         )
 
     def _placed(self, columns: dict[str, pa.Array], count: int) -> dict[TopicPartition, list[int]]:
-        """Return the numbers of the rows of each partition that gets any, ascending."""
+        """Return the row numbers of each partition that gets rows, ascending."""
         topics = [self._topic] * count if self._topic is not None else columns["topic"].to_pylist()
         numbers = columns["partition"].to_pylist() if "partition" in columns else [None] * count
         keys = columns["key"].to_pylist() if "key" in columns else [None] * count
@@ -129,7 +130,7 @@ class RowEncoder:
 
 
 def _check_times(partition: TopicPartition, timestamps: pa.Array | None) -> None:
-    """Check that a broker would take these times. A record without one is read as -1 ms, and stays without."""
+    """Check that a broker would accept these times. A record read without a timestamp has -1 ms, and keeps it."""
     if timestamps is None:
         return
     earliest = pc.min(timestamps.cast(pa.int64())).as_py()
@@ -141,7 +142,7 @@ def _check_times(partition: TopicPartition, timestamps: pa.Array | None) -> None
 
 
 def _largest(columns: dict[str, pa.Array], records: Columns) -> int:
-    """Return the bytes of the batch that the largest row makes alone."""
+    """Return the size of the batch that has only the largest row."""
     lengths = zip(records.key_lengths, records.value_lengths, records.header_lengths, strict=True)
     sizes = [max(key, 0) + max(value, 0) + headers for key, value, headers in lengths]
     at = sizes.index(max(sizes))
@@ -152,22 +153,22 @@ def _largest(columns: dict[str, pa.Array], records: Columns) -> int:
 
 _NOT_GIVEN = -(2**63)
 _WORDS = 12
-"""Numbers of a record: digest and length of its key, value and headers, then topic, partition and time."""
+"""Numbers that describe a record: digest and length of key, value and headers, then topic, partition and time."""
 
 
 def content_of(topic: str, records: Columns, given: Mapping[str, pa.Array]) -> Content:
     """Return the content of a topic's records; `given`: the columns of their rows.
 
-    It is the same for the same rows in whatever order and in whatever tasks, since Spark may divide and order the rows
-    of a repeated micro-batch otherwise: each record has a digest, and a write the sum of them. A record's digest covers
-    its topic, key, value and headers, and its partition and time if the row gives them. What the sink chooses itself
-    differs the next time.
+    Equal rows have equal content in any order and in any tasks, because Spark may divide and order the rows of a
+    repeated micro-batch differently: each record has a digest, and a write has their sum. The digest covers topic,
+    key, value and headers, and partition and time if the row gives them. It leaves out values that the sink chooses,
+    which differ when a write is repeated.
     """
     count, block = len(records), records.block
     words = array("q", bytes(8 * _WORDS * count))
     with memoryview(words) as cells:
         for number, row in enumerate((fields.KEY_POSITIONS, fields.VALUE_POSITIONS, fields.HEADER_POSITIONS)):
-            # Where the keys are looked for.
+            # Shift the block so that `digests_of_keys` finds this column in place of the keys.
             moved = block[(row - fields.KEY_POSITIONS) * count :]
             found = digests_of_keys(Columns(records.data, moved, count, records.batches), 0, count)
             cells[3 * number :: _WORDS] = found[0::2]

@@ -1,4 +1,4 @@
-"""The sink as Spark sees it: its writers stage in the tasks, and request the commit in the driver."""
+"""Spark's writers of the sink: they stage batches in the tasks, and request the commit in the driver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Local properties by which a streaming query's tasks know their query and micro-batch."""
+"""Local properties that tell a streaming query's tasks their query and micro-batch."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TaskStaged(WriterCommitMessage):
     write: WriteId
     task: int
     staged: StagedFile | None
-    """None where the task had no row."""
+    """None if the task had no rows."""
     content: Content | None
     """None for a write without a name."""
 
@@ -48,12 +48,12 @@ class Target:
 
     @property
     def topic_id(self) -> str:
-        """Id of the topic that is written to; empty where each row says its topic."""
+        """Id of the topic to write to; empty if each row names its topic."""
         topic = self.options.topic
         return "" if topic is None else self.layout.topic(topic).topic_id or ""
 
     def stage(self, write: WriteId, rows: Iterator[pa.RecordBatch]) -> TaskStaged:
-        """Encode a task's rows into a file of its own; on disk when this returns."""
+        """Encode a task's rows into a file of its own, which is on disk on return."""
         from topicfs.pipeline.sink.rows import RowEncoder
 
         task, named = task_context().partitionId(), write.batch is not None
@@ -71,7 +71,7 @@ class Target:
             request.abort()
 
     def _requests(self, messages: list[WriterCommitMessage | None]) -> Iterator[CommitRequest]:
-        """Yield the one write that the tasks' messages are about; none without messages."""
+        """Yield the request to commit the write that the tasks report in `messages`; none without messages."""
         brought = sorted((one for one in messages if isinstance(one, TaskStaged)), key=lambda one: one.task)
         if len({one.write for one in brought}) > 1:
             raise PipelineError(f"tasks of different writes in one commit: {brought}")
@@ -87,7 +87,7 @@ class Target:
 
 
 class TopicWriter(DataSourceArrowWriter):
-    """A write of all of its records, or none; one with a name happens once, however often it is repeated."""
+    """Writes all records or none; a write with a name happens once, however often it is repeated."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -108,7 +108,7 @@ class TopicWriter(DataSourceArrowWriter):
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """A streaming query's micro-batches: each of them once."""
+    """Writes each micro-batch of a streaming query once."""
 
     def __init__(self, target: Target) -> None:
         if target.options.name is not None:
@@ -128,17 +128,17 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     @reported
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
-        """Request the commit of what the tasks staged, unless the micro-batch is committed already."""
+        """Request the commit of the staged files, unless the micro-batch is committed already."""
         self.target.commit(messages)
 
     @reported
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 (Spark's)
-        """Remove what the tasks staged, unless it may have been committed."""
+        """Remove the staged files, unless the micro-batch may have been committed."""
         self.target.abort(messages)
 
 
 def target_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Target:
-    """Return the target of a query's write. Raises InvalidOptionError, PipelineError, StorageError."""
+    """Return the target of a write from its options. Raises InvalidOptionError, PipelineError, StorageError."""
     if overwrite:
         raise InvalidOptionError("a topic is only ever appended to: use mode append")
     with lost_named():
@@ -151,7 +151,7 @@ def target_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) 
 
 
 def task_context() -> TaskContext:
-    """Return Spark's description of the task that runs here."""
+    """Return Spark's context of the running task."""
     context = TaskContext.get()
     assert context is not None, "only tasks write"
     return context

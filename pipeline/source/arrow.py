@@ -1,7 +1,7 @@
-"""Decoded columns as Arrow columns under Kafka's names, without an object a record (headers apart).
+"""Turns decoded columns into Arrow columns under Kafka's names, without an object for each record (except headers).
 
-Compiled code gathers what differs from record to record, of many small ranges at once; what is the same for a
-whole task is made once and shared.
+Compiled code gathers the values that differ from record to record, from many small ranges at once. A value that all
+records of a task share is made once.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from topicfs.storage.codec.binary.fields import TIMESTAMP_TYPE_MASK
 from topicfs.storage.model import Header, TopicPartition
 
 Array: TypeAlias = Any
-"""pyarrow comes without types."""
+"""An object of pyarrow, which has no type annotations."""
 
 BATCH_ROWS = 65_536
-"""Most records in an Arrow batch: larger ones cost the JVM more than they save."""
+"""Most records in an Arrow batch; larger batches cost the JVM more than they save."""
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -44,13 +44,13 @@ SCHEMA = pa.schema(
         ("headers", _HEADERS),
     ]
 )
-"""All columns, under Kafka's names and in its order."""
+"""All columns, with the names and in the order of Spark's Kafka connector."""
 
 
 def record_batch(parts: Sequence[ColumnRange], *, partition: TopicPartition, schema: Array) -> Array:
-    """Return all records of `parts` with the columns of `schema`, in its order and of its types.
+    """Return all records of `parts` as an Arrow batch with the columns, order and types of `schema`.
 
-    Raises IndexError for ranges that are none, OverflowError for a column of 2 GiB, or a time beyond Spark's.
+    Raises IndexError for invalid ranges, OverflowError for a column of 2 GiB or a time beyond Spark's.
     """
     count = sum(part.end - part.start for part in parts)
     arrays = [_BUILDERS[name](parts, count, partition) for name in schema.names]
@@ -81,7 +81,7 @@ def _offsets(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Arr
 
 
 def _timestamps(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    """Return microseconds, as Spark has them; a record without a timestamp (-1) is a millisecond before 1970, as in Kafka's."""
+    """Return times in microseconds; a record without one (-1) is a millisecond before 1970, as in Kafka's connector."""
     return pa.Array.from_buffers(_TIMESTAMP, count, [None, pa.py_buffer(gather_timestamps(parts))], 0)
 
 
@@ -94,7 +94,7 @@ def _partitions(_: Sequence[ColumnRange], count: int, partition: TopicPartition)
 
 
 def _timestamp_types(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    """Return the timestamp type of each record, as its batch's attributes say."""
+    """Return the timestamp type of each record, from its batch's attributes."""
     kind, kinds = gather_flags(parts, TIMESTAMP_TYPE_MASK)
     if kind is not None:
         return _same(kind, pa.int32(), count)
@@ -102,18 +102,18 @@ def _timestamp_types(parts: Sequence[ColumnRange], count: int, _: TopicPartition
 
 
 def _same(value: str | int | None, kind: Array, count: int) -> Array:
-    """Return `count` times the same, shared with the batches before."""
+    """Return an array of `count` equal values; arrays of up to BATCH_ROWS values share their memory."""
     return _repeated(value, kind)[:count] if count <= BATCH_ROWS else pa.repeat(pa.scalar(value, kind), count)
 
 
 @lru_cache(maxsize=8)
 def _repeated(value: str | int | None, kind: Array) -> Array:
-    """Return as many as a batch can need. Topics have 249 characters at most, so that all of the cache stays small."""
+    """Return BATCH_ROWS equal values. Names of topics have at most 249 characters, so the cache stays small."""
     return pa.repeat(pa.scalar(value, kind), BATCH_ROWS)
 
 
 def _headers(parts: Sequence[ColumnRange], count: int, _: TopicPartition) -> Array:
-    """Return the headers; none are null, not an empty list, and a name that is no UTF-8 is shown with replacement characters."""
+    """Return the headers; null if a record has none. Names that are not UTF-8 get replacement characters."""
     if not has_headers(parts):
         return _same(None, _HEADERS, count)
     rows = []

@@ -1,12 +1,12 @@
-"""Records as the buffers of Arrow columns: many small ranges of columns become one run of values each.
+"""Gathers many small ranges of decoded columns into the buffers of one Arrow column.
 
-    binary      ends, int32, little-endian: n + 1 of them, the first 0; the value i is bytes[ends[i] : ends[i + 1]]
-                validity, a bit a value, lowest first: 1 present, 0 null
+    binary      ends, int32, little-endian: n + 1 of them, the first is 0; value i is bytes[ends[i] : ends[i + 1]]
+                validity, a bit per value, lowest first: 1 present, 0 null
                 bytes, all present values one after the other
     numbers     int64, or int32 little-endian
 
-This module is compiled by Cython, and runs uncompiled with the same results. What columns say of their buffer was
-checked when they were decoded; the ranges asked for are checked here.
+This module is compiled by Cython, and gives the same results uncompiled. The decoder has checked the positions in the
+columns; this module checks the ranges.
 """
 
 # ruff: noqa: PLR0913, PLR0917 -- functions over raw memory take pointers and bounds one by one
@@ -27,14 +27,14 @@ else:
 
 KEYS = fields.KEY_POSITIONS
 VALUES = fields.VALUE_POSITIONS
-"""Numbers of the columns with positions; the column behind each has the lengths."""
+"""Indices of the columns with positions; the column after each has the lengths."""
 
 _LARGEST = cython.declare(cython.longlong, 2**31 - 1)
 _MOST_MILLISECONDS = cython.declare(cython.longlong, (2**63 - 1) // 1000)
 
 
 class ColumnRange(NamedTuple):
-    """The records [start, end) of some columns."""
+    """The records [start, end) of `columns`."""
 
     columns: Columns
     start: int
@@ -42,9 +42,9 @@ class ColumnRange(NamedTuple):
 
 
 def gather(parts: Sequence[ColumnRange], column: int) -> tuple[bytearray, bytearray | None, bytearray, int]:
-    """Return the keys or values (`column`) of all parts: ends, validity (None: no nulls), bytes, null count.
+    """Return the keys or values (`column`) of all parts: ends, validity (None: no nulls), bytes, number of nulls.
 
-    Raises IndexError for a range that is none, OverflowError for 2 GiB and more.
+    Raises IndexError for an invalid range, OverflowError for 2 GiB or more.
     """
     if column not in {KEYS, VALUES}:
         raise IndexError(f"column {column} has no positions")
@@ -76,14 +76,15 @@ def gather_offsets(parts: Sequence[ColumnRange]) -> memoryview[int]:
 def gather_timestamps(parts: Sequence[ColumnRange]) -> memoryview[int]:
     """Return the timestamps of all parts in microseconds, as int64. Raises IndexError.
 
-    A time that 64 bits of microseconds do not hold becomes the nearest that they do.
+    A time beyond 64 bits of microseconds becomes the nearest one that fits.
     """
     return _int64s(parts, fields.TIMESTAMPS, 1000)
 
 
 def gather_flags(parts: Sequence[ColumnRange], mask: int) -> tuple[int | None, bytearray]:
-    """Return flags of the records, 1 where the batch's attributes have a bit of `mask`: one flag for all, or an array of int32.
+    """Return a flag for each record: 1 if the attributes of its batch have a bit of `mask`, else 0.
 
+    If all flags are equal, the first result is the flag; otherwise it is None, and the second is an array of int32.
     Raises IndexError.
     """
     count: cython.Py_ssize_t = _count(parts)
@@ -131,7 +132,7 @@ def has_headers(parts: Sequence[ColumnRange]) -> bool:
 
 @cython.cfunc
 def _count(parts: Sequence[ColumnRange]) -> cython.Py_ssize_t:
-    """Return the number of records of all parts."""
+    """Return the number of records in all parts."""
     count: cython.Py_ssize_t = 0
     for columns, start, end in parts:
         if not 0 <= start <= end <= len(columns):
@@ -162,7 +163,7 @@ def _int64s(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, factor: cyt
 
 @cython.cfunc
 def _measure(block: memoryview, first: cython.Py_ssize_t, count: cython.Py_ssize_t) -> tuple[int, int]:
-    """Return the bytes of the values whose lengths begin at `first`, and how many are null."""
+    """Return the total size of the values whose lengths begin at `first`, and the number of nulls."""
     lengths: cython.p_longlong = memory.int64s_of(block)
     size: cython.longlong = 0
     nulls: cython.Py_ssize_t = 0
@@ -195,7 +196,7 @@ def _fill_validity(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, vali
 def _fill(
     parts: Sequence[ColumnRange], column: cython.Py_ssize_t, ends: bytearray, octets: bytearray
 ) -> None:
-    """Copy the bytes of all parts' values, and note where each ends."""
+    """Copy the values of all parts to `octets`, and write the end of each into `ends`."""
     places: cython.p_uchar = memory.writable(ends)
     target: cython.p_uchar = memory.writable(octets)
     at: cython.Py_ssize_t = 0
@@ -233,7 +234,7 @@ def _fill_part(
     target: cython.p_uchar,
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Copy `count` values, whose positions begin at `first`, to `target[at:]`; where the last of them ends."""
+    """Copy `count` values, whose positions begin at `first`, to `target[at:]`; return where the last one ends."""
     index: cython.Py_ssize_t
     for index in range(first, first + count):
         length: cython.longlong = columns[stride + index]

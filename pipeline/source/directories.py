@@ -1,15 +1,17 @@
-"""Data directories as a source: their partitions, each a log that is only read.
+"""Data directories as a source: each of their partitions is a log that is opened for reading only.
 
-Several directories may be those of several brokers. A partition is then in as many as it has replicas; the one that
-shows most counts, and of all only what lies below the high watermark, as a consumer would be served. Replicas of topicfs are
-opened read-only first: directories that do not go together are refused, and a replica is read only if it is in sync and
-lacks no records that another replica in sync has. If each replica lacks some of those, the partition is refused.
+Several directories may belong to several brokers, and then each replica of a partition is in one of them. The source
+reads the replica with the highest high watermark, and only below it, as a consumer does. Replicas of topicfs are
+opened read-only first: directories that do not belong together are refused, and a replica is read only if it is in
+sync and lacks no records that another in-sync replica has. If each replica lacks some of them, the partition is
+refused.
 
-A live broker's high watermark is the one it checkpointed last, some seconds ago: what lies beyond may yet be taken back
-in favor of another replica. A topicfs that owns the directory has the only replica. Its high watermark is its log end,
-and a record is in the file, whole and with its checksum, before its append returns: so all of that is shown, and a
-query that begins after an append finds it. (If a write fails on a full or broken disk, a reader may see for a moment a
-batch that is cut off again and never acknowledged, as in any log that is read while it is written.)
+The high watermark of a live broker is the one that it checkpointed last, some seconds ago; records above it may still
+be replaced by those of another replica. A topicfs that owns the directory has the only replica. Its high watermark is
+its log end, and a record is in the file, whole and with its checksum, before its append returns. So all of its
+records are visible, also to a query that begins right after an append. (If a write fails on a full or broken disk, a
+reader may see for a moment a batch that is removed again and never acknowledged, as in any log that is read while it
+is written.)
 """
 
 from __future__ import annotations
@@ -41,49 +43,49 @@ from topicfs.storage.recovery.options import Checkpointed, LoadOptions
 from topicfs.storage.segment.roll import SegmentDirectory
 
 _RETRIES = 5
-"""Further attempts at loading a log whose segments change meanwhile."""
+"""Most further attempts to load a log whose segments change during the load."""
 
 
 class _DataDirectory(NamedTuple):
-    """A data directory as it describes itself."""
+    """A data directory, as its files describe it."""
 
     path: Path
     partitions: frozenset[TopicPartition]
     bounded: bool
-    """True if another engine owns it: its checkpointed high watermarks are the bound then."""
+    """True if another engine, such as a broker, owns it: then nothing is read above the checkpointed high watermarks."""
     clean: bool
-    """True if it was closed in order, so that its logs need no recovery."""
+    """True if it was closed cleanly, so that its logs need no recovery."""
     recovery_points: dict[TopicPartition, Offset]
     log_start_offsets: dict[TopicPartition, Offset]
     high_watermarks: dict[TopicPartition, Offset]
 
 
 class _Stamp(NamedTuple):
-    """Values that change when a log does."""
+    """Values of which at least one changes when a log changes."""
 
     topic_id: str | None
-    """Read first: if the topic is created again meanwhile, this is the old topic's id, which the next refresh notices."""
+    """Read first: if the topic is created again meanwhile, the next refresh sees that this id is the old topic's."""
     files: tuple[FileStamp, ...]
     clean: bool
     log_start_offset: Offset
     high_watermark: Offset | None
-    """None: its end."""
+    """None: the end of the log."""
 
 
 class _Loaded(NamedTuple):
-    """A log as it was when its files had this stamp."""
+    """A log, and the stamp of its files from before it was loaded."""
 
     stamp: _Stamp
     log: Log
     followed: FollowedLog | None
-    """None where it was closed in order: loading it again costs nothing."""
+    """None if the log was closed cleanly, because it is cheap to load again."""
 
 
 class SourceDirectories:
-    """Data directories, read again by each `refresh`; logs that have not changed since stay open."""
+    """Data directories that each `refresh` reads again; logs that have not changed since stay open."""
 
     def __init__(self, paths: Sequence[Path], left_out: Sequence[Path] = ()) -> None:
-        """Read the directories (StorageError, PipelineError, OSError). `left_out` are the replica directories to do without."""
+        """Read the directories (StorageError, PipelineError, OSError). `left_out` are lost replica directories."""
         self._paths = tuple(paths)
         self._readable = _readable_replicas(paths, left_out)
         self._files = NativeFileSystem(read_only=True)
@@ -101,7 +103,10 @@ class SourceDirectories:
         )
 
     def log(self, partition: TopicPartition) -> Log:
-        """Return the partition's log as it stands: the one of its replicas that shows most (StorageError, OSError; blocking)."""
+        """Return the log of the partition's replica with the highest high watermark, as of the last `refresh`.
+
+        Raises StorageError, OSError; blocking.
+        """
         return self._choose(partition).log
 
     def _choose(self, partition: TopicPartition) -> _Loaded:
@@ -126,11 +131,11 @@ class SourceDirectories:
         return self._chosen[partition]
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the id of the topic whose log `log` returns; None where no file has it (StorageError, OSError)."""
+        """Return the topic id of the log that `log` returns; None if no file has it (StorageError, OSError)."""
         return self._choose(partition).stamp.topic_id
 
     def inodes(self, partition: TopicPartition) -> dict[str, int]:
-        """Return the inodes of the files of the log that `log` returns, by name, from before it was loaded."""
+        """Return the inodes of the files of the log that `log` returns, by name, as they were before it was loaded."""
         return {stamp.name: stamp.inode for stamp in self._choose(partition).stamp.files}
 
     def close(self) -> None:
@@ -187,7 +192,7 @@ class SourceDirectories:
         stamp: _Stamp,
         retries: int = _RETRIES,
     ) -> _Loaded:
-        """Load the log, and load it again if a compaction replaced segments meanwhile (StorageError, OSError)."""
+        """Load the log; load it again if compaction replaced segments meanwhile (StorageError, OSError)."""
         directory = data_directory.path / names.partition_directory(partition)
         try:
             loaded = self._load_once(data_directory, partition, stamp)
@@ -218,9 +223,10 @@ class SourceDirectories:
 def _readable_replicas(
     paths: Sequence[Path], left_out: Sequence[Path]
 ) -> dict[TopicPartition, Sequence[Path] | str]:
-    """Return by partition the directories whose replica is in sync and lacks nothing that another one has, or why there is none.
+    """Return the directories of each partition whose replicas can be read, or the reason why there are none.
 
-    Returns nothing for directories that do not replicate (StorageError, OSError).
+    A replica can be read if it is in sync and lacks no records that another one has. The result is empty for
+    directories without replicas of topicfs. Raises StorageError, OSError.
     """
     if not holds_replicas(paths) or len(paths) + len(left_out) == 1:
         return {}
@@ -248,7 +254,7 @@ def _readable(partition: ReplicatedPartition) -> Sequence[Path] | str:
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
-    """Return the log as it is now, without reading again what is known. If that cannot be, close it and return None."""
+    """Return the log with its new records, without reading the old ones; if it cannot, close it and return None."""
     before, _, followed = known
     if before == stamp:
         return known
@@ -264,7 +270,7 @@ def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
 
 
 def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:
-    """Return the stamp of each file."""
+    """Return the stamps of all files in a partition's directory."""
     stamps = []
     for path in sorted(directory.iterdir()):
         with suppress(FileNotFoundError):  # Retention and compaction remove and rename files.
@@ -274,6 +280,6 @@ def _file_stamps(directory: Path) -> tuple[FileStamp, ...]:
 
 
 def _release(log: Log) -> None:
-    """Close what is open, without what a close in order would write."""
+    """Close the files of a log, without the writes of a clean close."""
     for segment in log.chain.segments:
         segment.close()

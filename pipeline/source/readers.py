@@ -1,6 +1,6 @@
-"""The readers of a query as Spark sees them: that of a batch query and that of a streaming one.
+"""Spark's readers of a query: one for batch queries, and one for streaming queries.
 
-One process plans, a long-lived one for a streaming query, and others read.
+One process plans (for a streaming query it lives as long as the query), and others read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TaskPartition(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """Reads from one set of offsets to another."""
+    """Reads a batch query's ranges of offsets."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -51,14 +51,14 @@ class BatchReader(DataSourceReader):
 
     @reported
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # Spark makes one partition without a task where there is nothing to read, and Spark 4.1 passes None.
+        # If there is nothing to read, Spark makes one partition without a task; Spark 4.1 passes None.
         task = getattr(partition, "value", None)
         if task is not None:
             yield from read_task(task, options=self._options, schema=self._schema)
 
 
 class FilteringBatchReader(BatchReader):
-    """The same where Spark hands filters down; elsewhere it refuses readers that could take them."""
+    """A BatchReader for filter pushdown; with pushdown off, Spark rejects readers that support it."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         from topicfs.pipeline.source.query.filters import narrow
@@ -76,25 +76,25 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-except ModuleNotFoundError:  # Spark 4.1 has none of them.
+except ModuleNotFoundError:  # Spark 4.1 does not have these classes.
     ReadAllAvailable = ReadLimit = ReadMaxRows = None  # type: ignore[misc, assignment]
     SupportsTriggerAvailableNow = object  # type: ignore[misc, assignment]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A streaming query's reader. Offsets are everywhere the next ones to be read."""
+    """The reader of a streaming query. Each offset is the next one to read."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
         self._progress: StreamProgress | None = None
         self._known: Mapping[str, Any] = {}
-        """The end of the last batch, as far as this reader knows: Spark 4.1 does not pass it on."""
+        """The end of the last batch, as far as this reader knows it: Spark 4.1 does not pass it."""
         if ReadMaxRows is None and options.max_offsets_per_trigger is not None:
             raise InvalidOptionError("maxOffsetsPerTrigger: needs Spark 4.2 or later")
 
     def _stream_progress(self) -> StreamProgress:
-        """Return the progress, made only in the process that plans; readers are copied to others before that."""
+        """Return the progress, made on first use: in the process that plans, after Spark has copied the reader."""
         if self._progress is None:
             self._progress = StreamProgress(TopicSource(self._options))
         return self._progress
@@ -142,9 +142,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stand-in for a reader whose options are wrong: it says so as soon as Spark asks it for anything.
+    """Replaces a reader whose options are wrong: the first call by Spark raises the error.
 
-    Where `streamReader` itself raises, Spark reports a failure of its own process in front of the cause.
+    If `streamReader` itself raised it, Spark would report a failure of its own process before the cause.
     """
 
     def __init__(self, error: PipelineError) -> None:

@@ -1,4 +1,4 @@
-"""Slices: the parts of segments that a task reads, found once by the planner, so that a task searches nothing."""
+"""Slices: the parts of segments that a task reads. The planner finds them once, so that tasks need not search."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from topicfs.storage.segment.scan import Window, windows
 _LOGGER = logging.getLogger(__name__)
 
 NO_INODE = -1
-"""Inode of a file that appeared while its directory was read: a task plans its slices again."""
+"""Inode of a file that appeared while its directory was listed; a task then has to be planned again."""
 WINDOW_BYTES = 4 << 20
-"""Bytes that are read and decoded at a time: some 40,000 small records."""
+"""Bytes that are read and decoded at a time: about 40,000 small records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of one segment's file, beginning at a batch."""
+    """A part of a segment's file that begins at a batch."""
 
     file: str
     position: int
     end_position: int
-    """End of the segment's batches when it was planned."""
+    """End of the batches to read, as of planning."""
     inode: int
-    """Inode of the file: a compaction replaces the file by another, which may be larger."""
+    """Inode of the file: compaction replaces the file by another, which may be larger."""
     base_offset: int
     """Base offset of the batch at `position`."""
     checksum: int
@@ -47,20 +47,20 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A range of one partition, and its slices."""
+    """A range of a partition, and the slices that have it."""
 
     range: OffsetRange
     slices: tuple[Slice, ...]
     aborted: tuple[AbortedTransaction, ...] = ()
-    """Transactions to be hidden, by ascending first offset."""
+    """Transactions whose records are left out, by ascending first offset."""
     topic_id: str | None = None
-    """Id by which a topic that was deleted and made again is known; None where its files do not have it."""
+    """Id that identifies the topic if its name is used again; None if no file has the id."""
 
 
 def plan_task(
     log: Log, wanted: OffsetRange, isolation: Isolation, *, topic_id: str | None, inodes: Mapping[str, int]
 ) -> Task:
-    """Find the slices that have `wanted`, which lies between log start and log end (StorageError; blocking).
+    """Find the slices for `wanted`, a range between log start and log end (StorageError; blocking).
 
     `inodes` are those of the log's files by name, read before the log was loaded.
     """
@@ -88,24 +88,24 @@ def _slices(log: Log, start_offset: int, end_offset: int, inodes: Mapping[str, i
 
 
 class SegmentChangedError(PipelineError):
-    """A file is not what it was when the task was planned: it must be planned again."""
+    """A file has changed since the task was planned, so that the task must be planned again."""
 
 
 class SliceReader:
     """Reads a task's records as columns, and counts the corrupt batches that it skipped."""
 
     def __init__(self, task: Task, *, skip_corrupt: bool, create_times: bool = False) -> None:
-        """Prepare to read; with `create_times` timestamps are the producers' also where the broker stamped the batch."""
+        """Prepare to read; with `create_times`, batches that the broker stamped also have the producers' timestamps."""
         self._task = task
         self._skip_corrupt = skip_corrupt
         self._create_times = create_times
         self._aborted = task.aborted
         self.skipped_batches = 0
         self.next_offset = task.range.start_offset
-        """Every record below it was returned, or does not exist."""
+        """Every record below this offset was returned, or does not exist."""
 
     def __iter__(self) -> Iterator[tuple[Columns, int, int]]:
-        """Yield columns, and the range of records in them that belongs to the task.
+        """Yield columns, each with the range of its records that belongs to the task.
 
         Raises CorruptionError with file and position; SegmentChangedError; OSError.
         """
@@ -120,7 +120,10 @@ class SliceReader:
         self.next_offset = self._task.range.end_offset
 
     def _check_identity(self, one: Slice, files: FileSystem) -> None:
-        """Check that an open file is the planned one, by its inode and its topic's id (FileNotFoundError, SegmentChangedError)."""
+        """Check that an open file is the planned one, by inode and topic id.
+
+        Raises FileNotFoundError, SegmentChangedError.
+        """
         path = Path(one.file)
         if path.stat().st_ino != one.inode:
             raise SegmentChangedError(f"{path}: replaced since it was planned")
@@ -166,7 +169,7 @@ class SliceReader:
         yield from self._decode_one_by_one(one, window, at)
 
     def _decode_one_by_one(self, one: Slice, window: Window, at: int) -> Iterator[Columns]:
-        """Decode the batches of a window from a position on, passing over those that are corrupt."""
+        """Decode the batches of a window from the position `at` on, and skip corrupt ones."""
         for batch in window.batches:
             if batch.position < at:
                 self._aborted = still_aborted(self._aborted, [batch])
@@ -186,7 +189,10 @@ class SliceReader:
             self._aborted = still_aborted(self._aborted, [batch])
 
     def _skip(self, one: Slice, position: int, cause: str) -> None:
-        """Count a corrupt batch, or raise. A segment is not read beyond a batch whose size cannot be trusted."""
+        """Count and log a corrupt batch, or raise CorruptionError.
+
+        Nothing is read from a segment after a batch whose size cannot be trusted.
+        """
         if not self._skip_corrupt:
             raise _corrupt(one, position, cause)
         self.skipped_batches += 1

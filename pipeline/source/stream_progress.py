@@ -1,9 +1,9 @@
-"""The progress of a stream: what is new, how much of it a trigger takes, and what records were lost meanwhile.
+"""The progress of a stream: which offsets are new, how many of them a trigger reads, and which records are lost.
 
-A stream loses records where a partition is gone, where its log ends before the stream's next offset, and where its topic
-was deleted and created again, which the topic's id shows, however long the new topic is. With failOnDataLoss the query
-fails before a batch is planned, so that its checkpoint stays as it was. Otherwise it continues with what exists: a
-shorter log is read from its end on, a topic created again from its beginning.
+A stream loses records if a partition is gone, if its log ends before the stream's next offset, or if its topic was
+deleted and created again, which the topic's id shows even if the new log is longer. With failOnDataLoss the query
+fails before it plans a batch, so that its checkpoint does not change. Otherwise it continues with what exists: at the
+end of a shorter log, or at the beginning of a topic that was created again.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class _Seen(NamedTuple):
-    """The partitions of a query at a moment."""
+    """The partitions of a query at one moment."""
 
     visible: Offsets
-    """End of each partition for this query."""
+    """End of each partition's visible records."""
     log_ends: Offsets
-    """Ends of the logs, what is not visible yet included."""
+    """Ends of the logs, including records that are not visible yet."""
     topic_ids: dict[str, str]
 
 
 class StreamProgress:
-    """One streaming query's way through its source."""
+    """The progress of one streaming query through its source."""
 
     def __init__(self, source: TopicSource) -> None:
         self._source = source
         self._final: _Seen | None = None
-        """The partitions at the moment of `stop_at_latest`."""
+        """The partitions when `stop_at_latest` was called."""
         self._last_trigger_ms: int | None = None
         self.latest: Offsets = {}
-        """Ends of the partitions when they were last read."""
+        """Ends of the visible records when the partitions were last read."""
 
     def close(self) -> None:
         self._source.close()
@@ -58,8 +58,8 @@ class StreamProgress:
     def advance(self, known: StreamState, *, most: int | None, now_ms: int) -> StreamState:
         """Return the state at the end of the next batch: `known` if there is nothing to do yet.
 
-        `most` offsets at most; new partitions are begun at their earliest. Raises DataLossError where records were lost
-        since `known`, unless that does not matter: then planning the batch warns of it.
+        The batch has at most `most` offsets; new partitions begin at their earliest. Raises DataLossError if records
+        were lost since `known`; with failOnDataLoss=false, planning the batch logs a warning instead.
         """
         now = self._read_partitions()
         options = self._source.options
@@ -68,7 +68,7 @@ class StreamProgress:
                 self._report(lost)
         end = self._ends(known, now)
         start = self._starts(known, now, end)
-        begun = self._last_trigger_ms is not None  # The first batch waits for nothing.
+        begun = self._last_trigger_ms is not None  # The first batch does not wait.
         if (
             begun
             and self._final is None
@@ -89,7 +89,7 @@ class StreamProgress:
         )
 
     def stop_at_latest(self) -> None:
-        """Read what is there now and nothing that comes later."""
+        """Read the records that exist now, and none that come later."""
         self._final = self._read_partitions()
 
     def _read_partitions(self) -> _Seen:
@@ -100,7 +100,7 @@ class StreamProgress:
         return _Seen(self.latest, log_ends, self._source.topic_ids(partitions))
 
     def _ends(self, known: StreamState, now: _Seen) -> Offsets:
-        """Return the ends that each partition's batch may have; partitions that came after `stop_at_latest` are left out."""
+        """Return where each partition's batch must end; partitions created after `stop_at_latest` are left out."""
         final = self._final or now
         ends: Offsets = {}
         for one, visible in now.visible.items():
@@ -111,12 +111,12 @@ class StreamProgress:
                 ends[one] = visible if at is None else max(at, visible)
             elif one in final.visible or at is not None:
                 end = min(visible, final.visible.get(one, 0))
-                # What is not visible yet may have been visible before: to a broker that was started again.
+                # Records may become invisible again, if their broker was restarted.
                 ends[one] = end if at is None else max(at, end)
         return ends
 
     def _starts(self, known: StreamState, now: _Seen, end: Offsets) -> Offsets:
-        """Return the first offsets of the batch in each of these partitions: a new one begins at its earliest."""
+        """Return the first offset of the batch in each partition of `end`; a new one begins at its earliest."""
         return {
             one: self._source.earliest(one)
             if one not in known.offsets or _is_replaced(one.topic, known.topic_ids, now.topic_ids)
@@ -147,7 +147,7 @@ class StreamProgress:
         return self._source.tasks(ranges)
 
     def _report_replaced(self, known: StreamState, now: Mapping[str, str]) -> set[str]:
-        """Return the topics that have another id now; each is reported as a loss."""
+        """Report each topic that has another id now as a loss; return these topics."""
         topics = {topic for topic in known.topic_ids if _is_replaced(topic, known.topic_ids, now)}
         for topic in sorted(topics):
             self._report(_replaced(topic, known, now))
@@ -188,7 +188,7 @@ def _gone(known: Mapping[TopicPartition, int], present: Iterable[TopicPartition]
 
 
 def _is_replaced(topic: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether both have the topic, under different ids."""
+    """Return whether the topic is in both maps, with different ids."""
     return topic in before and topic in now and before[topic] != now[topic]
 
 

@@ -23,17 +23,17 @@ from topicfs.storage.model import Timestamp, TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 ENOUGH_ROWS = 16_384
-"""Smaller ranges (those of compressed record batches) wait until they are so many records, or"""
+"""Ranges smaller than this (those of compressed batches) are combined until they have this many records, or"""
 ENOUGH_BYTES = WINDOW_BYTES
-"""so many bytes: of large records a batch has few, so that memory stays bounded."""
+"""this many bytes, which bounds memory if records are large."""
 MOST_TASK_BYTES = 256 << 20
-"""Most bytes of a task's slices, where no option says otherwise: starting a task costs as much as reading 10 MB."""
+"""Most bytes of a task's slices, if no option says otherwise: starting a task costs as much as reading 10 MB."""
 _ATTEMPTS = 3
-"""Attempts in a row without a record, because segments changed, before a task fails."""
+"""Consecutive attempts without a new record, because segments changed, after which a task fails."""
 
 
 class TopicSource:
-    """The topics that one query reads. It implements `bounds.Ends`."""
+    """The topics that one query reads. It implements `bounds.PartitionEnds`."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -57,11 +57,11 @@ class TopicSource:
         return self._directories.log(partition).visible_end(self.options.isolation)
 
     def log_end(self, partition: TopicPartition) -> int:
-        """Return the end of the log, with what is not visible to this query yet."""
+        """Return the end of the log, including records that are not visible to this query yet."""
         return self._directories.log(partition).log_end_offset
 
     def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, str]:
-        """Return the ids of these partitions' topics, as far as their files have them."""
+        """Return the ids of the topics of these partitions, by name, if their files have ids."""
         firsts: dict[str, TopicPartition] = {}
         for one in sorted(partitions):
             firsts.setdefault(one.topic, one)
@@ -84,7 +84,7 @@ class TopicSource:
         )
 
     def batch_ranges(self, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
-        """Return the ranges of a batch query, one a partition (PipelineError and its kinds)."""
+        """Return the ranges of a batch query, one per partition (PipelineError and its subclasses)."""
         partitions = self.partitions()
         start = self.start(partitions)
         end = offsets_at(self.options.ending, partitions, self, option="endingOffsets")
@@ -92,7 +92,7 @@ class TopicSource:
         return [self._narrowed(one, narrowing) for one in ranges if narrowing.admits(one.partition)]
 
     def checked(self, wanted: OffsetRange) -> OffsetRange:
-        """Return the part of a range that exists; DataLossError for the rest, unless the options say that it does not matter."""
+        """Return the part of a range that exists; DataLossError if any is lost, unless failOnDataLoss is false."""
         partition, start, end = wanted
         earliest, latest = self.earliest(partition), self.latest(partition)
         try:
@@ -104,7 +104,7 @@ class TopicSource:
         return OffsetRange(partition, *clamp(start, end, earliest=earliest, latest=latest))
 
     def _narrowed(self, whole: OffsetRange, narrowing: Narrowing) -> OffsetRange:
-        """Leave out offsets that the query's filters cannot want; what remains is still filtered by Spark."""
+        """Leave out offsets that the query's filters exclude; Spark filters the rest."""
         start = max(whole.start_offset, narrowing.start_offset)
         end = (
             whole.end_offset if narrowing.end_offset is None else min(whole.end_offset, narrowing.end_offset)
@@ -115,9 +115,9 @@ class TopicSource:
         return OffsetRange(whole.partition, start, max(start, end))
 
     def tasks(self, ranges: list[OffsetRange]) -> list[Task]:
-        """Split ranges as the options say, else by size, and find the segments of each part (StorageError, OSError).
+        """Split ranges as the options say, else by size, and find the slices of each part (StorageError, OSError).
 
-        A partition's parts follow one another by ascending offset.
+        The parts of a partition have ascending offsets.
         """
         least, most = self.options.min_partitions, self.options.max_records_per_partition
         tasks = [self.task(part) for part in split_ranges(ranges, min_partitions=least, max_records=most)]
@@ -126,7 +126,7 @@ class TopicSource:
         return [smaller for task in tasks for smaller in self._of_bounded_size(task)]
 
     def _of_bounded_size(self, task: Task) -> list[Task]:
-        """Split a large task, so that one partition too keeps many cores busy."""
+        """Split a large task, so that even one partition keeps many cores busy."""
         size_bytes = sum(one.end_position - one.position for one in task.slices)
         count = -(-size_bytes // MOST_TASK_BYTES)
         return [task] if count <= 1 else [self.task(part) for part in divide(task.range, count)]
@@ -137,7 +137,7 @@ class TopicSource:
         return plan_task(found.log(name), part, self.options.isolation, topic_id=topic_id, inodes=inodes)
 
     def reason_lost(self, task: Task) -> str | None:
-        """Return the reason why a task cannot be planned again: its partition is gone, or another topic's; None: it can."""
+        """Return why a task cannot be planned again (its partition or its topic is gone), or None if it can."""
         partition = task.range.partition
         if partition not in self._directories.partitions():
             return f"{partition}: was deleted while it was read, from offset {task.range.start_offset} on"
@@ -153,8 +153,9 @@ class TopicSource:
 def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[Any]:
     """Yield the task's records as Arrow batches of `schema`.
 
-    Segments that retention or compaction changed since the task was planned are looked up again; what is gone then is
-    a DataLossError, or passed over. Raises CorruptionError with file and position, unless such batches are skipped.
+    If retention or compaction has changed a segment since the task was planned, the rest is planned again; records
+    that are gone by then raise DataLossError or are skipped. Raises CorruptionError with file and position, unless
+    corrupt batches are skipped.
     """
     in_vain = 0
     while True:
@@ -179,7 +180,7 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
 
 
 def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | None:
-    """Return the rest of a task; None where that is gone and does not matter (DataLossError)."""
+    """Plan the rest of a task again; None if it is gone and failOnDataLoss is false (DataLossError)."""
     left = replace(task, range=task.range._replace(start_offset=next_offset))
     with closing(TopicSource(options)) as source:
         lost = source.reason_lost(left)
@@ -192,7 +193,7 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
 
 
 def batches_of(parts: Iterable[ColumnRange], partition: TopicPartition, schema: Any) -> Iterator[Any]:
-    """Yield Arrow batches of enough rows or enough bytes; all that was read is yielded before a change of files is raised."""
+    """Combine parts into Arrow batches of enough rows or bytes; SegmentChangedError is raised after the last one."""
     waiting: list[ColumnRange] = []
     rows = size_bytes = 0
     try:

@@ -1,4 +1,4 @@
-"""The standard error of Spark's processes, redirected: it is pages long where a person expects one line."""
+"""Redirects the standard error of Spark's processes, which is pages long when a user expects one line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import IO
 
 STDERR = 2
 MESSAGE_PREFIX = "topicfs: "
-"""Prefix of our own lines that must be read, from whichever process: Spark's Python processes, too."""
+"""Prefix of our own lines that a user must see, from any process, including Spark's Python processes."""
 
 
 @contextmanager
 def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
-    """Give processes started in the block `file` as their standard error, for life; None: the usual one.
+    """Processes that start in the block have `file` as their standard error, even later; None: the usual one.
 
-    Meanwhile this process has it, too: output that must be seen needs a copy of the descriptor.
+    This process has it too during the block: output that must be seen needs a copy of the old descriptor.
     """
     if file is None:
         yield
@@ -31,5 +31,5 @@ def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
 
 
 def important_lines(lines: Iterable[str]) -> list[str]:
-    """Return the lines that must be read, each once."""
+    """Return the lines that a user must see, each once."""
     return list(dict.fromkeys(line.rstrip() for line in lines if line.startswith(MESSAGE_PREFIX)))

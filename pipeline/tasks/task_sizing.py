@@ -1,24 +1,24 @@
-"""Work of known sizes packed into tasks, neither too small for the cost of starting them nor too large for balance."""
+"""Packs work of known sizes into tasks that are not too small for their starting costs, nor too large for balance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 TASK_BYTES = 128 << 20
-"""Bytes of log a task: starting a task costs 64 ms of a core, in which a core checks as much as this."""
+"""Bytes of log per task: starting a task costs 64 ms of a core, in which a core checks as many bytes."""
 MAX_TASKS = 4096
-"""Most tasks; beyond them tasks get larger, for their results are merged in one place."""
+"""Most tasks. For more work, tasks are larger, because one process merges their results."""
 FILE_BYTES = 64 << 10
-"""Cost of opening a segment, in bytes that could be read instead."""
+"""Cost of opening a segment, as a number of bytes to read."""
 
 
 def pack(sizes: Sequence[int], *, task_bytes: int = TASK_BYTES) -> list[range]:
-    """Pack neighbors, by their numbers; the largest tasks come first, for they should start first.
+    """Pack neighboring pieces into tasks, ranges of indices; the largest come first, so that they start first.
 
-    A piece larger than `task_bytes` is a task of its own. The same sizes make the same tasks, wherever they run.
+    A piece larger than `task_bytes` is a task of its own. The same sizes give the same tasks on every machine.
     """
     costs = [size + FILE_BYTES for size in sizes]
-    # Two neighboring tasks are together larger than one may be.
+    # Two neighboring tasks together exceed this size, so that there are at most MAX_TASKS.
     most = max(task_bytes, 2 * sum(costs) // MAX_TASKS)
     tasks: list[range] = []
     first, filled = 0, 0

@@ -1,7 +1,7 @@
-"""Two data sources: the tasks of one apply a function to an input each, those of the other write rows.
+"""Two data sources: the tasks of one apply a function to an input each, and the tasks of the other write rows.
 
-Inputs and results are any values that can be pickled. The data source API is used because a function over a DataFrame
-would need pandas, which nothing else here does.
+Inputs and results are any values that can be pickled. The jobs use the data source API because a function over a
+DataFrame would need pandas, which is not a dependency.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ TaskResult = TypeVar("TaskResult")
 
 _NAME = "topicfs_tasks"
 _registering = Lock()
-"""Held from a registration to its use, so that no other comes between."""
+"""Held from the registration of a source until its use, so that no other registration comes between."""
 
 
 def in_tasks(
     spark: SparkSession, work: Callable[[TaskInput], Iterator[TaskResult]], inputs: Sequence[TaskInput]
 ) -> list[TaskResult]:
-    """Return what `work`, a function of a module, yields for `inputs` in Spark's workers (blocking)."""
+    """Call `work`, a module's function, on each input in Spark's workers; return what the calls yield (blocking)."""
 
     class TaskReader(DataSourceReader):
         def partitions(self) -> list[InputPartition]:
@@ -37,7 +37,7 @@ def in_tasks(
 
         @reported
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            # Spark makes one partition without a value where there is no input, and Spark 4.1 passes None.
+            # If there is no input, Spark makes one partition without a value; Spark 4.1 passes None.
             task_input = getattr(partition, "value", None)
             if task_input is not None:
                 yield from ((pickle.dumps(one),) for one in work(task_input))
@@ -61,7 +61,7 @@ def in_tasks(
 
 
 def write_in_tasks(rows: DataFrame, writer: DataSourceArrowWriter) -> None:
-    """Write rows by a writer, which is sent to the tasks."""
+    """Write rows with `writer`, which Spark sends to the tasks."""
     sink_name = f"{_NAME}_{uuid4().hex}"
 
     class TaskSink(DataSource):

@@ -1,1 +1,1 @@
-"""Restoring an archive into topics: what must be written (`plan`), and two ways to write it."""
+"""Restoring an archive into topics: `plan` finds the records to write, and there are two ways to write them."""

@@ -1,7 +1,8 @@
-"""Archived rows into a Kafka cluster, which assigns offsets itself: partitions, order, times, keys and values are kept.
+"""Writes archived rows to a Kafka cluster. Partitions, order, times, keys and values are kept; offsets are new.
 
-Spark's own connector writes no times, so tasks append the rows through our own client. One task has all rows of a
-partition, in the order of their offsets. A task that Spark runs a second time appends its rows a second time.
+Spark's own connector cannot write timestamps, so tasks append the rows through our own client. One task has all rows
+of a partition, in the order of their offsets. If Spark runs a task a second time, its rows are appended a second
+time.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers
 
 
 def check_cluster(place: SparkPlace, extents: Mapping[TopicPartition, Extent]) -> Layout:
-    """Return the topics' layout once each topic exists, is large enough and has no records (ConflictError, StorageError, OSError).
+    """Check that each topic exists, has enough partitions and no records; return the layout of the topics.
 
-    Records that exist may be those of an interrupted run: they would be written twice.
+    Existing records may come from an interrupted run, and would be written twice. Raises ConflictError, StorageError,
+    OSError.
     """
     names = sorted({one.topic for one in extents})
     with opened_cluster(place) as engine:
@@ -61,21 +63,21 @@ def _layout(engine: ClusterEngine, name: str, needed: int) -> TopicLayout:
 
 
 def write_to_cluster(rows: DataFrame, place: SparkPlace, layout: Layout) -> None:
-    """Append every row; when this returns all replicas in sync have them."""
+    """Append every row; on return, all in-sync replicas have the records."""
     names = ["topic", "partition"]
     ordered = rows.select(*COLUMNS).repartition(*names).sortWithinPartitions(*names, "offset")
     write_in_tasks(ordered, ClusterWriter(place.resolved(), layout))
 
 
 class ClusterWriter(DataSourceArrowWriter):
-    """Appends in the tasks; nothing is left to be committed."""
+    """Appends the rows within the tasks; there is nothing to commit."""
 
     def __init__(self, place: SparkPlace, layout: Layout) -> None:
         self._place, self._layout = place, layout
 
     @reported
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Append a task's rows to the topics that were checked, batch by batch (StorageError, OSError)."""
+        """Append a task's rows to the topics of the layout, batch by batch (StorageError, OSError)."""
         encoder = RowEncoder(self._layout, None, now_ms=system_clock)
         for first in iterator:
             with opened_cluster(self._place, read_only=False) as engine:
@@ -86,7 +88,7 @@ class ClusterWriter(DataSourceArrowWriter):
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: the records are acknowledged."""
+        """Do nothing: the brokers have acknowledged the records."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: records that were appended cannot be taken back."""
+        """Do nothing: appended records cannot be removed."""

@@ -1,7 +1,7 @@
-"""Rows written to the offsets that they have: tasks stage, the owner of the data directories puts them in place.
+"""Writes rows at their own offsets: tasks stage the rows, and the owner of the data directories appends them.
 
-Spark runs the writer's `commit` in another process, which lists the staged files for the job in a JSON file. The job then
-requests the commit of the write and counts what was written.
+Spark runs the writer's `commit` in another process, so `commit` lists the staged files in a JSON file for the job.
+The job then requests the commit of the write, and counts the records.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 TASK_RECORDS = 250_000
-"""About so many are sorted and staged by one task."""
+"""Approximate number of records that one task sorts and stages."""
 
 
 class PlacedWrite(NamedTuple):
@@ -43,19 +43,19 @@ class PlacedWrite(NamedTuple):
     directories: tuple[Path, ...]
     layouts: Mapping[str, TopicLayout]
     timeout_s: float
-    """Longest wait until the owner has put it in place."""
+    """Longest wait until the owner claims the write."""
 
 
 class Written(NamedTuple):
     last: int
-    """Offset."""
+    """The last offset that was written."""
     records: int
 
 
 def write_placed(
     rows: DataFrame, write: PlacedWrite, placement: Placement, *, records: float
 ) -> dict[TopicPartition, Written]:
-    """Put about so many rows in place: all of them, or none with an error (WriteRefusedError, CommitTimeoutError, …)."""
+    """Write about `records` rows at their offsets, all or none (WriteRefusedError, CommitTimeoutError, …)."""
     name = WriteId(str(uuid4()))
     tasks = max(1, math.ceil(records / TASK_RECORDS))
     place = ["topic", "partition", "offset"]
@@ -80,13 +80,13 @@ def write_placed(
 
 
 def make_topics(write: PlacedWrite, placement: Placement) -> None:
-    """Make topics that get no records (WriteRefusedError, CommitTimeoutError, …)."""
+    """Create topics that get no records (WriteRefusedError, CommitTimeoutError, …)."""
     CommitRequest(write.directories, WriteId(str(uuid4())), [], placement).commit(write.timeout_s)
 
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """A task's report of what it staged."""
+    """A task's report about the file that it staged."""
 
     task: int
     file: StagedFile
@@ -94,7 +94,7 @@ class TaskReport(WriterCommitMessage):
 
 
 class PlacedWriter(DataSourceArrowWriter):
-    """The writer: stages in the tasks, and lists at the end what they staged."""
+    """Stages rows in the tasks, and lists the staged files at the end."""
 
     def __init__(self, name: WriteId, write: PlacedWrite, report: Path) -> None:
         self._name = name
@@ -102,7 +102,7 @@ class PlacedWriter(DataSourceArrowWriter):
         self._report = report
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Encode a task's rows into a file of its own; on disk when this returns."""
+        """Encode a task's rows into a file of its own, which is on disk on return."""
         encoder, written = KeepingEncoder(self._to.layouts), dict[TopicPartition, Written]()
 
         def encoded() -> Iterator[tuple[TopicPartition, bytearray]]:
@@ -117,7 +117,7 @@ class PlacedWriter(DataSourceArrowWriter):
         return WriterCommitMessage() if file is None else TaskReport(task, file, written)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """List the staged files for the job, in the order of the tasks, which is that of the offsets."""
+        """List the staged files for the job, ordered by task, which is the order of the offsets."""
         staged = sorted((one for one in messages if isinstance(one, TaskReport)), key=lambda one: one.task)
         report = [
             {
@@ -129,4 +129,4 @@ class PlacedWriter(DataSourceArrowWriter):
         self._report.write_text(json.dumps(report))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was staged to the job, which abandons all of the write."""
+        """Do nothing: the job discards all staged files."""

@@ -1,4 +1,4 @@
-"""The plan of a restore, made without Spark: topics that are created, and records that exist, conflict, or are written."""
+"""The plan of a restore, made without Spark: topics to create, and records that exist, conflict, or must be written."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from topicfs.storage.staging.manifest import LogPlacement, NewTopic
 from topicfs.storage.topics.topic import lenient_config
 
 MOST_RANGES = 50
-"""Most ranges of one round: each is a condition of its query."""
+"""Most ranges of one round, because each is a condition of the round's query."""
 
 
 class ConflictError(PipelineError):
-    """A topic and the archive have different records at the same offsets."""
+    """A topic cannot take the archive's records, for example because it has other records at the same offsets."""
 
 
 class Extent(NamedTuple):
-    """The part of a partition that an archive has."""
+    """Offsets, number and oldest time of the records that an archive has of a partition."""
 
     first: int
     last: int
@@ -43,15 +43,15 @@ class Span(NamedTuple):
 
 class PartitionPlan(NamedTuple):
     overlap: Span
-    """Offsets that the log has already, with the same records; empty where its end is not above its start."""
+    """Archived offsets that the log already has; empty if `end` is not above `start`."""
     rest: Span
-    """Offsets to be appended; empty as above."""
+    """Offsets to append; may be empty in the same way."""
     place: LogPlacement
-    """Placement of the first of them."""
+    """Position in the log of the first offset of `rest`."""
 
 
 def plan_partition(partition: TopicPartition, extent: Extent, bounds: Span) -> PartitionPlan:
-    """Plan how an archive's part of a partition goes into its log, which has the offsets `bounds` (ConflictError)."""
+    """Plan how to append the records `extent` to a log that has the offsets `bounds` (ConflictError)."""
     whole = Span(extent.first, extent.last + 1)
     if bounds.start == bounds.end:
         if bounds.end > whole.end:
@@ -76,7 +76,7 @@ def plan_partition(partition: TopicPartition, extent: Extent, bounds: Span) -> P
 def plan_rounds(
     parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
 ) -> list[dict[TopicPartition, Span]]:
-    """Return rounds of at most about `most_records` records, supposed that gaps are spread evenly."""
+    """Divide the records into rounds of at most about `most_records`, assuming that gaps are spread evenly."""
     rounds: list[dict[TopicPartition, Span]] = []
     room: float = 0
     for partition, span, records in _slices(parts, extents, most_records):
@@ -105,7 +105,7 @@ def overlaps(parts: Mapping[TopicPartition, PartitionPlan]) -> dict[TopicPartiti
 
 
 def partitions_needed(partitions: Iterable[TopicPartition], topic: str) -> int:
-    """Return the least number of partitions that the topic must have."""
+    """Return the smallest number of partitions with which the topic has all of `partitions`."""
     return max((one.partition + 1 for one in partitions if one.topic == topic), default=0)
 
 
@@ -114,7 +114,7 @@ _NOTHING = Span(0, 0)
 
 
 def known_topics(directories: Sequence[Path]) -> dict[str, TopicFacts]:
-    """Return the topics that are there; none in a directory that is still to become a data directory (PipelineError)."""
+    """Return the existing topics; none if the directories are empty and not yet data directories (PipelineError)."""
     if not any(any(directory.iterdir()) for directory in directories):
         return {}
     return read_topics(directories)
@@ -128,10 +128,7 @@ def topics_to_make(
     partitions: int | None,
     now_ms: int,
 ) -> dict[str, NewTopic]:
-    """Return the topics to create, with the settings and partitions that they had; retention must not delete what comes back.
-
-    Raises ConflictError where a topic that is there would not take, or not keep, what comes.
-    """
+    """Return the topics to create, with their former settings; retention must not delete restored records."""
     made = {}
     for topic in sorted({one.topic for one in extents}):
         if is_internal(topic):
@@ -153,7 +150,7 @@ def topics_to_make(
 def empty_topics(
     names: Iterable[str], notes: Mapping[str, TopicNote], *, partitions: int | None
 ) -> dict[str, NewTopic]:
-    """Return the topics without records that are to be created, with the settings and partitions that they had."""
+    """Return the topics without records to create, with their former settings and partitions."""
     return {
         name: NewTopic(max(notes[name].partitions, partitions or 1), dict(notes[name].overrides))
         for name in sorted(names)
@@ -164,9 +161,9 @@ def empty_topics(
 def log_bounds(
     directories: Sequence[Path], extents: Mapping[TopicPartition, Extent], known: Mapping[str, TopicFacts]
 ) -> dict[TopicPartition, Span]:
-    """Start and end of each log, as far as its owner has checkpointed them (StorageError, OSError)."""
+    """Return the start and end of each log, as its owner last checkpointed them (StorageError, OSError)."""
     if not any(one.topic in known for one in extents):
-        # A new directory is none that could be read.
+        # An empty new directory cannot be read.
         return dict.fromkeys(extents, _NOTHING)
     with closing(SourceDirectories(directories)) as source:
         return {one: _bounds(source, one) if one.topic in known else _NOTHING for one in extents}
@@ -175,7 +172,7 @@ def log_bounds(
 def layouts_of(
     topics: Sequence[str], known: Mapping[str, TopicFacts], made: Mapping[str, NewTopic]
 ) -> dict[str, TopicLayout]:
-    """Return the layout of each topic: as it is, or as the job will create it."""
+    """Return the layout of each topic, as it exists or as the job will create it."""
     new = {topic: lenient_config(one.overrides, TopicConfig())[0] for topic, one in made.items()}
     facts = {topic: TopicFacts((), None, made[topic].overrides, config) for topic, config in new.items()}
     return {topic: layout_of((facts | dict(known))[topic]) for topic in topics}

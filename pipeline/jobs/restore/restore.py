@@ -1,8 +1,8 @@
-"""An archive back into topics: offsets, times, kinds of times, keys, values and headers as they were.
+"""Restores an archive into topics, with offsets, times, timestamp types, keys, values and headers as they were.
 
-The topics do not exist yet, are empty, or have the beginning of the same records: running the job again continues an
-interrupted run. Records are written in rounds, each of them whole or not at all. A Kafka cluster assigns offsets
-itself: order and times are kept there, and `without_offsets` says that offsets need not be.
+Each topic must be missing, empty, or begin with the same records, so that a second run continues an interrupted one.
+Records are written in rounds, each of them whole or not at all. A Kafka cluster assigns offsets itself, so it keeps
+only order and times, and requires `without_offsets`.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from topicfs.storage.staging.manifest import Placement
 
 RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
 ROUND_BYTES = 256 << 20
-"""Bytes of keys, values and headers, about, that a round stages on disk beside the logs."""
+"""Approximate bytes of keys, values and headers that a round stages on disk beside the logs."""
 ATTEMPTS = 8
 RETRY_PAUSE_S = 1.0
-"""Seconds before the next attempt: a daemon checkpoints the ends of its logs only every few seconds."""
+"""Seconds before the next attempt, because a daemon checkpoints the ends of its logs only every few seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +60,20 @@ class RestoreOptions:
     path: str | SparkPlace
     """Data directories, or a Kafka cluster (`pipeline.places.place`)."""
     topics: str | None = None
-    """Separated by commas; None: all that the archive has."""
+    """Topic names, separated by commas; None: all topics of the archive."""
     into: str | None = None
-    """Another name for the topic, where it is one."""
+    """New name of the topic, if only one is restored."""
     partitions: int | None = None
-    """Least number of partitions of topics that are made; else as many as they had."""
+    """Least number of partitions of topics that the job creates; None: as many as they had."""
     without_offsets: bool = False
-    """True to give up offsets where they cannot be kept: in a Kafka cluster."""
+    """True to allow new offsets, which a Kafka cluster assigns."""
     commit_timeout_s: float = 300.0
-    """Longest wait until the directories' owner claims a round."""
+    """Longest wait until the owner of the directories claims a round."""
     round_bytes: int = ROUND_BYTES
 
 
 def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
-    """Restore what is missing; return for each partition how many records that was, and how many existed already."""
+    """Restore the missing records; return for each partition how many were restored, and how many existed already."""
     pipeline.register(spark)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     place = place_of(options.path)
@@ -87,7 +87,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
             restoration.restore_missing()
             break
         except WriteRefusedError:
-            # Others' records were on their way; perhaps they are those of a run that was interrupted.
+            # Other records were appended meanwhile, perhaps those of an interrupted run.
             if attempt == ATTEMPTS - 1:
                 raise
             time.sleep(RETRY_PAUSE_S)
@@ -95,7 +95,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
 
 
 def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, place: SparkPlace) -> DataFrame:
-    """Send every record to topics that are there and empty."""
+    """Append every record to topics of a cluster, which must exist and be empty."""
     if not options.without_offsets:
         raise PipelineError(
             f"{place}: a cluster assigns offsets itself; give them up, and keep all else: --without-offsets"
@@ -107,7 +107,7 @@ def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, place: Spa
 
 
 class _Restoration:
-    """One run, into data directories."""
+    """One run of the job, into data directories."""
 
     def __init__(self, spark: SparkSession, options: RestoreOptions, place: SparkPlace) -> None:
         self._spark = spark
@@ -125,7 +125,7 @@ class _Restoration:
         self._restored: Counter[TopicPartition] = Counter()
 
     def restore_missing(self) -> None:
-        """Write what is missing as things stand now (ConflictError, WriteRefusedError, …)."""
+        """Write the records that are missing now (ConflictError, WriteRefusedError, …)."""
         known = known_topics(self._directories)
         extents = self._extents
         made = topics_to_make(
@@ -163,7 +163,7 @@ class _Restoration:
 def _without_records(
     notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, Extent], options: RestoreOptions
 ) -> set[str]:
-    """Return the topics asked for that the archive knows and that had no records."""
+    """Return the requested topics that the archive knows, and that had no records."""
     asked = (
         notes.keys()
         if options.topics is None or options.into is not None
@@ -190,7 +190,7 @@ def _names(topics: str) -> set[str]:
 
 
 def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:
-    """Return the rows of the topics that are asked for, under the name that they come back to."""
+    """Return the rows of the requested topics, with the new name of a topic in `into`."""
     if options.topics is not None:
         asked = _names(options.topics)
         rows = rows.where(spark_functions.col("topic").isin(sorted(asked)))
@@ -241,9 +241,9 @@ def check_same(
     spans: Mapping[TopicPartition, Span],
     compacted: Collection[str],
 ) -> None:
-    """Check that archive and topics have the same records within the spans (ConflictError names the first difference).
+    """Check that archive and topics have the same records within `spans` (ConflictError names the first difference).
 
-    Of the `compacted` topics records may be missing.
+    Topics in `compacted` may lack records.
     """
     if not spans:
         return
@@ -282,7 +282,7 @@ def check_same(
 
 
 def within(spark: SparkSession, rows: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
-    """Return the rows that lie in the spans."""
+    """Return the rows whose offsets lie in `spans`."""
     if len(spans) <= MOST_RANGES:
         column = spark_functions.col
         return rows.where(

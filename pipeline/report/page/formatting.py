@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and durations as text, short enough for a tick of an axis."""
+"""Formats numbers, sizes, times and durations, short enough for the ticks of an axis."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _DURATIONS = (
 
 
 def whole(number: int) -> str:
-    """Return 1234567 as 1,234,567."""
+    """Format 1234567 as `1,234,567`."""
     return f"{number:,}"
 
 
 def short(number: float) -> str:
-    """Return 1234567 as 1.2 M, with three digits at most."""
+    """Format 1234567 as `1.2 M`, with at most three digits."""
     return _scaled(number, ("", " k", " M", " G", " T", " P"))
 
 
 def size(octets: float) -> str:
-    """Return 1234567 as 1.2 MB."""
+    """Format 1234567 bytes as `1.2 MB`."""
     return _scaled(octets, (" B", " kB", " MB", " GB", " TB", " PB"))
 
 
@@ -39,7 +39,7 @@ def _scaled(number: float, units: tuple[str, ...]) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """Return 5400000 as 1.5 h."""
+    """Format 5400000 milliseconds as `1.5 h`."""
     for unit, _, name in _DURATIONS:
         if abs(milliseconds) >= unit:
             return f"{milliseconds / unit:.1f}".removesuffix(".0") + f" {name}"
@@ -47,7 +47,7 @@ def duration(milliseconds: float) -> str:
 
 
 def each(width_ms: int) -> str:
-    """Return 3600000 as hour, 21600000 as 6 hours."""
+    """Format the width of a bucket: 3600000 as `hour`, 21600000 as `6 hours`."""
     for unit, name, _ in _DURATIONS:
         if width_ms % unit == 0:
             count = width_ms // unit
@@ -56,7 +56,7 @@ def each(width_ms: int) -> str:
 
 
 def moment(milliseconds: int | None) -> str:
-    """Return 2026-01-02 03:04, in UTC; the bare number where no calendar has it."""
+    """Format a time as `2026-01-02 03:04`, in UTC; a time outside of the calendar as a number."""
     if milliseconds is None:
         return "none"
     try:
@@ -67,5 +67,5 @@ def moment(milliseconds: int | None) -> str:
 
 
 def plural(count: int, name: str) -> str:
-    """Return 1 topic, 2 topics."""
+    """Format a count with its noun: `1 topic`, `2 topics`."""
     return f"{count:,} {name}{'s' * (count != 1)}"

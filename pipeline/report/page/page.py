@@ -1,4 +1,4 @@
-"""The page of a report: one file of HTML that needs nothing else, from the numbers of all partitions."""
+"""The page of a report: one HTML file without other resources, from the numbers of all partitions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from topicfs.pipeline.report.page.tables import compression_table, group_table, 
 class Heading:
     place: str
     now_ms: int | None
-    """Time at which the page was made; None where it is not to say so."""
+    """Time of creation to show on the page; None: show none."""
     top: int
     """Number of topics with plots of their own."""
 
 
 def page(numbers: Iterable[PartitionNumbers], heading: Heading) -> str:
-    """Return the whole page; the same numbers under the same heading make the same page."""
+    """Return the page as HTML; equal numbers and headings give equal pages."""
     choice = choose(numbers, top=heading.top)
     everything = [*choice.shown, *choice.others]
     total = combined(one for topic in everything for one in topic.partitions)

@@ -1,7 +1,7 @@
-"""The plots of a report, drawn by matplotlib: each a piece of SVG to stand in a page.
+"""The plots of a report, drawn by matplotlib: each is a piece of SVG to include in a page.
 
-Colors are drawn under names and become the page's own (`var(--ink)`, …), so that one drawing serves a light and a dark
-page; text stays text. The same numbers make the same bytes.
+A plot is drawn in placeholder colors, which become variables of the page (`var(--ink)`, …), so that one drawing fits
+a light and a dark page. Text stays text. Equal numbers give equal bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from topicfs.pipeline.report.page.selection import TimeAxis
 
 INK, GRID, PAPER = "#010101", "#020202", "#030303"
 SHADES = tuple(f"#0401{number:02x}" for number in range(8))
-"""Shades of a topic's partitions."""
+"""Placeholder colors of a topic's partitions."""
 KEYS, VALUES, LAG = "#050101", "#050102", "#050103"
 NAMES = {
     INK: "--ink",
@@ -39,7 +39,7 @@ NAMES = {
     LAG: "--lag",
     **{color: f"--shade-{number}" for number, color in enumerate(SHADES)},
 }
-"""The page's variable for each color of a drawing; a drawing has no others."""
+"""The page's variable for each placeholder color; a drawing has no other colors."""
 
 _DAY_MS = 86_400_000
 _SETTINGS: dict[str, Any] = {
@@ -72,7 +72,7 @@ class Panel(NamedTuple):
     height: float
 
     def margins(self, *, left: float, below: float) -> dict[str, float]:
-        """Return the room for labels in points, the same in all panels of a kind, so that their axes stand in line."""
+        """Return the margins for labels as shares of the panel; all panels of a kind have the same, so axes align."""
         width, height = 72 * self.width, 72 * self.height
         return {
             "left": left / width,
@@ -86,13 +86,13 @@ OVER_TIME, BY_SIZE = {"left": 50.0, "below": 36.0}, {"left": 14.0, "below": 22.0
 """Margins for labels, in points."""
 SMALL = Panel(4.6, 2.2)
 WIDE = Panel(11.4, 3.0)
-"""Where the page is too narrow for its labels, the same is drawn as `SMALL`."""
+"""Size of a panel with the whole width; on a narrow page, its `SMALL` version is shown."""
 
 
 def over_time(
     axis: TimeAxis, series: Sequence[Sequence[float]], *, panel: Panel, in_bytes: bool, name: str
 ) -> str:
-    """Draw amounts in each bucket of `axis`, the series upon each other. `name` is unique among the drawings of a page."""
+    """Draw the series stacked, by bucket of `axis`. `name` must be unique among the drawings of a page."""
     with _drawing(panel, name, OVER_TIME) as drawing:
         axes = drawing.axes
         edges = (np.arange(len(series[0]) + 1) * axis.width_ms + axis.start_ms) / _DAY_MS
@@ -100,7 +100,7 @@ def over_time(
         for number, amounts in enumerate(series):
             upper = below + np.asarray(amounts, np.float64)
             color = SHADES[number % len(SHADES)]
-            # `stairs` would look for the limits of the axes in each line of a patch; they are set below.
+            # `stairs` would compute the limits of the axes for each line of a patch; they are set below.
             axes.add_artist(
                 StepPatch(upper, edges, baseline=cast("Any", below), fill=True, color=color, linewidth=0)
             )
@@ -114,7 +114,7 @@ def over_time(
 def sizes(
     keys: SizeHistogram, values: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str
 ) -> str:
-    """Draw numbers of keys and values by size; the sizes in powers of two, from `bounds`' first bin to its last."""
+    """Draw how many keys and values have which size, with powers of two on the axis, in the bins of `bounds`."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         for histogram, color in ((values, VALUES), (keys, KEYS)):
@@ -125,7 +125,7 @@ def sizes(
 
 
 def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, name: str) -> str:
-    """Draw numbers of records by lag; the lags in powers of ten."""
+    """Draw how many records have which lag, with a logarithmic axis."""
     with _drawing(panel, name, BY_SIZE) as drawing:
         axes = drawing.axes
         _steps(axes, histogram, bounds, LAG)
@@ -138,7 +138,7 @@ def lags(histogram: SizeHistogram, bounds: tuple[int, int], *, panel: Panel, nam
 
 
 def segment_lags(topics: Sequence[tuple[str, Sequence[int]]], *, panel: Panel, name: str) -> str:
-    """Draw a line a topic, a dot a segment: how long after its largest timestamp it was last appended to."""
+    """Draw a line per topic and a dot per segment: the time from its largest timestamp to its last append."""
     with _drawing(Panel(panel.width, 0.7 + 0.32 * len(topics)), name) as drawing:
         axes = drawing.axes
         for line, (_, found) in enumerate(topics):
@@ -158,15 +158,15 @@ def segment_lags(topics: Sequence[tuple[str, Sequence[int]]], *, panel: Panel, n
 
 
 def _cut(name: str, most: int) -> str:
-    """Shorten a name in its middle: topics differ at either end."""
+    """Shorten a name in its middle, because names of topics differ at either end."""
     kept = most // 2 - 1
     return name if len(name) <= most else f"{name[: most - kept - 1]}…{name[-kept:]}"
 
 
 def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], color: str) -> None:
-    """Draw how many are in each bin, as an outline that is filled faintly, whose area is the same for any number of them.
+    """Draw the share of sizes in each bin, as an outline that is filled faintly; every histogram has the same area.
 
-    Bins are not equally wide on a logarithmic axis: so heights are shares by width.
+    Bins differ in width on a logarithmic axis, so a height is the share divided by the width.
     """
     if not histogram.count:
         return
@@ -178,13 +178,13 @@ def _steps(axes: Axes, histogram: SizeHistogram, bounds: tuple[int, int], color:
 
 
 def _no_heights(axes: Axes) -> None:
-    """Draw no scale of heights: areas count."""
+    """Hide the scale of heights, because only areas have a meaning."""
     axes.yaxis.set_major_locator(NullLocator())
     axes.set_ylim(bottom=0)
 
 
 def _edges(bounds: tuple[int, int]) -> Any:
-    """Return the edges of bins as powers of two; 0 is a step below 1."""
+    """Return the edges of bins as exponents of two; size 0 is drawn one step below 1."""
     starts = np.array([bin_start(number) for number in range(bounds[0], bounds[1] + 2)], np.float64)
     return np.log2(np.maximum(starts, 0.5))
 
@@ -198,7 +198,7 @@ def _size_ticks(axes: Axes, bounds: tuple[int, int]) -> None:
 
 
 def _binary(power: int) -> str:
-    """Return two to that power in bytes."""
+    """Format two to the power `power` as a number of bytes."""
     unit, rest = divmod(power, 10)
     return f"{2**rest} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
 
@@ -222,12 +222,12 @@ def _amount_ticks(axes: Axes, *, in_bytes: bool) -> None:
 class _Drawing:
     axes: Axes
     svg: str = ""
-    """Known when the drawing is done."""
+    """The SVG; set when the drawing is complete."""
 
 
 @contextmanager
 def _drawing(panel: Panel, name: str, room: Mapping[str, float] | None = None) -> Iterator[_Drawing]:
-    """Yield axes to draw on, under settings that are independent of the user's; without `room` labels take what they need."""
+    """Yield axes to draw on, without the user's settings of matplotlib; without `room`, labels take what they need."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(cast("Any", _SETTINGS))
@@ -249,14 +249,14 @@ _SIMPLER = (
     (re.compile(r' transform="rotate\(-?0 [^"]*"'), ""),
     (re.compile(r"\s*\n\s*"), "\n"),
 )
-"""Parts that a page of many drawings does not need: each drawing's own style, names of its groups."""
+"""Parts of the SVG to remove, because a page of many drawings does not need them, such as styles and names of groups."""
 _TAG = re.compile(r"<[^>]*>")
 _FRACTION = re.compile(r"(\d\.\d)\d+")
-"""A tenth of a point is less than a pixel. In tags alone: what is written in the drawing stays as it is."""
+"""Digits below a tenth of a point, which is less than a pixel. They are removed from tags only, not from text."""
 
 
 def _svg(figure: Figure) -> str:
-    """Return the figure as an `<svg>` element, in the page's colors."""
+    """Return the figure as an `<svg>` element with the page's color variables."""
     output = io.StringIO()
     figure.savefig(output, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = output.getvalue()
@@ -270,7 +270,7 @@ def _svg(figure: Figure) -> str:
 
 
 def described(svg: str, description: str, shown: str = "") -> str:
-    """Return the drawing with a text for readers who do not see it, and a class that says on which screens it is shown."""
+    """Return the drawing with a description for screen readers; the class `shown` selects the screens that show it."""
     label = escape(description, quote=True)
     head, _, rest = svg.partition(">")
     head = re.sub(r' (width|height)="[^"]*"', "", head)

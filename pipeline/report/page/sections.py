@@ -1,4 +1,4 @@
-"""The sections of a report with plots: each a heading, what it shows in words, and a panel a topic."""
+"""The sections of a report with plots: each has a heading, a description, and a panel per topic."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from topicfs.pipeline.report.page.plots import SHADES, SMALL, WIDE, described
 from topicfs.pipeline.report.page.selection import Series, TopicNumbers, series_of, time_axis
 
 _LAG_LINES = 30
-"""Most topics in the plot of segments' lags, which is a line a topic."""
+"""Most topics in the plot of segments' lags, which has a line per topic."""
 
 
 def over_time(topics: Sequence[TopicNumbers]) -> str:
-    """Draw records and bytes, a panel a topic, a shade a partition."""
+    """Draw records and bytes over time, with a panel per topic and a shade per partition."""
     axis = time_axis(topics)
     if axis is None:
         return "<h2>Over time</h2><p>No record here has a time.</p>"
@@ -56,7 +56,7 @@ def over_time(topics: Sequence[TopicNumbers]) -> str:
 
 
 def sizes(topics: Sequence[TopicNumbers]) -> str:
-    """Draw sizes of keys and values, a panel a topic."""
+    """Draw sizes of keys and values, with a panel per topic."""
     drawn = [topic for topic in topics if topic.total.keys.count + topic.total.values.count]
     bounds = _bounds(histogram for topic in drawn for histogram in (topic.total.keys, topic.total.values))
     if bounds is None:
@@ -86,7 +86,7 @@ def sizes(topics: Sequence[TopicNumbers]) -> str:
 
 
 def lag(topics: Sequence[TopicNumbers]) -> str:
-    """Draw the lags of records: exact where the broker stamped them, else by the files' times."""
+    """Draw the lags of records: exact if the broker stamped them, otherwise estimated from the files' mtimes."""
     exact = [topic for topic in topics if topic.total.lags.count]
     roughly = [topic for topic in topics if topic.total.segment_lags]
     if not exact and not roughly:
@@ -156,13 +156,13 @@ def _sizes_in_words(found: SizeHistogram, nulls: int) -> str:
 
 
 def _bounds(histograms: Iterable[SizeHistogram]) -> tuple[int, int] | None:
-    """Return the first and the last bin in use in any of them."""
+    """Return the first and the last bin in use in any of the histograms; None if all are empty."""
     numbers = [number for histogram in histograms for number in histogram.bins]
     return (min(numbers), max(numbers)) if numbers else None
 
 
 def _drawn(draw: Callable[..., str], name: str, text: str, *, of: Sequence[object] = ("one",)) -> str:
-    """Return a drawing; one that has the whole width twice, for broad screens and for narrow ones."""
+    """Return the drawing of one of several panels; for a single panel, a broad and a narrow version of it."""
     if len(of) > 1:
         return described(draw(panel=SMALL, name=name), text)
     broad, narrow = draw(panel=WIDE, name=name), draw(panel=SMALL, name=f"{name}-narrow")
@@ -170,7 +170,7 @@ def _drawn(draw: Callable[..., str], name: str, text: str, *, of: Sequence[objec
 
 
 def _grid(panels: Sequence[str]) -> str:
-    """Return panels side by side; a single one over the whole width."""
+    """Arrange panels side by side; a single panel has the whole width."""
     style = ' style="grid-template-columns:1fr"' if len(panels) == 1 else ""
     return f'<div class="grid"{style}>\n{"".join(panels)}</div>'
 
@@ -182,7 +182,7 @@ def _figure(title: str, caption: str, svg: str) -> str:
 
 
 def _partition_legend(all_series: Sequence[Sequence[Series]]) -> str:
-    """Return the shades of as many partitions as any topic has; none where there is only one."""
+    """Return a legend with a shade for each partition of the topic with most; empty if no topic has several."""
     longest = max((len(series) for series in all_series), default=0)
     if longest < 2:
         return ""

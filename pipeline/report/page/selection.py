@@ -1,6 +1,6 @@
 """The topics and partitions with a plot of their own, and the span of time that the plots show.
 
-A page with a panel for each of hundreds of topics would not be read: the largest are shown, the rest as one.
+A page with hundreds of panels is hard to read, so the largest topics have panels, and the others are combined.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from topicfs.pipeline.report.numbers import PartitionNumbers
 from topicfs.storage.model import TopicPartition
 
 MAX_SERIES = 8
-"""Most shades of one panel: more look alike."""
+"""Most shades in one panel; more shades would look alike."""
 MAX_BUCKETS = 300
-"""On a time axis: more are narrower than a line."""
+"""Most buckets on a time axis; more would be narrower than a line."""
 MIN_BUCKETS = 30
 MIN_WIDTH_MS = 1000
-"""Least width of a bucket: a plot finer than seconds is not needed."""
+"""Least width of a bucket; nobody needs a plot finer than seconds."""
 MAX_TIME = 253_402_300_800_000
-"""The end of the year 9999: later times, and those before 1970, are mistakes that would flatten every plot."""
+"""The end of the year 9999. Later times, and those before 1970, are mistakes that would flatten every plot."""
 STRAY_SHARE = 0.001
-"""Share of a topic's records at either end of time that is not drawn where it lies far off."""
+"""Largest share of a topic's records, at either end of its times, that is left out because it lies far away."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNumbers:
-    """A topic, or several together, with the numbers of each of its partitions."""
+    """A topic, or several topics combined, with the numbers of each partition."""
 
     name: str
     partitions: tuple[PartitionNumbers, ...]
     total: PartitionNumbers
-    """Totals of all of them."""
+    """Sum of the numbers of all partitions."""
 
     @classmethod
     def of(cls, name: str, partitions: Iterable[PartitionNumbers]) -> TopicNumbers:
@@ -43,9 +43,9 @@ class TopicNumbers:
 
 class PageTopics(NamedTuple):
     shown: list[TopicNumbers]
-    """Largest first."""
+    """The topics with plots, the largest first."""
     others: list[TopicNumbers]
-    """Largest first, too."""
+    """The topics without plots, the largest first."""
 
 
 class Series(NamedTuple):
@@ -54,21 +54,21 @@ class Series(NamedTuple):
 
 
 class TimeAxis(NamedTuple):
-    """The span of time that all plots over time share, and its buckets."""
+    """The span of time of all plots over time, and its buckets."""
 
     start_ms: int
     end_ms: int
-    """Exclusive; both are whole buckets."""
+    """Exclusive; start and end are edges of buckets."""
     level: int
     left_out: int
-    """Records outside."""
+    """Number of records outside of the span."""
 
     @property
     def width_ms(self) -> int:
         return WIDTHS[self.level]
 
     def amounts(self, times: TimeHistogram) -> list[Amount]:
-        """Return the contents of each bucket of the axis; `times` has buckets of this width or a lesser one."""
+        """Return the contents of each bucket of the axis; the buckets of `times` may be narrower."""
         wide = merged_times([times])
         wide.widen(self.level)
         numbers = range(self.start_ms // self.width_ms, self.end_ms // self.width_ms)
@@ -83,12 +83,12 @@ def combined(parts: Iterable[PartitionNumbers]) -> PartitionNumbers:
 
 
 def _largest_first(numbers: PartitionNumbers) -> tuple[int, int]:
-    """Return a key that sorts by bytes on disk; where these are not known, by those of keys and values."""
+    """Return a key that sorts by bytes on disk or, if they are unknown, by bytes of keys and values."""
     return -numbers.log_bytes, -(numbers.keys.total + numbers.values.total)
 
 
 def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
-    """Choose the `top` topics with the most bytes; and one more, where it would be the only other."""
+    """Choose the `top` topics with the most bytes, and one more if it would be the only other topic."""
     by_topic: dict[str, list[PartitionNumbers]] = {}
     for one in numbers:
         by_topic.setdefault(one.partition.topic, []).append(one)
@@ -99,7 +99,7 @@ def choose(numbers: Iterable[PartitionNumbers], *, top: int) -> PageTopics:
 
 
 def series_of(topic: TopicNumbers) -> list[Series]:
-    """Return a topic's partitions by number; of too many the largest, and the others as one."""
+    """Return the partitions of a topic by number; if they are too many, the largest ones, and the others combined."""
     if len(topic.partitions) <= MAX_SERIES:
         return [Series(f"partition {one.partition.partition}", one) for one in topic.partitions]
     by_size = sorted(topic.partitions, key=lambda one: (*_largest_first(one), one.partition))
@@ -112,7 +112,7 @@ def series_of(topic: TopicNumbers) -> list[Series]:
 
 
 def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
-    """Return the span that has nearly all of each topic's records; None where no record has a time."""
+    """Return the span that has nearly all of each topic's records; None if no record has a time."""
     spans = [span for topic in topics for span in _span(topic.total.times)]
     if not spans:
         return None
@@ -121,7 +121,7 @@ def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
     while level + 1 < len(WIDTHS) and (end - start) / WIDTHS[level] > MAX_BUCKETS:
         level += 1
     width = WIDTHS[level]
-    # What happened in a moment is shown as one: with time on both sides of it.
+    # A short burst of records is drawn as a peak, with time on both sides of it.
     lacking = max(0, MIN_BUCKETS - -(-(end - start) // width)) // 2 * width
     start, end = max(0, (start - lacking) // width * width), -(-(end + lacking) // width) * width
     axis = TimeAxis(start, end, level, 0)
@@ -149,7 +149,7 @@ def _span(times: TimeHistogram) -> Iterator[tuple[int, int]]:
 
 
 def _inner(buckets: Iterable[tuple[int, int]], allowed: float) -> int:
-    """Start of the first bucket that is not left out."""
+    """Return the start of the first bucket that is kept, after buckets with at most `allowed` records."""
     passed = 0
     for start, records in buckets:
         passed += records

@@ -1,4 +1,4 @@
-"""The style sheet of a report: light or dark as the reader's system is, for screens of any width and for paper."""
+"""The style sheet of a report: light or dark like the reader's system, for screens of any width and for paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a report: topics, the partitions of those that are drawn, groups, and compression."""
+"""The tables of a report: topics, the partitions of the topics with plots, groups, and compression."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topicfs.pipeline.report.page.formatting import moment, size, whole
 from topicfs.pipeline.report.page.selection import TopicNumbers, combined
 
 Cell: TypeAlias = str | tuple[str, float]
-"""The text of a cell; or the text and the width of the bar behind it, as a share of the cell (0 to 1)."""
+"""The text of a cell, or the text and the width of a bar behind it as a share of the cell (0 to 1)."""
 MAX_TOPICS = 100
 """Most rows of the table; the other topics share its last row."""
 
@@ -19,7 +19,7 @@ _LAST = ("On disk", "Uncompressed", "Ratio", "First", "Last")
 
 
 def topic_table(topics: Sequence[TopicNumbers]) -> str:
-    """Return a row a topic, the largest first, and their sum."""
+    """Return a table with a row per topic, the largest first, and their sum."""
     named = topics if len(topics) <= MAX_TOPICS + 1 else topics[:MAX_TOPICS]
     others = topics[len(named) :]
     largest = max((topic.total.log_bytes for topic in topics), default=0)
@@ -40,7 +40,7 @@ def topic_table(topics: Sequence[TopicNumbers]) -> str:
 
 
 def partition_tables(topics: Sequence[TopicNumbers]) -> str:
-    """Return the partitions of topics that have several, to be unfolded."""
+    """Return a table of the partitions of topics that have several; the reader unfolds it."""
     segments = any(topic.total.segments for topic in topics)
     rows = []
     for topic in topics:
@@ -58,7 +58,7 @@ def partition_tables(topics: Sequence[TopicNumbers]) -> str:
 
 
 def group_table(topics: Sequence[TopicNumbers]) -> str:
-    """Return a row for each group and topic that it reads, by name: how far it is behind; empty without groups."""
+    """Return a table with the lag of each group in each topic that it reads, sorted by name; empty without groups."""
     lags: dict[tuple[str, str], list[GroupLag]] = {}
     for topic in topics:
         for one in topic.partitions:
@@ -74,7 +74,7 @@ def group_table(topics: Sequence[TopicNumbers]) -> str:
 
 
 def compression_table(topics: Sequence[TopicNumbers]) -> str:
-    """Return a row a topic and codec: how many bytes each byte on disk stands for; empty without batches."""
+    """Return a table with the compression ratio of each topic and codec; empty without batches."""
     found = [(topic.name, *one) for topic in topics for one in sorted(topic.total.codecs.items())]
     if not found:
         return ""
@@ -93,7 +93,7 @@ def _heads(*, segments: bool) -> tuple[str, ...]:
 
 
 def _cells(numbers: PartitionNumbers, largest: int, *, segments: bool) -> list[Cell]:
-    """Return the cells under `_heads`. A full bar stands for `largest` bytes; no bar is drawn if that is 0."""
+    """Return the cells under `_heads`. A full bar means `largest` bytes; no bar is drawn if that is 0."""
     stored = numbers.stored
     return [
         whole(numbers.records),
@@ -115,7 +115,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[Cell]], foot: Sequence[
 
 
 def _row(heads: Sequence[str], cells: Sequence[Cell]) -> str:
-    """Return a row; each cell has its head, which a narrow screen shows beside it."""
+    """Return a row; each cell repeats the head of its column, which a narrow screen shows beside the cell."""
     parts = [f'<th scope="row">{escape(str(cells[0]))}</th>']
     for name, cell in zip(heads[1:], cells[1:], strict=True):
         text, share = (cell, None) if isinstance(cell, str) else cell

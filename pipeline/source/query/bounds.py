@@ -28,25 +28,25 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class PartitionEnds(Protocol):
-    """The ends of partitions at a moment."""
+    """The ends of partitions at one moment."""
 
     def earliest(self, partition: TopicPartition) -> int:
         """Return the first readable offset."""
 
     def latest(self, partition: TopicPartition) -> int:
-        """Return the exclusive visible end."""
+        """Return the end of the visible records, exclusive."""
 
     def at_time(self, partition: TopicPartition, timestamp: int) -> int | None:
-        """Return the first visible record at or after `timestamp`; None without one."""
+        """Return the offset of the first visible record at or after `timestamp`; None if there is none."""
 
 
 def select(
     selection: Selection, present: Iterable[TopicPartition], *, must_exist: bool = True
 ) -> list[TopicPartition]:
-    """Choose partitions. Raises UnknownTopicError if a topic that the query names is missing.
+    """Return the selected partitions. Raises UnknownTopicError if a topic that the query names is missing.
 
-    A partition that is assigned and not there is passed over, and a pattern finds any part of a name, but none of
-    Kafka's own topics: as with Spark's Kafka connector.
+    As with Spark's Kafka connector, an assigned partition that does not exist is skipped, and a pattern matches any
+    part of a topic's name, but none of Kafka's own topics.
     """
     everything = sorted(present)
     if selection.pattern is not None:
@@ -76,9 +76,10 @@ def offsets_at(
     option: str,
     latest_if_none_as_late: bool = True,
 ) -> dict[TopicPartition, int]:
-    """Return the offset of each partition at `bound`, which `option` (startingOffsets, endingOffsets) gave.
+    """Return the offset of each partition at `bound`, which comes from `option` (startingOffsets, endingOffsets).
 
-    A time beyond the last record means the latest offset, or is a PipelineError. Raises InvalidOptionError.
+    A time after the last record means the latest offset or, without `latest_if_none_as_late`, a PipelineError. Raises
+    InvalidOptionError.
     """
     found = {}
     for partition, end in _by_partition(bound, list(partitions), option=option).items():
@@ -122,7 +123,7 @@ def _at_time(timestamp: int) -> Everywhere | AtTimestamp:
 
 
 def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPartition], option: str) -> None:
-    """Check that offsets are given for exactly the partitions that are read."""
+    """Check that the option names exactly the partitions that are read."""
     differing = sorted(set(named) ^ set(partitions))
     if differing:
         raise InvalidOptionError(
@@ -132,16 +133,16 @@ def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPart
 
 
 def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
-    """Make a range; raises PipelineError where it would end before it begins, whatever the options say of lost data."""
+    """Return a range; raises PipelineError if it ends before it begins, even with failOnDataLoss=false."""
     if start > end:
         raise PipelineError(f"{partition}: it would begin at {start}, which is behind its end, {end}")
     return OffsetRange(partition, start, end)
 
 
 def within(partition: TopicPartition, start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
-    """Check a range against what is there.
+    """Check that a range lies within [earliest, latest].
 
-    Raises DataLossError where an offset lies outside of it; `clamp` cuts it off instead.
+    Raises DataLossError if it does not; `clamp` cuts the range down instead.
     """
     if start < earliest or start > latest:
         raise _lost(partition, f"offset {start} to begin with is outside [{earliest}, {latest}]")
@@ -151,7 +152,7 @@ def within(partition: TopicPartition, start: int, end: int, *, earliest: int, la
 
 
 def clamp(start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int]:
-    """Cut a range down to what is there."""
+    """Cut a range down to [earliest, latest]."""
     start = min(max(start, earliest), latest)
     return start, max(start, min(end, latest))
 

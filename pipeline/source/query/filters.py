@@ -1,4 +1,4 @@
-"""Spark's filters as a `Narrowing`: what they leave of topics, partitions, offsets and times."""
+"""Turns Spark's filters into a `Narrowing` of topics, partitions, offsets and times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NUMBERS = frozenset({"partition", "offset", "timestamp"})
 
 
 def narrow(filters: Iterable[Filter]) -> Narrowing:
-    """Return the narrowing by `filters`, all of which hold; those that narrow nothing are passed over."""
+    """Return the narrowing by all of `filters`; filters that do not narrow the read are skipped."""
     found = EVERYTHING
     for one in filters:
         found = _narrow(found, one)
@@ -44,7 +44,7 @@ def _narrow(known: Narrowing, one: Filter) -> Narrowing:
 
 def _narrow_by_order(known: Narrowing, column: str, one: Filter) -> Narrowing:
     if isinstance(one, GreaterThan):
-        # A timestamp loses its microseconds: the same millisecond may still have a later record.
+        # A timestamp loses its microseconds, so a later record may have the same millisecond.
         return at_least(known, column, _number(one.value) + (not isinstance(one.value, datetime)))
     if isinstance(one, GreaterThanOrEqual):
         return at_least(known, column, _number(one.value))
@@ -56,13 +56,13 @@ def _narrow_by_order(known: Narrowing, column: str, one: Filter) -> Narrowing:
 
 
 def _column(one: Filter) -> str:
-    """Return the column of a filter; empty for none, or a part of one."""
+    """Return the column of a filter; empty if it has none, or tests a part of a column."""
     path: tuple[str, ...] = getattr(one, "attribute", ())
     return path[0] if len(path) == 1 else ""
 
 
 def _number(value: Any) -> Any:
-    """Return a time in milliseconds, rounded down; anything else as it is."""
+    """Return a time as milliseconds, rounded down; any other value as it is."""
     if not isinstance(value, datetime):
         return value
     aware = value if value.tzinfo else value.astimezone()

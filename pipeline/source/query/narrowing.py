@@ -1,6 +1,6 @@
 """The topics, partitions, offsets and times to which the filters of a query narrow its read.
 
-Spark keeps every filter and applies it again: a narrowing may admit too much, never too little.
+Spark applies every filter again, so that a narrowing may admit too many records, but never too few.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from topicfs.storage.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Conditions that all hold at once."""
+    """Conditions that a record must meet, all of them."""
 
     topics: frozenset[str] | None = None
-    """None: any."""
+    """None: any topic."""
     partitions: frozenset[int] | None = None
     start_partition: int | None = None
     end_partition: int | None = None
@@ -25,10 +25,10 @@ class Narrowing:
     end_offset: int | None = None
     """Exclusive; None: no end."""
     start_timestamp: int | None = None
-    """Milliseconds. Times need not ascend along a log, so that there is no end of this kind."""
+    """Milliseconds. There is no end, because timestamps need not ascend along a log."""
 
     def admits(self, partition: TopicPartition) -> bool:
-        """Return whether records of `partition` can pass."""
+        """Return whether records of `partition` can meet the conditions."""
         topic, number = partition
         return (
             (self.topics is None or topic in self.topics)
@@ -55,12 +55,12 @@ def one_of(narrowing: Narrowing, column: str, values: list[Any]) -> Narrowing:
 
 
 def at_least(narrowing: Narrowing, column: str, value: int) -> Narrowing:
-    """Narrow to rows whose column, a whole number (a timestamp in milliseconds, rounded down), is `value` or more."""
+    """Narrow to rows whose `column` is `value` or more: a number, or a timestamp in milliseconds, rounded down."""
     return _bounded(narrowing, f"start_{column}", value, max)
 
 
 def below(narrowing: Narrowing, column: str, value: int) -> Narrowing:
-    """Narrow to rows whose column is less than `value`."""
+    """Narrow to rows whose `column` is less than `value`."""
     return narrowing if column == "timestamp" else _bounded(narrowing, f"end_{column}", value, min)
 
 

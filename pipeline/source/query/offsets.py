@@ -1,14 +1,14 @@
 """Offsets as JSON, in the form of Spark's Kafka connector, and the bounds of a query.
 
-{"orders": {"0": 23, "1": -1}, "payments": {"0": -2}}        -2 earliest, -1 latest; in streams the next offset
-{"orders": [0, 1], "payments": [0]}                          partitions, for `assign`
+    {"orders": {"0": 23, "1": -1}, "payments": {"0": -2}}        -2 earliest, -1 latest; in streams the next offset
+    {"orders": [0, 1], "payments": [0]}                          partitions, for `assign`
 
-A stream's checkpoint has the topics' ids as well, under names that no topic can have and without a partition:
+A stream's checkpoint has the topics' ids as well, in names that no topic can have, without partitions:
 
-{"orders": {"0": 23}, "orders@1EvPSKI_SvihSIy3lMKMvg": {}}
+    {"orders": {"0": 23}, "orders@1EvPSKI_SvihSIy3lMKMvg": {}}
 
-The connector reads such a name as a topic of which it knows no partition, so that a checkpoint moves between the two
-formats; what it writes itself, and what was written before there were ids, is read as a state without them.
+The connector reads such a name as a topic without known partitions, so that a checkpoint can change the format. The
+connector's own checkpoints, and old checkpoints, have no ids and can be read, too.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ EARLIEST = -2
 LATEST = -1
 
 StreamOffset: TypeAlias = dict[str, dict[str, int]]
-"""A checkpoint's form: topic, partition, next offset; and the topics' ids."""
+"""The form of a checkpoint: topic, partition, next offset; and the topics' ids."""
 
 Offsets: TypeAlias = dict[TopicPartition, int]
-"""The next offset a partition."""
+"""The next offset of each partition."""
 
 _BEFORE_ID = "@"
-"""A character that no topic's name has."""
+"""Separates a topic's name from its id; names of topics cannot contain it."""
 
 
 class StreamState(NamedTuple):
     offsets: Offsets
     topic_ids: dict[str, str]
-    """The topics' ids, as far as they are known."""
+    """The known ids of topics, by name."""
 
 
 class Everywhere(NamedTuple):
-    """The same end of every partition: EARLIEST or LATEST."""
+    """The same bound for every partition: EARLIEST or LATEST."""
 
     offset: int
 
 
 class AtOffsets(NamedTuple):
-    """An offset a partition, EARLIEST and LATEST among them."""
+    """An offset for each partition, which may be EARLIEST or LATEST."""
 
     offsets: Mapping[TopicPartition, int]
 
 
 class AtTimestamp(NamedTuple):
-    """The first record at or after a time, in milliseconds, of every partition; EARLIEST and LATEST are none."""
+    """The first record at or after a time (ms), for every partition; EARLIEST and LATEST keep their meaning."""
 
     timestamp: int
 
 
 class AtTimestamps(NamedTuple):
-    """The same with a time a partition."""
+    """Like `AtTimestamp`, with a time for each partition."""
 
     timestamps: Mapping[TopicPartition, int]
 
 
 Bound: TypeAlias = Everywhere | AtOffsets | AtTimestamp | AtTimestamps
-"""The beginning or the end of a query."""
+"""Where a query begins or ends."""
 
 
 def parse_partition_numbers(text: str, *, option: str) -> dict[TopicPartition, int]:
-    """Read `{"topic": {"0": 23}}` (InvalidOptionError)."""
+    """Parse `{"topic": {"0": 23}}` (InvalidOptionError)."""
     example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
     content = _object(text, option=option, example=example)
     found = {}
@@ -83,7 +83,7 @@ def parse_partition_numbers(text: str, *, option: str) -> dict[TopicPartition, i
 
 
 def parse_assignment(text: str) -> frozenset[TopicPartition]:
-    """Read `{"topic": [0, 1]}` (InvalidOptionError)."""
+    """Parse `{"topic": [0, 1]}` (InvalidOptionError)."""
     example = '{"topicA":[0,1],"topicB":[2,4]}'
     found = set()
     for topic, numbers in _object(text, option="assign", example=example).items():

@@ -1,13 +1,13 @@
-"""The options of a read: those of Spark's Kafka connector under its names, with its rules, and a few of our own.
+"""The options of a read: those of Spark's Kafka connector with its names and rules, and a few of our own.
 
 | option | default | rule |
 |---|---|---|
-| path | | data directories: one, several after commas, or a glob; `~` and `file:` as in a shell and in Spark |
-| paths | | the same as a JSON list: what `load([…])` makes of its argument |
-| without | | directories with replicas that are left out, after commas: a lost disk |
+| path | | data directories: one, several separated by commas, or a glob; `~` and `file:` as in a shell and in Spark |
+| paths | | the same as a JSON list, into which `load([…])` turns its argument |
+| without | | lost directories with replicas to leave out, separated by commas |
 | assign, subscribe, subscribePattern | | exactly one |
 | startingTimestamp, startingOffsetsByTimestamp, startingOffsets | earliest; in streams latest | the first given counts |
-| startingOffsetsByTimestampStrategy | error | or latest: where no record is as late |
+| startingOffsetsByTimestampStrategy | error | or latest: what to do if no record is as late |
 | endingTimestamp, endingOffsetsByTimestamp, endingOffsets | latest | as above; not in streams |
 | failOnDataLoss | true | |
 | minPartitions, maxRecordsPerPartition | none | how ranges are split into tasks |
@@ -16,7 +16,7 @@
 | isolation.level, kafka.isolation.level | read_uncommitted | or read_committed |
 | corruptBatches | fail | or skip |
 
-Other options that begin with `kafka.` are for a network and are ignored, so that a job moves between the two.
+Other options that begin with `kafka.` are for network clients. They are ignored, so that a job can change the format.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ WITHOUT_MEANING_HERE = frozenset(
         "consumercachecapacity",
     }
 )
-"""Options of the connector for its network clients, in lower case."""
+"""Ignored options, in lower case: those of the connector for its network clients."""
 
 REFUSED = {
     "kafka.auto.offset.reset": "startingOffsets says where to begin, and the checkpoint where to go on",
@@ -84,7 +84,7 @@ REFUSED = {
     "kafka.enable.auto.commit": "the checkpoint says how far a query came",
     "kafka.interceptor.classes": "nothing runs between the records and the query",
 }
-"""Options that the connector refuses, in lower case, with the reason."""
+"""Options that the connector refuses, too, in lower case, with the reason."""
 
 _UNITS = {"us": 0.001, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]+)([a-z]*)")
@@ -94,7 +94,7 @@ _LOWERED = {name.lower() for name in KNOWN}
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selection of partitions to read; exactly one field is set."""
+    """The partitions to read; exactly one field is set."""
 
     assigned: frozenset[TopicPartition] | None = None
     topics: tuple[str, ...] | None = None
@@ -103,15 +103,15 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a read. Defaults are in the module's table; `parse_source_options` sets them."""
+    """The options of a read. The module's table has their defaults, which `parse_source_options` sets."""
 
     directories: tuple[Path, ...]
-    """Data directories, absolute: tasks run in working directories of their own."""
+    """Data directories, absolute because tasks have working directories of their own."""
     selection: Selection
     starting: Bound
     ending: Bound
     starting_strategy_latest: bool
-    """Begin at the latest offset where no record is as late as asked for; else that is an error."""
+    """True to begin at the latest offset if no record is as late as requested, False if that is an error."""
     fail_on_data_loss: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -122,11 +122,11 @@ class SourceOptions:
     isolation: Isolation
     skip_corrupt_batches: bool
     left_out: tuple[Path, ...] = ()
-    """Replica directories that are lost, and that a read does without; absolute paths."""
+    """Lost replica directories, absolute, that the read leaves out."""
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Check the options of a batch or a streaming read; their names in any case. InvalidOptionError, PipelineError."""
+    """Parse the options of a batch or streaming read, names in any case. InvalidOptionError, PipelineError."""
     options = {name.lower(): value for name, value in given.items()}
     _check_names(options)
     most = _positive(options, "maxOffsetsPerTrigger")
@@ -158,7 +158,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """Return whether the column `headers` is wanted (InvalidOptionError)."""
+    """Return whether the read has the column `headers` (InvalidOptionError)."""
     return _flag({name.lower(): value for name, value in given.items()}, "includeHeaders", default=False)
 
 
@@ -248,7 +248,7 @@ def _ending(options: Mapping[str, str], *, streaming: bool) -> Bound:
 
 
 def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
-    """Read the three options of one end, `starting` or `ending`; the most exact of them counts."""
+    """Parse the options of an end, `starting` or `ending`: a time overrides times by partition, these the offsets."""
     timestamp = options.get(f"{end}timestamp")
     if timestamp is not None:
         if _WHOLE.fullmatch(timestamp.strip()) is None or int(timestamp) < EARLIEST:
@@ -272,7 +272,7 @@ def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
 
 
 def _check_numbers(numbers: Mapping[TopicPartition, int], option: str, what: str) -> None:
-    """Check the offsets: below EARLIEST nothing has a meaning."""
+    """Check that no offset or time is below EARLIEST."""
     for partition, number in numbers.items():
         if number < EARLIEST:
             raise InvalidOptionError(f"{option}: {partition} has {what} {number}")
@@ -309,7 +309,7 @@ def _isolation(options: Mapping[str, str]) -> Isolation:
 
 
 def _duration_ms(text: str) -> int:
-    """Read Spark's durations: a number and a unit, milliseconds without one."""
+    """Parse a duration as Spark writes it, a number and a unit; the default unit is milliseconds."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None or (match[2] or "ms") not in _UNITS:
         raise InvalidOptionError(f"maxTriggerDelay: expected e.g. 15m, 30s or 500ms, got {text}")

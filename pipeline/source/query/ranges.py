@@ -1,4 +1,4 @@
-"""Ranges of offsets: split into tasks, limited per trigger, and a query's lag. Arithmetic by spark.sql.kafka010's rules."""
+"""Ranges of offsets: split into tasks, limited per trigger, and a query's lag, by the rules of spark.sql.kafka010."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class OffsetRange(NamedTuple):
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Split ranges, one a partition, into one a task; empty ones fall away.
+    """Split ranges, one per partition, into one per task; empty ones are dropped.
 
-    No task has more than `max_records` offsets. To come to about `min_partitions` tasks the larger ranges are
-    split in proportion to their sizes.
+    No task has more than `max_records` offsets. To get about `min_partitions` tasks, larger ranges are split in
+    proportion to their sizes.
     """
     parts = [one for one in ranges if one.size > 0]
     if max_records is not None:
@@ -47,12 +47,12 @@ def split_ranges(
 
 
 def _share(size: int, total: int, parts: int) -> int:
-    """Share of `parts` for a range of `size` among `total`: to the nearest, at least one."""
+    """Return how many of `parts` a range of `size` gets, in proportion to `total`: rounded, and at least one."""
     return max(1, (2 * size * parts + total) // (2 * total))
 
 
 def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Divide into adjacent ranges whose sizes differ by one at most, the smaller ones first; never an empty one."""
+    """Divide into adjacent ranges, none empty, whose sizes differ by one at most; the smaller ones come first."""
     parts = max(1, min(parts, whole.size))
     small, larger = divmod(whole.size, parts)
     cuts = [whole.start_offset + small * part + max(0, part - parts + larger) for part in range(parts + 1)]
@@ -62,13 +62,13 @@ def divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 def limit_offsets(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], limit: int
 ) -> dict[TopicPartition, int]:
-    """Return the ends of a batch of about `limit` offsets: each partition advances by its share of what is there.
+    """Return the ends of a batch of about `limit` offsets, divided in proportion to the partitions' new offsets.
 
-    A share below one counts as one, so that no partition starves; partitions without news keep their end.
+    A share below one counts as one, so that no partition starves; a partition without new offsets keeps its end.
     """
     sizes = {one: end[one] - start.get(one, end[one]) for one in end}
     total = sum(size for size in sizes.values() if size > 0)
-    if total <= limit:  # Where both are equal, the shares below come to the same.
+    if total <= limit:  # If both are equal, the shares below are the sizes.
         return dict(end)
     return {
         one: start[one] + max(1, size * limit // total) if size > 0 else end[one]
@@ -77,29 +77,29 @@ def limit_offsets(
 
 
 def count_new(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """Return the number of offsets between two states of a stream."""
+    """Return the number of new offsets between two states of a stream."""
     return sum(max(0, end[one] - start.get(one, end[one])) for one in end)
 
 
 def must_wait(*, new_offsets: int, min_offsets: int | None, waited_ms: int, max_delay_ms: int) -> bool:
-    """Return whether a trigger should wait because there is too little yet (minOffsetsPerTrigger, maxTriggerDelay)."""
+    """Return whether a trigger should wait for more offsets (minOffsetsPerTrigger, maxTriggerDelay)."""
     return min_offsets is not None and new_offsets < min_offsets and waited_ms < max_delay_ms
 
 
 def lag(end: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return the number of offsets of each partition that a query has still to read; one it has not seen yet counts whole."""
+    """Return how many offsets of each partition a query has not read; all of them if it has not seen the partition."""
     return {one: max(0, latest[one] - end.get(one, 0)) for one in sorted(latest)}
 
 
 _NAME = "PythonMicroBatchStream"
-"""Beginning of Spark's name for every stream of a Python data source, behind its package."""
+"""Part of the description of every stream from a Python data source."""
 
 
 def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Return the offsets left to read, a partition, over all sources of a query that are of this format.
+    """Return how many offsets are left to read, by partition, over all sources of a query that have this format.
 
-    `progress` is the parsed `StreamingQueryProgress.json`: each source reports the end of its batch and that of the
-    partitions (`reportLatestOffset`). Sources that report neither, or in another form, are ignored.
+    `progress` is the parsed `StreamingQueryProgress.json`: each source reports the end of its batch and the ends of
+    the partitions (`reportLatestOffset`). Sources that report neither, or in another form, are ignored.
     """
     found: dict[TopicPartition, int] = {}
     for source in progress.get("sources", []):
@@ -110,7 +110,7 @@ def lag_by_partition(progress: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def _offsets(reported: Any) -> dict[TopicPartition, int]:
-    """Return offsets reported as an object, or as its text; none before the first batch, or in another source's form."""
+    """Parse offsets from an object or its JSON; none before the first batch, or in another source's form."""
     try:
         return decode_stream_offset(json.loads(reported) if isinstance(reported, str) else reported).offsets
     except (AttributeError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The columns of a read as Spark names them, and which of them a user's own schema asks for."""
+"""The columns of a read with Spark's names and types, and the schema of those that a user asks for."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _HEADERS = StructField("headers", ArrayType(_HEADER))
 _ARROW = {field.name: field.type for field in SCHEMA} | {
     "headers": pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 }
-"""The columns' types in Arrow, as Spark expects them; its own function for this differs between its versions."""
+"""Arrow types of the columns, as Spark expects them; Spark's own function for this differs between its versions."""
 
 
 def full_schema(*, include_headers: bool) -> StructType:
-    """Return all columns, as Spark's Kafka connector has them: each may be null."""
+    """Return all columns, nullable as in Spark's Kafka connector."""
     return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
 
 
 def arrow_schema(asked: StructType) -> Any:
-    """Return the schema of batches for a schema that a user asked for: any of the columns, in any order.
+    """Return the Arrow schema for a schema that a user asks for, which may have any of the columns in any order.
 
-    InvalidOptionError for others, or for another type.
+    Raises InvalidOptionError for another column or type.
     """
     known = {field.name: field for field in full_schema(include_headers=True)}
     for field in asked:
