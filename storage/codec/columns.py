@@ -171,7 +171,7 @@ class Columns:
         return tuple(found)
 
     def header_spans(self, index: int) -> memoryview[int]:
-        """Return four int64 per header: position and length of its name, position and length (-1: null) of the value."""
+        """Return four int64 per header: position and length of its name, then of its value (length -1: null)."""
         index = self._checked(index)
         position = self._block[fields.HEADER_POSITIONS * self._count + index]
         length = self._block[fields.HEADER_LENGTHS * self._count + index]

@@ -1,4 +1,4 @@
 """Topics over the data directories: found at the start, created, extended, altered and deleted.
 
-`changes` and `registry` make changes safe from crashes.
+`changes` and `registry` keep changes whole despite crashes.
 """

@@ -18,13 +18,13 @@ from topicfs.storage.topics.registry import TopicEntry, TopicRegistry
 from topicfs.storage.topics.topic import LogTopic, lenient_config
 
 MOST_AT_START = 1000
-"""Number of partitions up to which all are opened at the start, even if they were closed in order."""
+"""Up to this many partitions, the start opens all of them, even if they were closed cleanly."""
 
 
 def assemble(
     directories: Directories, registry: TopicRegistry, warn: ReportLine, *, most_at_start: int = MOST_AT_START
 ) -> dict[str, LogTopic]:
-    """Find every topic, and load the partitions; more than `most_at_start` that were closed in order on first use.
+    """Find every topic and load its partitions; above `most_at_start`, cleanly closed ones are loaded on first use.
 
     Raises NotALogDirectoryError, DuplicatePartitionError, OSError (blocking).
     """
@@ -45,7 +45,7 @@ def assemble(
 
 
 def _may_wait(directories: Directories, topic: str, numbers: Iterable[int]) -> Collection[int]:
-    """Return those of a topic's partitions of which all that must be known stands in the checkpoints."""
+    """Return the partitions of which the checkpoints have everything that must be known."""
     partitions = (TopicPartition(topic, number) for number in numbers)
     found = ((one, directories.by_partition.get(one)) for one in partitions)
     return {one.partition for one, place in found if place is not None and place.writer.knows(one)}
@@ -59,7 +59,7 @@ def _load_later(directories: Directories, topic: LogTopic, warn: ReportLine, num
 def find_all(
     directories: Directories, registry: TopicRegistry, warn: ReportLine, *, most_at_start: int | None = None
 ) -> dict[str, FoundTopic]:
-    """Find the topics, by their first partitions if there are more than `most_at_start`; schedules removals."""
+    """Find the topics, checking only their first partitions above `most_at_start`; schedule removals."""
     contents = survey(directories)
     in_order = not directories.read_only and all(one.clean and one.failure is None for one in directories.all)
     check_all = not in_order or most_at_start is None or len(directories.by_partition) <= most_at_start
@@ -67,7 +67,7 @@ def find_all(
     due = Timestamp(directories.clock() + directories.config.topic_defaults.file_delete_delay_ms)
     for directory, name in marked(contents, DirectoryMark.DELETE):
         directory.deleted.add(name, due)
-    # Of copies that are on their way here those know who moves replicas between engines.
+    # With replicas, the code that moves them between engines knows the copies on their way here.
     others = () if directories.one_of_many else (DirectoryMark.FUTURE,)
     for _, name in marked(contents, DirectoryMark.STRAY, *others):
         warn(f"{name}: kept, but not served")
@@ -75,7 +75,7 @@ def find_all(
 
 
 def make_topic(directories: Directories, name: str, found: FoundTopic, warn: ReportLine) -> LogTopic:
-    """Make a topic without partitions yet."""
+    """Make a topic that has no partitions yet."""
     config, problems = lenient_config(found.entry.overrides, directories.config.topic_defaults)
     for problem in problems:
         warn(f"{name}: setting passed over: {problem}")
@@ -87,7 +87,7 @@ def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Rep
 def partition_to_load(
     directories: Directories, topic: LogTopic, found: FoundTopic, number: int
 ) -> PartitionToLoad:
-    """Return what to load for one of a topic's partitions."""
+    """Return what is needed to load one of a topic's partitions."""
     partition = TopicPartition(topic.name, number)
     directory = directories.by_partition.get(partition)
     refused = found.refused.get(number) if found.checked else refusal(directories, partition, topic.topic_id)

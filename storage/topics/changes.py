@@ -1,6 +1,6 @@
 """Changes of topics, from creation to deletion: a kill at any point leaves the old state or the new.
 
-A change is in the registry while it is under way; opening finishes it. One that fails is taken back.
+A change is in the registry while it is under way; the next opening completes it. A change that fails is undone.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 MAX_SEQUENTIAL_ITEMS = 16
-"""Number of items up to which they are handled one after the other."""
+"""Largest number of items that are handled one after the other."""
 SYNC_DISK_ABOVE = 500
-"""Number of new partitions above which the whole disk is flushed, twice, instead of two files for each."""
+"""Above this many new partitions the whole disk is flushed twice, instead of two files per partition."""
 THREADS = 8
-"""A file system combines what several threads sync at a time."""
+"""Number of threads that sync at the same time; a file system combines their work."""
 
 
 def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
-    """Return the results of `act` for each item, in their order, by several threads that wait for the disk (blocking).
+    """Return the results of `act` for all items, in their order; several threads wait for the disk (blocking).
 
-    While the interpreter exits there are no threads. Raises the first error; items not begun by then are left out.
+    While the interpreter exits, no threads are used. Raises the first error; items not begun by then are skipped.
     """
     if len(items) <= MAX_SEQUENTIAL_ITEMS or not threading.main_thread().is_alive():
         return [act(item) for item in items]
@@ -84,7 +84,7 @@ class TopicChanges:
             self._check_all_serve(name)
             self._finish_deletion(name)
             left = None
-        # A failed attempt that could not be taken back left directories with its id.
+        # A failed attempt that could not be undone left directories with its topic ID.
         found_id = left.topic_id if left else None
         if topic_id is not None:
             self._check_id(name, topic_id, found_id)
@@ -93,7 +93,7 @@ class TopicChanges:
         return LogTopic(name, topic_id=entry.topic_id, config=config, overrides=overrides, partitions=logs)
 
     def _check_id(self, name: str, topic_id: str, found_id: str | None) -> None:
-        """Raise InvalidConfigError unless a new topic can have an id; `found_id` is that of an unfinished attempt."""
+        """Raise InvalidConfigError if a new topic cannot have `topic_id`; `found_id` is an unfinished attempt's."""
         try:
             reserved = decode_id(topic_id).int <= LAST_RESERVED_TOPIC_ID
         except ValueError as error:
@@ -110,26 +110,26 @@ class TopicChanges:
             raise InvalidConfigError(f"{name}: topic id {topic_id}: the topic {owner} has it")
 
     def extend(self, topic: LogTopic, total: int) -> dict[int, Log]:
-        """Make the partitions that a topic lacks up to `total` (OSError)."""
+        """Make a topic's missing partitions below `total` (OSError)."""
         entry = self.registry.entries[topic.name]
         missing = [number for number in range(total) if number not in topic.served]
         return self._make(topic.name, entry, missing, topic.config, before=entry)
 
     def hold(self, topic: LogTopic, numbers: Iterable[int]) -> dict[int, Log]:
-        """Make those of a topic's partitions, any of them, that are missing here (StorageError, OSError)."""
+        """Make those of the partitions `numbers` that the topic lacks here (StorageError, OSError)."""
         entry = self.registry.entries.get(topic.name)
         missing = sorted(set(numbers) - set(topic.served))
         held = entry or TopicEntry(topic.topic_id, topic.overrides)
         return self._make(topic.name, held, missing, topic.config, before=entry)
 
     def drop(self, topic: LogTopic, numbers: Iterable[int]) -> None:
-        """Rename the directories of some partitions away, to be removed later (OSError)."""
+        """Rename the directories of some partitions to deleted ones, to be removed later (OSError)."""
         partitions = topic.partitions()
         self._deleted[topic.name] = {number: partitions[number] for number in numbers if number in partitions}
         self._rename_all(topic.name)
 
     def alter(self, topic: LogTopic, changes: Mapping[str, str | None]) -> None:
-        """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
+        """Set overrides, or remove those with the value None (InvalidConfigError, OSError)."""
         overrides = merge_overrides(topic.overrides, changes)
         config = TopicConfig.from_overrides(overrides, self.directories.config.topic_defaults)
         self.registry.put({topic.name: self.registry.entries[topic.name]._replace(overrides=overrides)})
@@ -138,7 +138,7 @@ class TopicChanges:
             log.update_config(config)
 
     def apply_defaults(self, topics: Iterable[LogTopic], warn: ReportLine) -> None:
-        """Apply changed settings of the engine to topics; overrides that do not fit them are passed over with a warning."""
+        """Apply changed engine settings to topics; overrides that do not fit them are ignored with a warning."""
         for topic in topics:
             config, problems = lenient_config(topic.overrides, self.directories.config.topic_defaults)
             for problem in problems:
@@ -148,14 +148,14 @@ class TopicChanges:
                 log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
-        """Rename a topic's directories away, in a failed directory later (OSError; see `is_deleted` then)."""
+        """Rename a topic's directories to deleted ones; in a failed directory later (OSError; see `is_deleted`)."""
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: entry._replace(pending=PendingChange.DELETE)})
         self._deleted[topic.name] = dict(topic.partitions())
         self._finish_deletion(topic.name)
 
     def is_deleted(self, name: str) -> bool:
-        """Return whether a deletion has begun, so that the topic is gone though something of it may be left."""
+        """Return whether a deletion has begun: the topic is then gone, even if some of its files are left."""
         entry = self.registry.entries.get(name)
         return entry is None or entry.pending is PendingChange.DELETE
 
@@ -168,7 +168,7 @@ class TopicChanges:
         *,
         before: TopicEntry | None,
     ) -> dict[int, Log]:
-        """Make and load partitions; `before` is the entry to go back to on failure."""
+        """Make and load partitions; on failure the registry gets the entry `before` back."""
         partitions = [TopicPartition(name, number) for number in numbers]
         if not partitions:
             return {}
@@ -177,7 +177,7 @@ class TopicChanges:
         self.registry.put({name: entry._replace(pending=PendingChange.CREATE, partitions=total)})
         made: dict[int, Log] = {}
         try:
-            # To write that down may have taken the reserve, which is for what frees space.
+            # Writing the registry may have used the reserve, which is for operations that free space.
             self.directories.check_room()
             self._make_directories(partitions, entry.topic_id, config)
             with collection_paused():
@@ -199,7 +199,7 @@ class TopicChanges:
         return made
 
     def _make_directories(self, partitions: list[TopicPartition], topic_id: str, config: TopicConfig) -> None:
-        """Make all directories, then sync them several at a time; of very many the disk as a whole, twice."""
+        """Make all directories, then sync them in parallel; above SYNC_DISK_ABOVE partitions, sync the whole disk twice."""
         flush_each = len(partitions) <= SYNC_DISK_ABOVE
         empty_logs = not flush_each and not config.preallocate
         for partition in partitions:
@@ -223,7 +223,7 @@ class TopicChanges:
         return {self.directories.by_partition[partition] for partition in partitions}
 
     def _choose(self, partition: TopicPartition) -> OpenDirectory:
-        """Return the directory for a new partition: where a failed attempt left it, or the one with the fewest."""
+        """Return the directory for a new partition: that of a failed attempt, or the one with the fewest partitions."""
         directories = self.directories
         left = (
             one for one in directories.online if one.data.files.exists(one.data.partition_path(partition))
@@ -235,7 +235,7 @@ class TopicChanges:
     def _undo(
         self, partitions: list[TopicPartition], made: Mapping[int, Log], before: TopicEntry | None
     ) -> None:
-        """Remove what was made. What the disk refuses now is finished at the next opening."""
+        """Remove what was made. If the disk refuses that now, the next opening completes it."""
         by_partition = self.directories.by_partition
         placed = {partition: by_partition[partition] for partition in partitions if partition in by_partition}
         self.directories.forget(partitions)
@@ -248,7 +248,7 @@ class TopicChanges:
             self.registry.put({partitions[0].topic: before})
 
     def _check_all_serve(self, name: str) -> None:
-        """Raise StorageError while something of a deleted topic may be where it cannot be removed."""
+        """Raise StorageError while a failed directory may still have files of a deleted topic of this name."""
         failed = self.directories.failed
         if failed:
             raise StorageError(
@@ -257,8 +257,9 @@ class TopicChanges:
 
     def _finish_deletion(self, name: str) -> None:
         gone = self._rename_all(name)
-        # A later topic of this name must not find recovery points or start offsets of this one. The new names need no
-        # flush of their own: the registry, which is beside them, says to the end that they are to be deleted.
+        # A later topic of this name must not find recovery points or start offsets of this one. The new names
+        # need no flush of their own: until the end the registry, which is beside them, says that they are to
+        # be deleted.
         self.directories.attempt_each(
             lambda directory: directory.writer.forget(
                 gone | {one for one in directory.writer.partitions() if one.topic == name}
@@ -268,12 +269,12 @@ class TopicChanges:
             self.registry.put({name: None})
 
     def _rename_all(self, name: str) -> set[TopicPartition]:
-        """Rename the directories of partitions that are being deleted; return their names."""
+        """Rename the directories of partitions that are being deleted; return the partitions."""
         partitions = self._deleted.get(name, {})
         now = self.directories.clock()
         gone = {TopicPartition(name, number) for number in partitions}
-        # Before the first is renamed: a failure must leave none that takes records, and a caller that finds the files
-        # renamed can learn the reason.
+        # Before the first rename: after a failure no log may accept records, and a caller that finds the
+        # files renamed can learn the reason.
         for log in loaded_logs(partitions.values()):
             log.parts.life.note(Event.DELETE, "the topic was deleted")
         for number, partition in list(partitions.items()):
@@ -293,7 +294,7 @@ class TopicChanges:
 
 
 def _close(partition: Partition) -> None:
-    """End a deleted partition whose directory cannot be renamed now."""
+    """Close a deleted partition whose directory cannot be renamed now."""
     if isinstance(partition, Log):
         with suppress(OSError):
             partition.close()

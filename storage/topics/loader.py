@@ -1,4 +1,4 @@
-"""The loader of the partitions of the data directories."""
+"""Loads the partitions of the data directories."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ class PartitionToLoad(NamedTuple):
     partition: TopicPartition
     config: TopicConfig
     directory: OpenDirectory | None
-    """None: it is missing, and may be in a directory that failed."""
+    """None: the partition is missing, and may be in a failed directory."""
     refused: str | None = None
-    """The reason why it may not be loaded at all."""
+    """Why the partition must not be loaded; None: it may."""
 
 
 def load_all(
     directories: Directories, wanted: Iterable[PartitionToLoad], warn: ReportLine
 ) -> dict[TopicPartition, Partition]:
-    """Load partitions; what fails becomes an offline partition. Threads are for logs that wait for the disk (blocking)."""
+    """Load partitions; one that fails becomes an offline partition (blocking).
+
+    Threads are used only from the first log on that waits for the disk.
+    """
     found = list(wanted)
     loaded: list[Partition] = []
     with collection_paused():
@@ -60,7 +63,7 @@ def load_all(
 def _load_cached(
     directories: Directories, found: Sequence[PartitionToLoad], warn: ReportLine
 ) -> Iterator[Partition]:
-    """Load one after the other, as long as nothing has to be read from a disk: up to the first for which something was."""
+    """Load one after the other, up to and including the first that had to read from a disk."""
     before = _blocks_read()
     for one in found:
         yield load(directories, one, warn)
@@ -69,13 +72,13 @@ def _load_cached(
 
 
 def _blocks_read() -> int:
-    """Return how many blocks a disk has read for this thread so far, and not the page cache."""
+    """Return how many blocks disks, not the page cache, have read for this thread so far."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause garbage collection: what is loaded stays, and scanning it again and again takes a third of the time."""
+    """Pause garbage collection: loaded objects stay, and scanning them repeatedly takes a third of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -91,7 +94,7 @@ def load(
     warn: ReportLine,
     checkpointed: Checkpointed | None = None,
 ) -> Partition:
-    """Load a partition by what its directory's checkpoints say of it, or by `checkpointed` (blocking)."""
+    """Load a partition by its directory's checkpoints, or by `checkpointed` (blocking)."""
     directory = found.directory
     if directory is None:
         return _missing(directories, found)
@@ -122,7 +125,7 @@ def _load_readable(
     *,
     reopened: bool,
 ) -> Log:
-    """Load a log; of a replica a damaged file of leader epochs is removed, for they are made again of its batches."""
+    """Load a log; with replicas, a damaged file of leader epochs is removed and made again from the batches."""
     clean = directory.clean and not reopened
     try:
         return load_found(found, directory, checkpointed, clean=clean, failed_before=reopened)
@@ -146,7 +149,7 @@ def load_found(
     clean: bool,
     failed_before: bool = False,
 ) -> Log:
-    """Load a log, without `clean` with recovery; `failed_before`: its disk failed while serving (StorageError, OSError)."""
+    """Load a log, with recovery unless `clean`; `failed_before`: its disk failed in use (StorageError, OSError)."""
     data, first_dirty = directory.data, directory.writer.first_dirty_offset(found.partition)
     if not directory.below_high_watermark:
         checkpointed = checkpointed._replace(high_watermark=None)
@@ -169,7 +172,7 @@ def load_found(
     )
     first_dirty = adopt(log, first_dirty, data.clock).parts.first_dirty_offset
     if first_dirty is not None:
-        # What compaction has been through was on disk: holes in it are its own.
+        # Everything that compaction has processed was on disk: compaction made the holes in it.
         log.holes = tuple(hole for hole in log.holes if hole.start >= first_dirty)
     return log
 
@@ -180,7 +183,7 @@ def load_new(partition: TopicPartition, config: TopicConfig, directory: OpenDire
 
 
 def _missing(directories: Directories, found: PartitionToLoad) -> OfflinePartition:
-    """Return an offline partition for one that is in none of the directories that serve."""
+    """Return an offline partition for one that is in no serving directory."""
     failed = directories.failed
     assert failed, f"{found.partition} is missing, yet every directory was read"
     reason = "; ".join(str(directory.failure) for directory in failed)
@@ -202,7 +205,7 @@ def _offline(found: PartitionToLoad, place: str, reason: str, log_start_offset: 
 
 
 def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
-    """Set a loaded log's first dirty offset, shown in its status; one outside the log becomes the log start."""
+    """Set a loaded log's first dirty offset, shown in its status; an offset outside the log becomes the log start."""
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
         _LOGGER.info(

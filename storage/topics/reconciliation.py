@@ -1,7 +1,8 @@
-"""Reconciliation of directories and registry when data directories are opened.
+"""Reconciles directories and registry when data directories are opened.
 
-Changes under way are finished, topics without settings adopted, topic ids settled. Read-only, nothing is changed; the
-result says how the topics are. While a directory is missing, no partition counts as deleted.
+Pending changes are completed, topics without settings are adopted, and topic IDs are settled. If the directories are
+read-only nothing is changed, and only the result describes the topics. While a directory is missing, no partition
+counts as deleted.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ class FoundTopic(NamedTuple):
 
     entry: TopicEntry
     numbers: tuple[int, ...]
-    """Numbers of its partitions, ascending; also of those that must be in a directory that failed."""
+    """The numbers of its partitions, ascending, including those that must be in a failed directory."""
     refused: Mapping[int, str]
-    """The reasons why some of them are not the topic's own."""
+    """Why some partitions do not belong to the topic, by number."""
     checked: bool = True
-    """False: of the partitions' topic ids only the first was read (`refusal` for the others)."""
+    """False: only the first partition's topic ID was read (`refusal` checks the others)."""
 
 
 def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
-    """List every directory that serves, and record the directory of each partition.
+    """List every serving directory, and record the directory of each partition.
 
-    Raises NotALogDirectoryError, DuplicatePartitionError; OSError when no directory is left.
+    Raises NotALogDirectoryError, DuplicatePartitionError; OSError if no directory is left.
     """
     contents: dict[OpenDirectory, Contents] = {}
 
@@ -56,7 +57,7 @@ def survey(directories: Directories) -> dict[OpenDirectory, Contents]:
 
 
 def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
-    """Complete interrupted creations and deletions (OSError); those in a directory that failed wait for that."""
+    """Complete interrupted creations and deletions (OSError); those in a failed directory stay pending."""
     if all(entry.pending is PendingChange.NOTHING for entry in registry.entries.values()):
         return
     survey(directories)
@@ -73,9 +74,9 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
 def find_topics(
     directories: Directories, registry: TopicRegistry, warn: ReportLine, *, check_all: bool = True
 ) -> dict[str, FoundTopic]:
-    """Return the topics in the surveyed directories, those without an entry adopted (OSError; writes unless read-only).
+    """Return the topics in the surveyed directories; adopt those without an entry (OSError; writes unless read-only).
 
-    Without `check_all` a topic is told by its first partition's id.
+    Without `check_all`, a topic is identified by its first partition's topic ID alone.
     """
     found = {}
     for topic, numbers in _numbers(directories, registry).items():
@@ -103,7 +104,7 @@ def find_topics(
 
 
 def refusal(directories: Directories, partition: TopicPartition, topic_id: str) -> str | None:
-    """Return why a partition that was not checked is not the topic's own; one that names no topic gets the id (OSError)."""
+    """Return why an unchecked partition is not the topic's; write the ID if the partition has none (OSError)."""
     ids, refused = _read_ids(directories, partition.topic, [partition.partition])
     _write_missing_ids(directories, partition.topic, ids, topic_id)
     return {**refused, **_of_others(ids, topic_id)}.get(partition.partition)
@@ -139,7 +140,7 @@ def _settle_registry(
 
 
 def _placements(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartition, OpenDirectory]:
-    """Return the directory of each partition; DuplicatePartitionError for one that is in two places."""
+    """Return the directory of each partition; DuplicatePartitionError if a partition is in two."""
     placed: dict[TopicPartition, OpenDirectory] = {}
     for directory, content in contents.items():
         for partition in content.partitions:
@@ -157,7 +158,7 @@ def _partitions_in(directories: Directories, those: Iterable[OpenDirectory]) -> 
 
 
 def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, list[int]]:
-    """Return the partition numbers of each topic, both ascending, as far as they can be known."""
+    """Return the known partition numbers of each topic, both sorted."""
     topics: dict[str, set[int]] = {}
     for topic, number in directories.by_partition:
         topics.setdefault(topic, set()).add(number)
@@ -175,7 +176,7 @@ def _settled(entry: TopicEntry) -> TopicEntry | None:
 
 
 def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> None:
-    """Rename what is left of a topic; a directory of another topic of the same name stays."""
+    """Rename the rest of a topic to deleted directories; those of another topic of the same name stay."""
     for partition, directory in sorted(directories.by_partition.items(), key=lambda item: item[0]):
         if partition.topic == topic and directory.failure is None:
             directories.attempt(directory, partial(_mark_deleted, directory.data, partition, topic_id))
@@ -198,7 +199,7 @@ def _make_missing(directories: Directories, topic: str, entry: TopicEntry) -> No
 
 
 def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
-    """Return whether an existing directory says whose it is; a damaged file is reported when the partition is loaded."""
+    """Return whether a directory has a topic ID; a damaged file is reported when the partition is loaded."""
     try:
         return read_topic_id(data.files, data.partition_path(partition)) is not None
     except CorruptionError:
@@ -208,7 +209,7 @@ def _has_topic_id(data: DataDirectory, partition: TopicPartition) -> bool:
 def _read_ids(
     directories: Directories, topic: str, numbers: list[int]
 ) -> tuple[dict[int, str | None], dict[int, str]]:
-    """Return each partition's topic id, None where there is none; and why some cannot be read."""
+    """Return each partition's topic ID, None if it has none; and why some cannot be read."""
     ids: dict[int, str | None] = {}
     refused: dict[int, str] = {}
     for partition in (TopicPartition(topic, number) for number in numbers):
@@ -230,7 +231,7 @@ def _settle_entry(
     directories: Directories,
     warn: ReportLine,
 ) -> TopicEntry:
-    """Return the topic's entry: the kept one if it is of this topic, else one made for it."""
+    """Return the topic's entry: `kept` if it belongs to this topic, otherwise a new one."""
     known = [topic_id for topic_id in ids.values() if topic_id is not None]
     if kept and (not known or kept.topic_id in known or directories.failed):
         return kept
@@ -245,7 +246,7 @@ def _settle_entry(
 def _as_in_cluster(
     topic: str, entry: TopicEntry, directories: Directories, registry: TopicRegistry
 ) -> TopicEntry:
-    """Return the entry with the overrides that the broker's cluster has given the topic since they were taken last."""
+    """Return the entry with the overrides that the broker's cluster has given the topic since the last time."""
     image = registry.cluster
     if image is None or image.topic_ids.get(topic) != entry.topic_id:
         return entry
@@ -273,7 +274,7 @@ def _write_missing_ids(
 def marked(
     contents: Mapping[OpenDirectory, Contents], *marks: DirectoryMark
 ) -> Iterable[tuple[OpenDirectory, str]]:
-    """Yield the names of the directories of `contents` that bear one of `marks`, each with its data directory."""
+    """Yield the directories of `contents` that have one of `marks`: the data directory and the name."""
     for directory, content in contents.items():
         for mark in marks:
             for name in content.marked.get(mark, ()):

@@ -1,21 +1,21 @@
-"""The topics' own settings, and changes of topics that are under way: one plain file, in every data directory.
+"""The topics' own settings, and pending changes of topics: one plain file in every data directory.
 
     topicfs.topics:  {"version": 1, "revision": 7, "topics": {"orders": {
-                        "id": "1EvPSKI_SvihSIy3lMKMvg", "overrides": {"retention.ms": "-1"},
-                        "pending": "create", "partitions": 3}}}
+                         "id": "1EvPSKI_SvihSIy3lMKMvg", "overrides": {"retention.ms": "-1"},
+                         "pending": "create", "partitions": 3}}}
 
-A broker keeps these in its metadata log and passes an unknown plain file over. `pending` is written before
-the first directory changes and taken away after the last one did, so that the next opening of the directories after a
-kill can finish: `create` until there are `partitions` directories, `delete` until there is none. `partitions` also
-shows which partitions are missing while a data directory is. `cluster`, in a broker's directory, has the overrides that
-were taken from its metadata log. `groups`, where there are any, has the settings of groups by
-name: `"groups": {"billing": {"commit": "manual"}}`. `directories`, where there are several, lists them: one
-that is empty now, or gone, is a disk that is not mounted, and must not be taken for a new one.
+A broker keeps these in its metadata log, and ignores an unknown plain file. `pending` is written before the first
+directory changes and removed after the last one did, so that the next opening after a kill can complete the change:
+`create` until there are `partitions` directories, `delete` until there is none. `partitions` also shows which
+partitions are missing while a data directory is missing. `cluster`, in a broker's directory, has the overrides that
+were taken from its metadata log. `groups`, if there are any, has the settings of groups by name: `"groups":
+{"billing": {"commit": "manual"}}`. `directories`, if there are several, lists them: one that is now empty or gone is
+an unmounted disk, and must not be taken for a new one.
 
 Every data directory has the same content, so that losing one loses no setting. Each change is written to one after
-the other under the next `revision`: after a kill in between the copies differ, and the newest counts. What an older
-one alone has is taken in, too (its directory was used by itself meanwhile), but for topics that were being made:
-that was taken back.
+the other under the next `revision`: after a kill in between the copies differ, and the newest counts. Topics that
+only an older copy has are kept (its directory was used alone meanwhile), except topics that were being created: their
+creation was undone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VERSION = 1
 
 
 class PendingChange(Enum):
-    """A change that began and is not known to have ended."""
+    """A change that began and may not have ended."""
 
     NOTHING = ""
     CREATE = "create"
@@ -59,9 +59,9 @@ class TopicEntry(NamedTuple):
     overrides: Mapping[str, str] = _NOTHING
     pending: PendingChange = PendingChange.NOTHING
     partitions: int = 0
-    """Number of partitions, or the number to create while `pending` is CREATE; 0: not known."""
+    """Number of partitions, or the number to create while `pending` is CREATE; 0: unknown."""
     cluster: Mapping[str, str] = _NOTHING
-    """Those overrides that a broker's cluster gave, as they were when they were taken from its metadata log."""
+    """Those of `overrides` that a broker's cluster set, as last taken from its metadata log."""
 
 
 class RegistryCopy(NamedTuple):
@@ -70,13 +70,13 @@ class RegistryCopy(NamedTuple):
     entries: Mapping[str, TopicEntry]
     revision: int = 0
     directories: tuple[str, ...] = ()
-    """The absolute paths of all data directories, where there are several."""
+    """The absolute paths of all data directories, if there are several."""
     groups: Mapping[str, Mapping[str, str]] = MappingProxyType({})
     """The settings of groups that have any, by name."""
 
 
 def encode_registry(copy: RegistryCopy) -> bytes:
-    """Return the file's bytes: readable, topics by name."""
+    """Return the file's bytes: readable JSON, topics sorted by name."""
     topics = {name: _plain(copy.entries[name]) for name in sorted(copy.entries)}
     content = {"version": VERSION, "revision": copy.revision, "topics": topics}
     if copy.directories:
@@ -87,7 +87,7 @@ def encode_registry(copy: RegistryCopy) -> bytes:
 
 
 def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
-    """Read the file's bytes; raises CorruptionError. Unknown fields are a newer writer's and ignored."""
+    """Parse the file's bytes; raises CorruptionError. Unknown fields, from a newer writer, are ignored."""
     try:
         content = json.loads(data)
         if content["version"] != VERSION:
@@ -105,7 +105,7 @@ def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
 
 
 def read_copy(directory: Path, files: FileSystem) -> RegistryCopy:
-    """Read a data directory's file; a missing one has no topics. Raises CorruptionError, OSError."""
+    """Read a data directory's file; if it is missing, there are no topics. Raises CorruptionError, OSError."""
     path = directory / names.TOPIC_SETTINGS
     try:
         data = files.read_bytes(path)
@@ -115,7 +115,7 @@ def read_copy(directory: Path, files: FileSystem) -> RegistryCopy:
 
 
 def merge_copies(copies: Iterable[RegistryCopy]) -> RegistryCopy:
-    """Return what holds where copies differ: the newest, with what only older ones have."""
+    """Return what counts if copies differ: the newest, and entries that only older ones have."""
     newest_first = sorted(copies, key=lambda copy: copy.revision, reverse=True)
     if not newest_first:
         return RegistryCopy({})
@@ -135,25 +135,25 @@ class TopicRegistry:
     def __init__(
         self, copies: Mapping[Path, RegistryCopy], files: FileSystem, *, all_directories: tuple[str, ...] = ()
     ) -> None:
-        """Make one registry of the `copies` of data directories; `settle` makes them the same.
+        """Make one registry of the `copies` of data directories; `settle` makes them equal.
 
-        `all_directories`: where there are several, which they are, those included whose copies cannot be had.
+        `all_directories`: all directories if there are several, including those whose copies cannot be read.
         """
         self.continue_without: Callable[[Path, OSError], bool] = lambda _directory, _error: False
-        """Called when a directory's copy cannot be written; returns whether the directory has failed and is left out."""
+        """Called if a directory's copy cannot be written; returns whether the directory has failed and is left out."""
         self.lend: Callable[[Path, Callable[[], None]], None] = lambda _directory, write: write()
-        """Writes a directory's copy, where possible also on a full disk."""
+        """Writes a directory's copy, if possible even on a full disk."""
         self.cluster: ClusterImage | None = None
-        """The cluster of the broker whose directories these are; None: they are no broker's."""
+        """The cluster of the broker that owns these directories; None: no broker owns them."""
         self._files = files
         merged = merge_copies(copies.values())
         self.entries, self._revision = merged.entries, merged.revision
-        """The entries by topic; replaced as a whole, as `groups` are, the settings of groups."""
+        """The entries by topic; replaced as a whole, like `groups`, the settings of groups."""
         self.groups = merged.groups
         self._all_directories = all_directories
         self._directories = tuple(copies)
         self._stale = {path for path, copy in copies.items() if copy != self._content}
-        """Directories whose copy may say something else."""
+        """Directories whose copy may differ."""
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> TopicRegistry:
@@ -171,9 +171,9 @@ class TopicRegistry:
         self._stale.discard(directory)
 
     def join(self, directory: Path) -> None:
-        """Add a directory that serves again, with entries that it alone has; `settle` writes (CorruptionError, OSError)."""
+        """Add a directory that serves again, and its own entries; `settle` writes (CorruptionError, OSError)."""
         copy = read_copy(directory, self._files)
-        # Whatever its revision says: what is served now holds.
+        # Whatever its revision: the content that is served now takes precedence.
         old = RegistryCopy(copy.entries, -1, groups=copy.groups)
         merged = merge_copies([self._content, old])
         self.entries, self.groups = merged.entries, merged.groups
@@ -182,7 +182,7 @@ class TopicRegistry:
         self._stale = set(self._directories)
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
-        """Set topics' entries, None removes one: on disk when this returns, and all or nothing (OSError)."""
+        """Set topics' entries, or remove those given as None; on disk on return, all or nothing (OSError)."""
         self.settle()
         entries = dict(self.entries)
         for name, entry in changes.items():
@@ -193,7 +193,7 @@ class TopicRegistry:
         self._replace(entries, self.groups)
 
     def put_group(self, group: str, overrides: Mapping[str, str]) -> None:
-        """Set the settings of a group, none removes its entry: on disk when this returns, and all or nothing (OSError)."""
+        """Set a group's settings, or remove its entry if they are empty; on disk on return, or unchanged (OSError)."""
         self.settle()
         groups = {name: own for name, own in self.groups.items() if name != group}
         if overrides:
@@ -212,7 +212,7 @@ class TopicRegistry:
         try:
             self.settle()
         except OSError:
-            # Newer than what may have reached a disk.
+            # A newer revision than any that may have reached a disk.
             self.entries, self.groups = old
             self._revision, self._stale = self._revision + 1, set(self._directories)
             with suppress(OSError):
@@ -220,7 +220,7 @@ class TopicRegistry:
             raise
 
     def settle(self) -> None:
-        """Write every copy that a failed change may have left behind, or a failed deletion would happen later (OSError)."""
+        """Write each copy that a failed change left stale; a failed deletion must not happen later (OSError)."""
         for directory in self._directories:
             if directory in self._stale:
                 try:

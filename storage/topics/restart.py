@@ -1,4 +1,4 @@
-"""The restart of what went offline, after a repair: a partition, or a directory with all of its partitions."""
+"""Restarts what went offline, after a repair: a partition, or a directory with all of its partitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Restart(NamedTuple):
     warn: ReportLine
 
     def partition(self, topic: LogTopic, number: int) -> Log:
-        """Load one partition of a directory that serves (StorageError, OSError: then all is as before)."""
+        """Load one partition of a serving directory again (StorageError, OSError: nothing has changed then)."""
         old = topic.partitions()[number]
         name = name_of(old)
         directory = self.directories.by_partition.get(name)
@@ -47,10 +47,10 @@ class Restart(NamedTuple):
         return log
 
     def directory(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
-        """Load a directory that failed again, as an opening would; return all topics (blocking).
+        """Load a failed directory again, as an opening does; return all topics (blocking).
 
-        A partition in it that cannot be loaded is offline, for its own reason. Raises StorageError, OSError: then the
-        directory is as before.
+        A partition that cannot be loaded is offline, with its own reason. Raises StorageError, OSError: the directory
+        is then as before.
         """
         failure = directory.failure
         self._take_offline(directory, topics)
@@ -71,7 +71,8 @@ class Restart(NamedTuple):
             directory.take_lock()
         clean = remove_mark(data.files, data.path)
         if directory.has_checkpoints:
-            # What is remembered is newer than what is there, and a write of all shows that it can be done.
+            # The checkpoints in memory are newer than the files, and writing all of them proves that the disk
+            # works.
             directory.writer.invalidate()
             directory.clean = False
         else:
@@ -107,7 +108,7 @@ class Restart(NamedTuple):
         return {one for one, place in self.directories.by_partition.items() if place is directory}
 
     def _take_offline(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> None:
-        """Open also those for which nobody asked before it failed: they are offline, too."""
+        """Open also the partitions that nobody has used: they are offline, too."""
         for topic, number in self._standing_in(directory):
             if topic in topics:
                 topics[topic].partitions().get(number)

@@ -1,4 +1,4 @@
-"""A topic of the embedded engine, and the rules that topics obey together."""
+"""A topic of the embedded engine, and the rules for the overrides of topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.model import Timestamp
 
 
 class Unopened:
-    """A partition whose last owner closed it in order, known by names and checkpoints alone."""
+    """A partition that its last owner closed cleanly, known only by names and checkpoints."""
 
     __slots__ = ("_open", "due", "examined_by", "number", "partition")
 
@@ -27,14 +27,14 @@ class Unopened:
         self.number = number
         self._open = open_one
         self.partition: Partition | None = None
-        """The partition once it is open."""
+        """The partition once it is open; None before."""
         self.examined_by: TopicConfig | None = None
-        """The settings by which `due` was found; None: it was not yet."""
+        """The settings for which `due` was computed; None: not computed yet."""
         self.due: Timestamp | None = None
-        """Time at which its duties need it open, by those settings; None: never."""
+        """Time at which its duties need it open, under those settings; None: never."""
 
     def open(self) -> Partition:
-        """Open it, unless that was done (blocking)."""
+        """Open the partition if it is not open yet (blocking)."""
         return self.partition or self._open(self)
 
 
@@ -42,7 +42,7 @@ Served: TypeAlias = Partition | Unopened
 
 
 class Partitions(Mapping[int, Partition]):
-    """A snapshot, ascending. Names and numbers open nothing; a partition that is taken out of it is opened (blocking)."""
+    """A snapshot, sorted by number. Iterating over numbers opens nothing; getting a partition opens it (blocking)."""
 
     def __init__(self, served: Mapping[int, Served]) -> None:
         self.served = dict(sorted(served.items()))
@@ -65,7 +65,7 @@ class Partitions(Mapping[int, Partition]):
 
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Kafka's zero id: of a topic in a directory that names none and may not be changed."""
+"""Kafka's zero ID: for a topic whose directory has no topic ID and is read-only."""
 
 INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -87,7 +87,7 @@ INTERNAL_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""The overrides that Kafka's own topics are created with."""
+"""The overrides with which Kafka creates its own topics."""
 
 
 class EmbeddedTopic:
@@ -142,26 +142,26 @@ class LogTopic(EmbeddedTopic):
     def served(self) -> Mapping[int, Served]:
         """The partitions by number, ascending, without opening one."""
         partitions = self._partitions
-        # Not isinstance, which asks the abstract class behind it: duties ask again and again.
+        # Not isinstance, which asks the abstract base class and is slow: duties call this again and again.
         return partitions.served if type(partitions) is Partitions else partitions
 
     def known(self) -> dict[int, Partition | None]:
-        """Return the partitions by number; None for one that nobody has asked for."""
+        """Return the partitions by number; None for one that is not open yet."""
         return {
             number: one.partition if isinstance(one, Unopened) else one for number, one in self.served.items()
         }
 
     def opened(self) -> Iterable[Partition]:
-        """Return the partitions that were opened; one may be offline."""
+        """Return the partitions that are open, including offline ones."""
         if self._untouched:
             return ()
         partitions = self._partitions
         if type(partitions) is not Partitions:
-            return partitions.values()  # Replaced as a whole when one comes or goes.
+            return partitions.values()  # Replaced as a whole when a partition is added or removed.
         return [one for one in self.known().values() if one is not None]
 
     def unopened(self) -> Iterator[Unopened]:
-        """Yield the partitions that nobody has asked for."""
+        """Yield the partitions that are not open yet."""
         if isinstance(self._partitions, Partitions):
             for one in list(self._partitions.served.values()):
                 if isinstance(one, Unopened) and one.partition is None:
@@ -176,19 +176,19 @@ class LogTopic(EmbeddedTopic):
         self._partitions = Partitions(served) if closed else _all_opened(served)
 
     def take_partitions(self, numbers: Iterable[int]) -> None:
-        """Take partitions out that are no longer here. For the manager."""
+        """Remove partitions that are no longer here. For the manager."""
         gone = set(numbers)
         served = {number: one for number, one in self.served.items() if number not in gone}
         self._partitions = MappingProxyType({})
         self.put_partitions(served)
 
     def leave_unopened(self, numbers: Iterable[int], load: Callable[[int], Partition]) -> None:
-        """Add partitions that `load` opens when somebody asks for them. For the manager."""
+        """Add partitions that `load` opens on first use. For the manager."""
         self._load = load
         self.put_partitions({number: Unopened(number, self._open) for number in numbers})
 
     def open_no_more(self) -> None:
-        """Refuse from now on what is not open yet. For the manager."""
+        """Refuse from now on to open partitions that are not open yet. For the manager."""
         with self._opening:
             self._load = self._refuse
 
@@ -199,7 +199,7 @@ class LogTopic(EmbeddedTopic):
                 self._untouched = False
                 one.partition = found
                 if isinstance(found, Log) and found.config is not self.config:
-                    found.update_config(self.config)  # They were altered meanwhile.
+                    found.update_config(self.config)  # The settings were altered meanwhile.
             return one.partition
 
     def _refuse(self, number: int) -> Partition:
@@ -212,12 +212,12 @@ def _all_opened(served: Mapping[int, Served]) -> Mapping[int, Partition]:
 
 
 def own_overrides(name: str, creation_overrides: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the overrides of a topic without any: a found one keeps its records, for deleting them cannot be undone."""
+    """Return the overrides for a found topic without any: they keep its records, as a deletion cannot be undone."""
     return INTERNAL_OVERRIDES.get(name, creation_overrides)
 
 
 def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Apply `changes` to overrides; None removes one. Raises InvalidConfigError for a name that is none."""
+    """Apply `changes` to overrides; None removes one. Raises InvalidConfigError for an unknown name."""
     merged = dict(present)
     for name, value in changes.items():
         if value is not None:
@@ -232,8 +232,8 @@ def merge_overrides(present: Mapping[str, str], changes: Mapping[str, str | None
 def lenient_config(
     overrides: Mapping[str, str], defaults: TopicConfig
 ) -> tuple[TopicConfig, tuple[str, ...]]:
-    """Return the settings of `overrides`, and what is wrong with others, which must not keep a topic from opening."""
-    with suppress(InvalidConfigError):  # Two that need each other do not fit one by one.
+    """Return the settings of `overrides`, and the problems of invalid ones, with which a topic must still open."""
+    with suppress(InvalidConfigError):  # Two overrides that require each other do not fit one by one.
         return TopicConfig.from_overrides(overrides, defaults), ()
     config = defaults
     problems = []

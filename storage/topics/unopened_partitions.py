@@ -1,6 +1,6 @@
-"""The duties of unopened partitions: those that have any are opened.
+"""The duties of unopened partitions: a partition is opened when one of its duties is due.
 
-A few are examined at a time. A directory is listed once, for the time at which retention may first take something.
+A few are examined at a time. A directory is listed once, to find when retention may first delete something.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOW = Timestamp(0)
 
 
 class UnopenedDuties:
-    """Opens what has duties to be done. One call at a time (the manager's duty lock)."""
+    """Opens the partitions whose duties are due. One call at a time (the manager's duty lock)."""
 
     def __init__(self, directories: Directories, topics: Callable[[], Mapping[str, LogTopic]]) -> None:
         self._directories = directories
@@ -31,7 +31,7 @@ class UnopenedDuties:
         self._round: Iterator[tuple[LogTopic, Unopened]] = iter(())
 
     def open_due(self, now: Timestamp) -> None:
-        """Examine the next ones, and open those that are due (blocking)."""
+        """Examine the next few partitions, and open those that are due (blocking)."""
         some = list(islice(self._round, AT_A_TIME))
         if not some:
             self._round = ((topic, one) for topic in self._topics().values() for one in topic.unopened())
@@ -58,13 +58,16 @@ class UnopenedDuties:
                 log_start_offset=place.writer.checkpointed(partition).log_start_offset,
             )
         except OSError:
-            return NOW  # Opening it finds the reason.
+            return NOW  # Opening the partition reports the reason.
 
 
 def due_at(
     directory: Path, *, files: FileSystem, config: TopicConfig, log_start_offset: Offset
 ) -> Timestamp | None:
-    """Return when a partition must be opened for its duties, by its files; None: never (OSError). Too early does no harm."""
+    """Return when a partition must be opened for its duties, by its files; None: never (OSError).
+
+    An earlier time than necessary does no harm.
+    """
     present = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
     if any(file is not None and file.state is not SegmentFileState.LIVE for file in present):
         return NOW
@@ -79,7 +82,7 @@ def due_at(
 def _retained_until(
     directory: Path, bases: list[Offset], files: FileSystem, config: TopicConfig
 ) -> Timestamp | None:
-    """Return the earliest time at which retention may delete its first segment."""
+    """Return the earliest time at which retention may delete the first segment; None: never."""
     if config.retention_bytes >= 0:
         sizes = (files.size(directory / segment_file(base, SegmentFileKind.LOG)) for base in bases)
         if sum(sizes) > config.retention_bytes:
@@ -91,5 +94,5 @@ def _retained_until(
     ends = files.read_ends(directory, segment_file(bases[0], SegmentFileKind.TIME_INDEX), SLOT.size)
     if len(ends.last) < SLOT.size:
         return NOW
-    # No record of a segment is older than what its index ends with.
+    # The segment's largest timestamp is at least that of its last time index entry.
     return Timestamp(SLOT.unpack(ends.last)[0] + config.retention_ms)
