@@ -1,7 +1,7 @@
-"""Following a log that another process writes to: each look reads only what was added, into memory.
+"""Follows a log that another process writes to: each look reads only what was added, into memory.
 
-Loading such a log reads its active segment whole, perhaps a GiB. While its files only grow, roll or go away at the
-front (`grew_only`), and the last batch known is still there, only the bytes behind that are read.
+Loading such a log reads its whole active segment, perhaps a GiB. While its files only grow, roll or are removed at
+the front (`grew_only`), and the last known batch is unchanged, only the bytes after that batch are read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def grew_only(before: Iterable[FileStamp], now: Iterable[FileStamp]) -> bool:
 
 
 def _logs(stamps: Iterable[FileStamp]) -> list[FileStamp]:
-    """Return the stamps of `.log` files, also those that a compaction is about to put in place, by base offset."""
+    """Return the stamps of `.log` files by base offset, including those that a compaction is about to put in place."""
     found = []
     for stamp in stamps:
         file = parse_segment_file(stamp.name)
@@ -63,7 +63,7 @@ def _is_swap(name: str) -> bool:
 
 
 class _LastBatch(NamedTuple):
-    """The last batch known: its position, and the bytes of its header with the checksum."""
+    """The last known batch: its position, and the bytes of its header, which include the checksum."""
 
     base_offset: Offset
     position: Position
@@ -71,7 +71,7 @@ class _LastBatch(NamedTuple):
 
 
 class FollowedLog:
-    """One partition's log on a read-only disk; `log` is how it looked the last time."""
+    """One partition's log on a read-only disk; `log` is its state at the last look."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class FollowedLog:
         partition: TopicPartition,
         checkpointed: Checkpointed,
     ) -> None:
-        """Load it from the recovery point on (CorruptionError, OSError; blocking)."""
+        """Load the log from the recovery point on (CorruptionError, OSError; blocking)."""
         assert directory.files.read_only, f"{directory.path}: followed where it may be written"
         self._place = directory
         self._config = TopicConfig()
@@ -110,12 +110,12 @@ class FollowedLog:
         return True
 
     def close(self) -> None:
-        """Close what is open, without what a close in order would write."""
+        """Close the open files, without the writes of a clean close."""
         for segment in self.log.chain.segments:
             segment.close()
 
     def _grow(self) -> tuple[Chain, Offset]:
-        """Return the segments that are there now, each with the batches that it has now. Raises CorruptionError, OSError."""
+        """Return the segments that exist now, with all their batches. Raises CorruptionError, OSError."""
         present = self._base_offsets()
         known: list[Segment] = []
         gone: list[Segment] = []
@@ -135,7 +135,7 @@ class FollowedLog:
         return Chain.of(segments), end_offset
 
     def _extend(self, segment: Segment, end_offset: Offset, *, sealed: bool) -> Offset:
-        """Read what follows the last batch known; of a sealed segment that is everything."""
+        """Read the batches after the last known one; those of a sealed segment must reach the end of its file."""
         file_bytes = segment.log.size()
         if file_bytes < segment.size:
             raise CorruptionError(segment.log.path, file_bytes, f"was {segment.size} bytes before")
@@ -160,10 +160,10 @@ class FollowedLog:
     def _base_offsets(self) -> Sequence[Offset]:
         return base_offsets(entry.name for entry in self._place.files.list_directory(self._place.path))
 
-    # Known again.
+    # The last known batch.
 
     def _read_last_batch(self) -> _LastBatch | None:
-        """Return the last batch; None where no batch is left."""
+        """Return the last batch; None if no batch is left."""
         end_offset = self.log.log_end_offset
         for segment in reversed(self.log.chain.segments):
             batch = segment.find_batch(end_offset - 1, segment.size) if segment.size else None
@@ -184,7 +184,7 @@ class FollowedLog:
 
 
 def _make_room(segment: Segment, more_bytes: int) -> None:
-    """Enlarge the indexes in memory for the entries of so many more bytes, and as many again: each enlargement copies them."""
+    """Enlarge the indexes in memory for `more_bytes` of batches, and for as many again: enlarging copies them."""
     more = more_bytes // max(1, segment.settings.index_interval_bytes) + 2
     for index in (segment.offset_index, segment.time_index):
         slots = index.slots

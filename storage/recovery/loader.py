@@ -61,11 +61,11 @@ _NO_OPTIONS = LoadOptions()
 def load_log(
     place: SegmentDirectory, config: TopicConfig, *, clean: bool, options: LoadOptions = _NO_OPTIONS
 ) -> Log:
-    """Load the log in a directory, whose name says the partition; an empty directory becomes an empty log.
+    """Load the log in a directory named after its partition; an empty directory becomes an empty log.
 
-    `clean`: its last owner closed it in order, so nothing is checked. Otherwise segments from the checkpointed
-    recovery point on are checked, cut behind the last good batch and indexed again; on a read-only disk in memory
-    alone. Raises InvalidNameError, CorruptionError (the epoch file), OSError.
+    `clean`: its last owner closed it cleanly, so nothing is checked. Otherwise segments from the checkpointed
+    recovery point on are checked, cut after the last valid batch and indexed again, on a read-only disk only in
+    memory. Raises InvalidNameError, CorruptionError (the epoch file), OSError.
     """
     return LogLoader(place, _partition_of(place.path), config, options).load(clean=clean)
 
@@ -78,7 +78,7 @@ def _partition_of(directory: Path) -> TopicPartition:
 
 
 def _floor(logs: Iterable[Offset], offset: Offset) -> Offset | None:
-    """Return the greatest base offset not above `offset`, or the first one; None without segments."""
+    """Return the greatest base offset not above `offset`, or else the first one; None without segments."""
     base_offsets = sorted(logs)
     return max((base for base in base_offsets if base <= offset), default=next(iter(base_offsets), None))
 
@@ -104,18 +104,18 @@ class LogLoader:
         self._present: AbstractSet[str] = frozenset()
         self._may_split = False
         self._changed = False
-        """True if a file may not be as a close in order left it."""
+        """True if a file may differ from its state after a clean close."""
         self._begin()
 
     def _begin(self) -> None:
-        """Finish what was interrupted, then learn which files there are beside the segments: some of them just went."""
+        """Complete interrupted work, which may remove files; then find the files that belong to the segments."""
         for segment in self._opened:
             segment.close()
         self._opened = []
         self._holes: list[Hole] = []
         self._hidden: str | None = None
         self._unindexed: set[Offset] = set()
-        """Base offsets of segments to be recovered whose offset index is missing."""
+        """Base offsets of the segments to recover whose offset index is missing."""
         self._epochs = LeaderEpochs.open(self._directory, self._files)
         self._logs = self._complete_interrupted_work()
         self._producers = LogProducers(
@@ -127,8 +127,8 @@ class LogLoader:
         self._removal = Removal(self._files)
 
     def load(self, *, clean: bool) -> Log:
-        """Load; a segment whose offsets are too far apart is split, and then all begins again."""
-        # Offsets of a dense log are never far apart; and where nothing may be written a log ends where indexes do.
+        """Load the log; if a segment's offsets are too far apart, split the segment and begin again."""
+        # Offsets of a dense log are never that far apart; and a read-only log ends where its indexes do.
         self._may_split = not self._options.dense and not self._files.read_only
         self._changed = self._changed or not clean
         self._latest_on_disk = self._epochs.latest
@@ -174,7 +174,9 @@ class LogLoader:
             hidden=self._hidden,
         )
         log = Log(self._directory, loaded, self.context, config=self._config, small_files=self.small_files)
-        if self._epochs.dirty and not self._files.read_only:  # A broker writes the file soon after, too.
+        if (
+            self._epochs.dirty and not self._files.read_only
+        ):  # A broker also writes the file soon after a load.
             self.context.flusher.submit(log.flush_epochs)
         return log
 
@@ -182,16 +184,16 @@ class LogLoader:
     def small_files(self) -> SmallFiles:
         return SmallFiles(self._epochs, self._producers, self._removal)
 
-    # What earlier work left behind.
+    # Leftovers of earlier work.
 
     def _complete_interrupted_work(self) -> dict[Offset, str]:
-        """Finish or undo what was interrupted; return segments' `.log` names (read-only: or `.swap`) by base offset."""
+        """Complete or undo interrupted work; return `.log` names (read-only: or `.swap`) by base offset."""
         names = [
             entry.name for entry in self._files.list_directory(self._directory) if not entry.is_directory
         ]
         temporary = sort_temporary_files(names)
         swaps = {segment_file(*swap): segment_file(*swap[:2]) for swap in temporary.swaps}
-        # In this order: while a `.cleaned` is left, a `.swap` of the same work counts for nothing.
+        # In this order: while a `.cleaned` is left, a `.swap` of the same work does not count.
         gone = [*temporary.remove, *self._replaced_by(list(swaps), names)]
         present = {swaps.get(name, name): name for name in names if name not in gone}
         self._follow_deleted(parse_names(temporary.remove), min(base_offsets(present), default=_FIRST))
@@ -207,7 +209,7 @@ class LogLoader:
         }
 
     def _follow_deleted(self, files: Iterable[SegmentFileName], start: Offset) -> None:
-        """Have the leader epochs follow segments in front that were deleted just before the end: they were not lost."""
+        """Move the leader epochs' start past first segments that were deleted just before the stop, so not lost."""
         earliest = self._epochs.earliest
         deleted = [
             file
@@ -223,7 +225,7 @@ class LogLoader:
             self._epochs.flush()
 
     def _replaced_by(self, swaps: list[str], names: list[str]) -> list[str]:
-        """Return the names of what complete new segments replace: within [lowest base offset, highest end offset)."""
+        """Return the files that complete new segments replace: in [lowest base offset, highest end offset)."""
         logs = [file for file in parse_names(swaps) if file.kind is SegmentFileKind.LOG]
         if not logs:
             return []
@@ -259,7 +261,7 @@ class LogLoader:
     # Segments.
 
     def _open_segments(self, logs: dict[Offset, str], unflushed_from: Offset | None) -> list[Segment]:
-        """Open all segments; below `unflushed_from` those without a good offset index are recovered at once."""
+        """Open all segments; below `unflushed_from`, recover at once those without a valid offset index."""
         segments: list[Segment] = []
         for base_offset, name in logs.items():
             segment = self._open_segment(base_offset, self._files.open(self._directory / name))
@@ -272,7 +274,7 @@ class LogLoader:
             if name.endswith(_SWAP) or not self._has_indexes(segment):
                 with index_last(segment, self._directory, self._files):
                     self._recover(segment, segments)
-                    # No start after this one has a reason to write these snapshots again.
+                    # No later start has a reason to write these snapshots again.
                     self._producers.sync()
             segments.append(segment)
         return segments
@@ -283,9 +285,12 @@ class LogLoader:
         return segment
 
     def _has_indexes(self, segment: Segment) -> bool:
-        """Return whether its indexes are there and, as far as their ends show, those of this log; the transaction index too."""
+        """Return whether the segment's indexes exist and, judged by their ends, belong to its log.
+
+        The transaction index is checked as a whole.
+        """
         name = segment_file(segment.base_offset, SegmentFileKind.TRANSACTION_INDEX)
-        # Of a thousand segments hardly one has aborted transactions; the listing showed which.
+        # Hardly one of a thousand segments has aborted transactions; the listing shows which.
         segment.may_have_aborted = self._files.read_only or name in self._present
         try:
             if segment.may_have_aborted:
@@ -295,12 +300,13 @@ class LogLoader:
         return indexes_fit(segment, self._directory, self._files)
 
     def _recover_from(self, segments: list[Segment], unflushed_from: Offset) -> list[Segment]:
-        """Recover the segments from `unflushed_from` on; what follows lost records is removed."""
+        """Recover the segments from `unflushed_from` on; remove those that follow lost records."""
         first = Chain.of(segments).floor(unflushed_from)
         newest_bases = [segment.base_offset for segment in segments[-2:]]
         for index in range(first, len(segments)):
             following = segments[index + 1 :]
-            # A broker makes a missing index before it looks for what was not flushed, and keeps what is behind.
+            # A broker makes a missing index before it recovers what was not flushed, and keeps the segments
+            # after it.
             lost = [] if segments[index].base_offset in self._unindexed else following
             before_cut = partial(self._before_cut, segments[index], following, lost)
             recovered = self._recover(segments[index], segments[:index], before_cut, newest_bases)
@@ -312,7 +318,7 @@ class LogLoader:
                 elif (point := following[0].base_offset) > self._options.checkpointed.recovery_point:
                     self._retire(following)
                     return segments[: index + 1]
-                else:  # No loss of power left this gap: later recoveries begin behind it.
+                else:  # No power loss made this gap: later recoveries begin after it.
                     self._checkpointed = self._checkpointed._replace(recovery_point=point)
         return segments
 
@@ -349,10 +355,11 @@ class LogLoader:
         before_cut: Callable[[Recovered], None] | None = None,
         snapshots_at: Sequence[Offset] = (),
     ) -> Recovered:
-        """Recover one segment, its producers as they were where it begins, and snapshots at both its ends.
+        """Recover one segment, with the producers as of its base offset, and snapshots at both its ends.
 
-        Snapshots behind its beginning were perhaps never flushed, and go. Others are taken at `snapshots_at`
-        (default: the last two segments before). `before_cut` is called before anything is cut off.
+        Snapshots after its base offset are deleted, because they may never have been flushed. Others are written at
+        `snapshots_at` (default: the base offsets of the last two segments before). `before_cut` is called before
+        anything is cut off.
         """
         self._changed = True
         rebuild_producers(
@@ -374,7 +381,7 @@ class LogLoader:
             else:
                 _LOGGER.warning("%s; cut %d bytes", fault, cut_bytes)
         if cut_bytes and not self._files.read_only:
-            # Otherwise after another crash what was cut could be back, among records that were written meanwhile.
+            # Otherwise the bytes cut off could be back after another crash, among records written meanwhile.
             segment.log.sync()
         if self._options.failed_before and not self._files.read_only:
             _write_again(segment.log)
@@ -384,7 +391,7 @@ class LogLoader:
     def _before_cut(
         self, segment: Segment, following: list[Segment], lost: list[Segment], recovered: Recovered
     ) -> None:
-        """Check a segment before it is cut: repair it, where that can be, or let those go that are `lost` with its end."""
+        """Check a segment before it is cut: repair it if possible, or else remove the segments `lost` with its end."""
         beyond = bool(following) and recovered.end_offset > following[0].base_offset
         if (recovered.cut_bytes or recovered.overlaps or beyond) and self._repair(segment):
             raise HeadersRepairedError
@@ -392,15 +399,15 @@ class LogLoader:
         if not following and recovered.end_offset < flushed > self._end_of(
             segment.log.path, segment.base_offset
         ):
-            # Nobody knows what was flushed: from the first segment on, then.
+            # Nobody knows what was flushed, so recover from the first segment on.
             self._checkpointed = self._checkpointed._replace(recovery_point=_FIRST)
             raise HeadersRepairedError
         if recovered.cut_bytes:
-            # Now: once the cut is made, a start after a crash would find nothing wrong with this segment.
+            # Now: after the cut, a start after a crash would find this segment valid.
             self._retire(lost)
 
     def _repair(self, segment: Segment) -> bool:
-        """Correct what a flipped bit did outside the checksums; return whether anything was corrected."""
+        """Correct flipped bits outside the checksums; return whether any was corrected."""
         if self._files.read_only:
             return False
         next_base = min((base for base in self._logs if base > segment.base_offset), default=None)
@@ -412,12 +419,15 @@ class LogLoader:
     def _rebuild_producers(
         self, chain: Chain, log_start_offset: Offset, end_offset: Offset, *, clean: bool
     ) -> None:
-        """Rebuild the producers at the log's end, with snapshots there and at the last two base offsets (kafka-storage.md#loaded-producers)."""
+        """Rebuild the producers at the log end (kafka-storage.md#loaded-producers).
+
+        Write snapshots there and at the last two base offsets.
+        """
         producers = self._producers
         producers.keep_only(chain.base_offsets)
         at = [*chain.base_offsets[-2:], end_offset]
         if clean and not producers.snapshots:
-            # A log that a broker closed in order, yet without a snapshot, never had a producer.
+            # A log that a broker closed cleanly without a snapshot never had a producer.
             producers.forget_all()
             for offset in at:
                 producers.state.end_offset = offset
@@ -436,8 +446,8 @@ class LogLoader:
         times = segment.time_index
         if position == segment.size and (not times.entries or times.last.offset < end_offset):
             return end_offset
-        # The clean-shutdown marker promised more than there is: better to check than to append behind a torn batch, or to
-        # go by times of records that never were.
+        # The clean-shutdown marker was wrong: recover the segment rather than append after a torn batch, or
+        # use times of records that never existed.
         before_cut = partial(self._before_cut, segment, [], [])
         return self._recover(segment, before, before_cut).end_offset
 
@@ -459,5 +469,5 @@ class LogLoader:
                 self._removal.retire(segment, self._directory, due)
             segment.close()
         if segments and not self._files.read_only:
-            # Otherwise after another crash they could be back, behind records that were written meanwhile.
+            # Otherwise the segments could be back after another crash, after records written meanwhile.
             self._files.sync_directory(self._directory)

@@ -1,4 +1,4 @@
-"""The recovery of a segment: cut before the first bad batch, indexes rebuilt (kafka-storage.md#segment-recovery)."""
+"""Recovers a segment: cuts it before the first bad batch and rebuilds indexes (kafka-storage.md#segment-recovery)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from topicfs.storage.segment.segment import Segment
 
 class Recovered(NamedTuple):
     end_offset: Offset
-    """One past the last good batch's last offset; the base offset without one."""
+    """One past the last offset of the last valid batch; the base offset if there is none."""
     cut_bytes: int
-    """Bytes that were behind the last good batch."""
+    """Number of bytes after the last valid batch."""
     cause: str
-    """The fault of the first bad batch; empty where all are good."""
+    """The fault of the first bad batch; empty if all are valid."""
     overlaps: bool
-    """True if one of the good ones begins before the one in front of it ends: its base offset is none."""
+    """True if a valid batch begins before its predecessor ends: its base offset is wrong."""
 
 
 def recover_segment(
@@ -42,11 +42,11 @@ def recover_segment(
     may_split: bool = False,
     before_cut: Callable[[Recovered], None] | None = None,
 ) -> Recovered:
-    """Rebuild a segment's indexes, leader epochs and producers from its log; cut the log behind the last good batch.
+    """Rebuild a segment's indexes, leader epochs and producers; cut its log after the last valid batch.
 
-    Good means: whole, of a known format, its checksum right, its offsets possible here. `producers` are those at the
-    base offset. `before_cut` may raise. With `may_split` a batch too far above the base offset raises
-    SegmentOverflowError.
+    A batch is valid if it is whole, of a known format, with a right checksum and possible offsets. `producers` is
+    their state at the base offset. `before_cut` may raise. With `may_split`, a batch too far above the base offset
+    raises SegmentOverflowError.
     """
     file_bytes = segment.size
     segment.begin_rebuild()
@@ -68,10 +68,10 @@ def take_batches(
     file_bytes: int,
     may_split: bool = False,
 ) -> Recovered:
-    """Make the good batches between the segment's present size and `file_bytes` part of it, which ends at `end_offset`."""
+    """Add the valid batches between the segment's size and `file_bytes`; so far it ends at `end_offset`."""
     cause, overlaps = "", False
     for window in windows(segment.log, segment.size, file_bytes, check_crc=True):
-        # The base offset is not under the checksum: so it is looked at here.
+        # The checksum does not cover the base offset, so it is checked here.
         good = window.batches.count_ascending(end_offset, segment.base_offset + MAX_RELATIVE_OFFSET)
         if good:
             overlaps = overlaps or window.batches.overlap(end_offset, good)
@@ -90,7 +90,10 @@ def take_batches(
 
 
 def _overflows(batches: Batches, index: int, base_offset: Offset) -> bool:
-    """Return whether a batch lies too far above the base offset for what follows to be a segment; a flipped bit is not followed."""
+    """Return whether a batch is too far above the base offset for this segment.
+
+    A last offset above that of the next batch counts as a flipped bit, not as too far.
+    """
     offsets = batches.column("last_offset")[index : index + 2].tolist()
     return offsets[0] - base_offset > MAX_RELATIVE_OFFSET and (len(offsets) == 1 or offsets[0] < offsets[1])
 
@@ -105,7 +108,7 @@ def _take(segment: Segment, window: Window, good: int, epochs: LeaderEpochs, pro
 
 
 def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
-    """Assign each epoch newer than the latest at the batch that begins it."""
+    """Start each epoch that is newer than the latest at its first batch."""
     latest = epochs.latest.epoch if epochs.latest else -1
     newest = batches.largest("leader_epoch", good)
     if newest <= latest:
@@ -119,7 +122,7 @@ def _note_epochs(batches: Batches, good: int, epochs: LeaderEpochs) -> None:
 
 
 def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, end_offset: Offset) -> None:
-    """Drop epochs that start at or behind a log's end. CorruptionError if the last batch has the latest one `on_disk`."""
+    """Drop epochs that start at or after the log end. CorruptionError if the last batch has another epoch."""
     latest = on_disk
     if latest is not None and latest.start_offset > end_offset:
         segment = chain.segments[chain.floor(end_offset - 1)]
@@ -133,7 +136,7 @@ def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, e
 
 @contextmanager
 def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator[None]:
-    """Rebuild a segment below the recovery point in the block; its `.index` appears when all is on disk (OSError).
+    """In this block, rebuild a segment below the recovery point; `.index` appears when all is on disk (OSError).
 
     A start rebuilds segments without `.index`. On a read-only disk all is in memory.
     """
@@ -148,7 +151,7 @@ def index_last(segment: Segment, directory: Path, files: FileSystem) -> Iterator
     try:
         yield
     except Exception:
-        # What follows, splitting the segment, makes files of that name.
+        # The split that follows makes files of that name.
         files.unlink(directory / aside)
         raise
     segment.sync()
@@ -164,7 +167,7 @@ _SLOTS = (
 
 
 def read_end(segment: Segment) -> tuple[Offset, int]:
-    """Return a segment's end offset and position by its batch headers, from the last index entry on."""
+    """Return a segment's end offset and end position by its batch headers, from the last index entry on."""
     start = segment.offset_index.lookup(segment.offset_index.last_offset).position
     end_offset, position = segment.base_offset, 0
     for window in windows(segment.log, start, segment.size, window_bytes=SCAN_WINDOW_BYTES):
@@ -175,10 +178,10 @@ def read_end(segment: Segment) -> tuple[Offset, int]:
 
 
 def indexes_fit(segment: Segment, directory: Path, files: FileSystem) -> bool:
-    """Return whether both index files of an inactive segment exist and end as those of its log may.
+    """Return whether both index files of an inactive segment exist and have ends that fit its log.
 
-    A process that ended inside a roll left unused slots below the recovery point, where no recovery looks. They look like
-    entries, and say that the segment's newest record is of 1970 (kafka-storage.md#load-checks).
+    A process that ended inside a roll left unused slots below the recovery point, where recovery does not look. Read
+    as entries, they date the segment's newest record to 1970 (kafka-storage.md#load-checks).
     """
     try:
         offsets, times = (
@@ -201,7 +204,7 @@ def _first_entry(segment: Segment) -> TimeEntry:
 
 
 def _has_later(segment: Segment) -> bool:
-    """Return whether a batch has a later timestamp than the first one, for which the headers are read up to there."""
+    """Return whether a batch has a later timestamp than the first one; reads headers until one is found."""
     first = _first_entry(segment).timestamp
     return any(
         len(window.batches) and window.batches.largest("max_timestamp", len(window.batches)) > first

@@ -1,7 +1,7 @@
-"""The split of a segment whose offsets lie further apart than its indexes can say (kafka-storage.md#segment-splitting).
+"""Splits a segment whose offsets are further apart than its indexes can store (kafka-storage.md#segment-splitting).
 
-Old brokers' compactions made some. Batches are copied into new segments, `.cleaned` until all are flushed, then
-`.swap`, which loading puts in place. A crash leaves the old segment or the new ones.
+Compactions of old brokers made such segments. Batches are copied into new segments, named `.cleaned` until all are
+flushed, then `.swap`, which loading puts in place. A crash leaves the old segment or the new ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topicfs.storage.segment.sparse import PlacedBatch
 
 
 class SegmentOverflowError(Exception):
-    """A sound batch whose offset its segment's indexes cannot hold, found by recovery. Loading splits and begins again."""
+    """Recovery found a valid batch whose offset its segment's indexes cannot hold; loading splits and begins again."""
 
     def __init__(self, segment: Segment) -> None:
         super().__init__(f"{segment.log.path}: offsets more than {MAX_RELATIVE_OFFSET} above the base offset")
@@ -41,7 +41,8 @@ class _Run(NamedTuple):
 def split_segment(segment: Segment, directory: SegmentDirectory, settings: SegmentSettings) -> list[Offset]:
     """Write the parts of a segment, complete and named `.swap`, beside it; return their base offsets.
 
-    The first may be empty, the last has a torn end. OSError leaves `.cleaned` files, which the next load removes.
+    The first may be empty; the last has the torn end, if any. OSError leaves `.cleaned` files, which the next load
+    removes.
     """
     modified_time = segment.modified_time
     parts: list[Segment] = []
@@ -76,7 +77,7 @@ def split_segment(segment: Segment, directory: SegmentDirectory, settings: Segme
 
 
 def _count_ascending(batches: Batches, end_offset: Offset) -> int:
-    """Return how many batches lead up to the first that does not lie behind the ones before: what follows is damage."""
+    """Return how many batches, from the first on, ascend from `end_offset`; all after them is damage."""
     for index, batch in enumerate(batches):
         if batch.last_offset < end_offset:
             return index
@@ -85,7 +86,10 @@ def _count_ascending(batches: Batches, end_offset: Offset) -> int:
 
 
 def _runs(batches: Batches, count: int, base_offset: Offset, end_offset: Offset) -> Iterator[_Run]:
-    """Yield which of the first `count` stay together, when what ends at `end_offset` went into the segment at `base_offset`."""
+    """Yield runs of the first `count` batches, one per segment.
+
+    They follow `end_offset`, the end of the segment at `base_offset`, which the first run may extend.
+    """
     first = 0
     for index in range(count):
         batch = batches[index]
@@ -99,7 +103,10 @@ def _runs(batches: Batches, count: int, base_offset: Offset, end_offset: Offset)
 
 
 def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
-    """Return the base offset of a segment that this batch opens. A compressed one of an old format stores only its last offset."""
+    """Return the base offset of a segment that begins with `batch`.
+
+    A compressed batch of an old format stores only its last offset.
+    """
     if batch.magic == CURRENT_MAGIC:
         return batch.base_offset
     return Offset(max(end_offset, batch.last_offset - MAX_RELATIVE_OFFSET))
@@ -121,7 +128,7 @@ def _copy_rest(segment: Segment, start: int, end: int, part: Segment) -> None:
 
 
 def _rename(parts: list[Segment], directory: Path, files: FileSystem) -> None:
-    """Rename from `.cleaned` to `.swap`, the highest base offset first: while a `.cleaned` is left, none of them counts."""
+    """Rename `.cleaned` to `.swap`, highest base offset first: while a `.cleaned` is left, no `.swap` counts."""
     files.sync_directory(directory)
     for part in reversed(parts):
         for name in part.file_names():

@@ -1,6 +1,6 @@
-"""The temporary files of interrupted deletions and compactions, sorted by their names (kafka-storage.md#interrupted-work).
+"""Temporary files of interrupted deletions and compactions, sorted by name (kafka-storage.md#interrupted-work).
 
-While a `.cleaned` file is there the old segments count; `.swap` files alone are complete and replace them.
+While a `.cleaned` file exists, the old segments count; `.swap` files alone are complete and replace them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _DELETED = SegmentFileState.DELETED.value
 
 class TemporaryFiles(NamedTuple):
     remove: tuple[str, ...]
-    """Files that are not part of the log any more, or not yet."""
+    """Files that are no longer part of the log, or not yet."""
     swaps: tuple[SegmentFileName, ...]
-    """Files of complete new segments that wait for their place."""
+    """Files of complete new segments that are not in place yet."""
 
 
 def sort_temporary_files(names: Iterable[str]) -> TemporaryFiles:
-    """Sort the directory's temporary files into those to remove and those to complete."""
+    """Sort the directory's temporary files into those to remove and those to put in place."""
     files = parse_names(names)
     cleaned = [file for file in files if file.state is SegmentFileState.CLEANED]
     unfinished_from = min((file.base_offset for file in cleaned), default=None)
@@ -46,7 +46,7 @@ def sort_temporary_files(names: Iterable[str]) -> TemporaryFiles:
 
 
 def replaced(names: Iterable[str], start_offset: Offset, end_offset: Offset) -> list[str]:
-    """Return the log's own files of any kind whose base offset lies in the range that new segments cover."""
+    """Return the log's live files, of any kind, whose base offset is in the range that new segments cover."""
     return [
         segment_file(*file)
         for file in parse_names(names)
@@ -64,7 +64,7 @@ def indexes_without_log(names: Sequence[str]) -> list[str]:
 
 
 def base_offsets(names: Iterable[str], kind: SegmentFileKind = SegmentFileKind.LOG) -> list[Offset]:
-    """Return the offsets in the names of the log's own files of one kind, ascending; by default of its segments."""
+    """Return the offsets in the names of live files of one kind, ascending; by default of segments."""
     return sorted(
         file.base_offset
         for file in parse_names(names)
