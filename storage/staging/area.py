@@ -1,11 +1,11 @@
-"""The files of all writes of a data directory, and how they follow one another.
+"""The files of all writes of a data directory, and their states.
 
     staged*  →  requested  →  claimed  →  gone: done
                     │             └────→  refused, read by the process that submitted it
                     └→ gone: withdrawn
 
-Submitting and withdrawing take no ownership of the directory; everything else is its owner's. One rename decides
-between a claim and a withdrawal that meet.
+Submitting and withdrawing need no ownership of the directory; the owner does everything else. If a claim and a
+withdrawal meet, one rename decides.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from topicfs.storage.staging.staged_file import (
 )
 
 ABANDONED_AFTER_MS = 7 * 24 * 3600 * 1000
-"""Staged files that are not submitted are kept for so long after they were written."""
+"""Time for which staged files that are not submitted are kept after they were written."""
 
 
 class WriteRefusedError(StorageError):
-    """A write that may not be appended: nothing of it was."""
+    """A write that must not be appended; no part of it was."""
 
 
 class WriteState(Enum):
@@ -57,7 +57,7 @@ class WriteState(Enum):
 
 
 class StagingArea:
-    """A data directory's part for writes. Keeps nothing in memory: several processes use it at once."""
+    """The writes in a data directory. Keeps nothing in memory: several processes use it at once."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class StagingArea:
         *,
         replicated: bool = False,
     ) -> None:
-        """Prepare the area; `record`: of commits, if shared; `replicated`: copy micro-batches to other directories."""
+        """Prepare the area; `record`: a shared commit record; `replicated`: copy micro-batches to other directories."""
         self.directory = directory
         self.files = files
         self.record = record or CommitRecord(files, lambda: (directory,))
@@ -76,7 +76,7 @@ class StagingArea:
     # For writers.
 
     def stage(self, write: WriteId, task: int) -> StagedFileWriter:
-        """Begin a file of a task's attempt; another attempt, of another process too, gets another one (OSError)."""
+        """Begin a file of a task's attempt; each attempt gets a file of its own, even in another process (OSError)."""
         part = f"{task}-{uuid4().hex}"
         return StagedFileWriter(self.directory / write_file(write, WriteFileKind.STAGED, part), self.files)
 
@@ -87,9 +87,9 @@ class StagingArea:
         placement: Placement | None = None,
         content: Content | None = None,
     ) -> bool:
-        """Request the owner to append the files in order; False if the write was submitted or committed (blocking, OSError).
+        """Ask the owner to append the files in order (blocking, OSError).
 
-        With a `placement` the batches keep their offsets.
+        False if the write was submitted or committed before. With a `placement` the batches keep their offsets.
         """
         if self.state(write) not in (WriteState.UNKNOWN, WriteState.REFUSED):
             return False
@@ -107,15 +107,18 @@ class StagingArea:
         return True
 
     def withdraw(self, write: WriteId) -> bool:
-        """Withdraw a request before it is claimed; return False if that comes too late (OSError)."""
+        """Withdraw a request before it is claimed; return False if it is too late (OSError)."""
         withdrawn = self._unlink(self._path(write, WriteFileKind.REQUESTED))
         if withdrawn:
             self.files.sync_directory(self.directory)
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """Return a write's state (CorruptionError, OSError). A committed write that happens once leaves no trace: UNKNOWN."""
-        # In the order in which one becomes the other, so that a change in between is not missed.
+        """Return a write's state (CorruptionError, OSError).
+
+        A committed write without a batch number leaves no trace: UNKNOWN.
+        """
+        # In the order of the states, so that a change in between is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
             return WriteState.REQUESTED
         if self.files.exists(self._path(write, WriteFileKind.CLAIMED)):
@@ -127,7 +130,7 @@ class StagingArea:
         return WriteState.UNKNOWN
 
     def take_refusal(self, write: WriteId) -> WriteRefusedError:
-        """Return why a write was refused, which is then forgotten (OSError)."""
+        """Return why a write was refused, and remove that note (OSError)."""
         path = self._path(write, WriteFileKind.REFUSED)
         reason = json.loads(self.files.read_bytes(path))["reason"]
         self._unlink(path)
@@ -139,12 +142,15 @@ class StagingArea:
             self._unlink(self.directory / name)
 
     def is_committed(self, write: WriteId) -> bool:
-        """Return whether a micro-batch was committed (CorruptionError, OSError); never known of other writes."""
+        """Return whether a micro-batch was committed (CorruptionError, OSError); always False for other writes."""
         known = self.committed(write)
         return known is not None and write.batch is not None and write.batch <= known.batch
 
     def committed(self, write: WriteId) -> CommittedQuery | None:
-        """Return how far the write's query is in its target; None: nowhere, or the write happens once (CorruptionError, OSError)."""
+        """Return the last commit of the write's query to its target (CorruptionError, OSError).
+
+        None: the query has committed nothing there, or the write has no batch number.
+        """
         if write.batch is None:
             return None
         return committed_of(self.record.read(write.query), write)
@@ -152,18 +158,21 @@ class StagingArea:
     # For the owner.
 
     def is_empty(self) -> bool:
-        """Return whether there is no file of any write (OSError)."""
+        """Return whether no file of any write exists (OSError)."""
         return not self._listed()
 
     def waiting(self) -> list[WriteId]:
-        """Return the writes to be appended: first those whose appending has begun (OSError)."""
+        """Return the writes to be appended, first those that were claimed (OSError)."""
         found = self._listed()
         claimed = {file.write for file in found if file.kind is WriteFileKind.CLAIMED}
         requested = {file.write for file in found if file.kind is WriteFileKind.REQUESTED} - claimed
         return [*sorted(claimed, key=str), *sorted(requested, key=str)]
 
     def claim(self, write: WriteId) -> Manifest | None:
-        """Claim a request. Return None if it was withdrawn, or if another directory goes on with a copy (CorruptionError, OSError)."""
+        """Claim a request, and return its manifest (CorruptionError, OSError).
+
+        None: it was withdrawn, or another directory continues with a copy.
+        """
         path = self._path(write, WriteFileKind.CLAIMED)
         if not self.files.exists(path):
             try:
@@ -173,21 +182,24 @@ class StagingArea:
         manifest = self._manifest(path)
         if manifest.begun is None:
             for other in self._others(write):
-                # The copy is written first, and its directory may have served alone since.
+                # The copy is written first, and its directory may have served alone since then.
                 with suppress(FileNotFoundError):
                     if self._manifest(other / path.name).begun is not None:
                         return None
         return manifest
 
     def frames(self, manifest: Manifest, *, checked: bool = False) -> Iterator[Frame]:
-        """Yield the batches of a claimed write (CorruptionError, OSError); `checked`: only if all of its files are whole."""
+        """Yield a claimed write's batches (CorruptionError, OSError).
+
+        `checked`: first verify that all of its files are whole.
+        """
         for staged in manifest.files if checked else ():
             check_whole(self.directory / staged.name, self.files, staged)
         for staged in manifest.files:
             yield from read_frames(self.directory / staged.name, self.files)
 
     def note(self, write: WriteId, manifest: Manifest) -> None:
-        """Copy a claimed write to the other directories, and then replace its manifest (blocking, OSError)."""
+        """Copy a claimed write to the other directories, then replace its manifest (blocking, OSError)."""
         content, path = encode_manifest(manifest), self._path(write, WriteFileKind.CLAIMED)
         for other in self._others(write):
             try:
@@ -201,13 +213,13 @@ class StagingArea:
         write_atomically(self.files, path, content)
 
     def refuse(self, write: WriteId, reason: str) -> None:
-        """Give up a claimed write of which nothing was appended (blocking, OSError)."""
+        """Refuse a claimed write, and remove its staged files (blocking, OSError)."""
         content = json.dumps({"reason": reason}).encode() + b"\n"
         path = self._path(write, WriteFileKind.REFUSED)
         try:
             write_atomically(self.files, path, content)
         except OSError:
-            # A disk without room for a line has some when the staged files are gone, which nobody needs any more.
+            # A full disk has room once the staged files are gone, and nobody needs them any more.
             self.discard_staged(write)
             write_atomically(self.files, path, content)
         self._unlink(self._path(write, WriteFileKind.CLAIMED))
@@ -215,18 +227,18 @@ class StagingArea:
         self.discard_staged(write)
 
     def finish(self, write: WriteId) -> None:
-        """Remove the files of a write that is committed, and their copies (blocking, OSError)."""
+        """Remove the files of a committed write, and their copies (blocking, OSError)."""
         for other in self._others(write):
-            with suppress(OSError):  # Its own duty removes them.
+            with suppress(OSError):  # That directory's own duty removes them.
                 StagingArea(other, self.files).finish(write)
         for kind in (WriteFileKind.REQUESTED, WriteFileKind.REFUSED, WriteFileKind.CLAIMED):
             self._unlink(self._path(write, kind))
-        # A manifest that came back after a crash must find its staged files.
+        # First: a manifest that comes back after a crash must find its staged files.
         self.files.sync_directory(self.directory)
         self.discard_staged(write)
 
     def discard_abandoned(self, now: Timestamp) -> None:
-        """Remove staged files of writers that died long ago, and of committed ones (CorruptionError, OSError)."""
+        """Remove staged files of writers that died long ago, and of committed writes (CorruptionError, OSError)."""
         found = self._listed()
         submitted = {file.write for file in found if file.kind is not WriteFileKind.STAGED}
         for file in found:
@@ -256,7 +268,10 @@ class StagingArea:
         return [file for file in parsed if file is not None]
 
     def _others(self, write: WriteId) -> list[Path]:
-        """Return the directories with copies of a write. Only a micro-batch has copies: the record prevents a second append."""
+        """Return the other directories with copies of a write.
+
+        Only a micro-batch has copies, because the record prevents a second append.
+        """
         copied = self.replicated and write.batch is not None
         return [one for one in self.record.directories() if one != self.directory] if copied else []
 

@@ -1,8 +1,8 @@
-"""A bell at each data directory: a job wakes the owner, and the owner wakes the job when it has looked.
+"""A bell at each data directory: a job wakes the owner, and the owner wakes the job after looking for writes.
 
-Both also look twice a second, so the bell may fail. It is a datagram socket without data, whose abstract name is the
-directory's device and inode. Any user of the machine may ring or take that name: the owner looks at most once in
-`PAUSE_S`, for at most half of the time, and never waits for a caller.
+Both also look twice a second, so the bell may fail. It is a datagram socket that carries no data; its abstract name
+is the directory's device and inode. Any user of the machine may ring or take that name, so the owner looks at most
+once per `PAUSE_S`, spends at most half of its time on it, and never waits for a caller.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from threading import Event, Thread
 from typing import Any
 
 PAUSE_S = 0.02
-"""Shortest time between two looks; a longer look is followed by a pause as long as itself."""
+"""Shortest pause between two looks; after a longer look the pause is as long as the look."""
 _MOST_CALLERS = 100
-"""Callers that one look answers: those that go on to ring must not delay it."""
+"""Largest number of callers that one look answers: callers that keep ringing must not delay it."""
 
 
 class Bell:
-    """The owner's end: a thread that works when a job rings. Close it."""
+    """The owner's end: a thread that works when a job rings. It must be closed."""
 
     def __init__(self, directory: Path, work: Callable[[], None]) -> None:
-        """Begin to listen (OSError)."""
+        """Begin to listen for rings (OSError)."""
         self._work = work
         self._closed = Event()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -39,7 +39,8 @@ class Bell:
 
     def close(self) -> None:
         self._closed.set()
-        # It wakes the thread also if unread answers fill the socket, which could not send itself a datagram then.
+        # This wakes the thread even if unread answers fill the socket, which then could not send itself a
+        # datagram.
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RD)
         self._thread.join()
@@ -59,7 +60,7 @@ class Bell:
                     self._socket.sendto(b"\n", socket.MSG_DONTWAIT, caller)
 
     def _callers(self) -> list[Any]:
-        """Wait for a ring, and return all who have rung: one look answers them. None if the socket fails."""
+        """Wait for a ring, and return all callers so far: one look answers them. Empty if the socket fails."""
         callers: list[Any] = []
         with suppress(OSError):
             while len(callers) < _MOST_CALLERS:

@@ -1,7 +1,7 @@
-"""The owner's part: appending the writes that were submitted, each one whole and once.
+"""The owner's part: appends the submitted writes, each once and as a whole.
 
-Until the manifest has `begun` a write can be refused; from then on it is continued. The producer's sequences in the
-logs show what is there (`storage.producers.progress`). The logs are flushed before the write is noted as done.
+A write can be refused until its manifest has `begun`; after that it is continued. The producer's sequences in the
+logs show what was appended (`storage.producers.progress`). The logs are flushed before the write is noted as done.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Committer:
         self._clock = clock
 
     def commit_waiting(self, warn: ReportLine, stopping: Callable[[], bool]) -> None:
-        """Append submitted writes until `stopping` (OSError; blocking). Failures go to `warn`, and are tried again."""
+        """Append submitted writes until `stopping` (OSError; blocking). Failures go to `warn` and are retried later."""
         for write in self._area.waiting():
             if stopping():
                 return
@@ -64,7 +64,9 @@ class Committer:
             return
         placer, placement = Placer(self._area, self._engine), manifest.placement
         begun = manifest.begun
-        if begun is None or begun.producer_id == NO_PRODUCER_ID:  # The latter is of an earlier version.
+        if (
+            begun is None or begun.producer_id == NO_PRODUCER_ID
+        ):  # Without a producer, it is from an earlier version.
             try:
                 begun = (
                     self._begin(write, self._check(write, manifest))
@@ -89,7 +91,7 @@ class Committer:
     # Before the first record.
 
     def _check(self, write: WriteId, manifest: Manifest) -> dict[TopicPartition, Partition]:
-        """Return the partitions of a write all of whose batches may come in."""
+        """Return the partitions of a write, after checking that all of its batches can be appended."""
         partitions: dict[TopicPartition, Partition] = {}
         records: dict[TopicPartition, int] = {}
         sizes: Counter[Path] = Counter()
@@ -110,7 +112,7 @@ class Committer:
         return partitions
 
     def _check_batch(self, frame: Frame, partition: Partition) -> tuple[int, int]:
-        """Return how many records a batch has that the partition's append would take, and how many bytes it comes to there."""
+        """Check a batch as the partition's append does; return its number of records and its size in the log."""
         rules = AppendRules.of(partition.config)
         try:
             incoming = check_as_leader(frame.batch, rules)
@@ -125,21 +127,22 @@ class Committer:
         known = self._area.record.read(write.query).get(write.series)
         last_run = None
         if known is not None:
-            # A write that was given up half appended, and is not noted, had the epoch after the noted one.
+            # A write that was given up half appended was not noted, and had the epoch after the noted one.
             epochs = (newest_epoch(one, known.producer_id) for one in partitions.values())
             last_run = known.producer_id, max(known.epoch, *epochs)
         ends = {}
         for name, partition in partitions.items():
-            # What other writers appended must not vanish in a crash: the end would lie behind records of this write.
+            # If a crash removed what other writers appended, this write's records could begin below the noted
+            # end.
             partition.sync()
             ends[name] = partition.offsets().recovery_point
         topic_ids = {name.topic: self._engine.topic(name.topic).topic_id for name in ends}
         return BegunAppend(*next_run(last_run), ends, topic_ids)
 
-    # From then on.
+    # After appending began.
 
     def _present(self, name: TopicPartition, partition: Partition, begun: BegunAppend) -> int:
-        """Return the next sequence of a partition: how many of the write's records it has."""
+        """Return the next sequence of a partition, which is how many of the write's records it has."""
         since = begun.end_offsets[name]
         last = last_batch(partition, begun.producer_id, begun.epoch, since=since, remedy=_REMEDY)
         return 0 if last is None else last.last_sequence + 1
@@ -162,7 +165,8 @@ class Committer:
                 producer_epoch=begun.epoch,
                 base_sequence=sequence,
             )
-            # The settings took the whole write when it began; another setting must not leave half of it visible.
+            # The settings allowed the whole write when it began; a later setting must not leave half of it
+            # visible.
             own(partition).append(frame.batch, accepted=True)
 
     def _note_done(self, write: WriteId, begun: BegunAppend, content: Content | None) -> None:
@@ -176,7 +180,7 @@ class Committer:
         return {topic.topic_id for topic in self._engine.topics().values()}
 
     def _found(self, begun: BegunAppend) -> dict[TopicPartition, Partition]:
-        """Return the partitions of a begun write that are there: a deleted topic takes the write's records with it."""
+        """Return the partitions of a begun write that still exist; records for a deleted topic are dropped."""
         found = {}
         for name in begun.end_offsets:
             with suppress(UnknownTopicError):

@@ -3,8 +3,8 @@
     {"version": 1, "files": [{"name": …, "size": …, "checksum": …}], "content": "50:9f86d081884c7d65",
      "begun": {"producer_id": …, "epoch": …, "end_offsets": {"orders-0": 12}, "topic_ids": {"orders": …}}}
 
-The files are in the order of appending. `begun` is on disk before the first record is: the process that continues finds the
-records that are there by their producer, at or behind the noted log ends.
+The files are in append order. `begun` is on disk before the first record: a process that continues finds the appended
+records by their producer, at or above the noted log ends.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from topicfs.storage.staging.staged_file import StagedFile
 
 
 class NewTopic(NamedTuple):
-    """A topic that is made where there is none of that name."""
+    """A topic to be made if there is none of that name."""
 
     partitions: int
     overrides: Mapping[str, str]
 
 
 class LogPlacement(NamedTuple):
-    """The placement of the batches for one partition."""
+    """The placement of one partition's batches."""
 
     end: Offset
-    """The log end that is required before the first of them."""
+    """The log end that is required before the first batch."""
     start: Offset | None = None
-    """The log start to set; the log must be empty then. None: it stays as it is."""
+    """The log start to set, for which the log must be empty; None: the log start does not change."""
 
     @property
     def first(self) -> Offset:
@@ -48,8 +48,9 @@ class Placement:
         "placement": {"topics": {"orders": {"partitions": 4, "overrides": {…}}},
                       "partitions": {"orders-0": {"end": 0, "start": 17}, "clicks-0": {"end": 12}}}
 
-    Batches of other writes get their offsets from the log. These have them: each is beyond the end that its log had
-    when the write was prepared, gaps between them stay gaps, and an empty log may begin where the first one is.
+    Batches of other writes get their offsets from the log; these batches keep theirs. Each is at or above the end
+    that its log had when the write was prepared, gaps between them stay gaps, and an empty log may begin at the first
+    one.
     """
 
     topics: Mapping[str, NewTopic]
@@ -70,7 +71,7 @@ def placement_as_json(placement: Placement) -> dict[str, Any]:
 
 
 def placement_from_json(content: Mapping[str, Any]) -> Placement:
-    """Read the manifest's part (ValueError, KeyError, TypeError, AttributeError)."""
+    """Parse the manifest's placement (ValueError, KeyError, TypeError, AttributeError)."""
     topics = {
         name: NewTopic(int(one["partitions"]), {str(key): str(to) for key, to in one["overrides"].items()})
         for name, one in content["topics"].items()
@@ -85,11 +86,11 @@ def placement_from_json(content: Mapping[str, Any]) -> Placement:
 
 VERSION = 1
 PLACED_VERSION = 2
-"""The version with a placement, which owners that know none refuse."""
+"""The version of a manifest with a placement; owners without support for placements refuse it."""
 
 
 class Content(NamedTuple):
-    """The number of records, and the sum of their digests: independent of their order and of the tasks that staged them."""
+    """The number of records, and the sum of their digests, which depends neither on their order nor on the tasks."""
 
     records: int = 0
     digest: int = 0
@@ -103,7 +104,7 @@ class Content(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Content:
-        """Read the content's text (ValueError)."""
+        """Parse the text that `str` returns (ValueError)."""
         records, digest = text.split(":")
         return cls(int(records), int(digest, 16))
 
@@ -115,9 +116,9 @@ class BegunAppend:
     producer_id: ProducerId
     epoch: int
     end_offsets: Mapping[TopicPartition, Offset]
-    """The log ends, on disk, before the first record."""
+    """The log ends, flushed to disk, before the write's first record."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """The topics by name: one of the same name with another id is another topic."""
+    """The topic IDs by name: a topic of the same name with another ID is another topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Manifest:
     files: tuple[StagedFile, ...]
     begun: BegunAppend | None = None
     placement: Placement | None = None
-    """None: the batches are appended wherever the logs end."""
+    """None: the batches are appended at the log ends."""
     content: Content | None = None
     """A digest of the rows; None: the write has no name, and none was computed."""
 
@@ -147,7 +148,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, *, file: Path) -> Manifest:
-    """Read the file's bytes; raises CorruptionError."""
+    """Parse the file's bytes; raises CorruptionError."""
     try:
         content = json.loads(data)
         expected = PLACED_VERSION if "placement" in content else VERSION
@@ -169,7 +170,7 @@ def decode_manifest(data: bytes, *, file: Path) -> Manifest:
 
 
 def _plain_name(name: str) -> str:
-    """Return `name`; ValueError for one that leads out of the directory."""
+    """Return `name`; ValueError if it leads out of the directory."""
     if Path(name).name != name:
         raise ValueError(f"{name!r} names no file of the data directory")
     return name

@@ -1,7 +1,8 @@
-"""The owner's part of a write that keeps its offsets: every batch where it says, each once.
+"""The owner's part of a write that keeps its offsets: puts every batch at its offset, once.
 
-Once `begun` is in the manifest the write is continued, by its producer's last batch (`storage.producers.progress`).
-If another writer took an offset the write ends there, refused, and what is in place stays.
+Once `begun` is in the manifest, the write is continued after its producer's last batch
+(`storage.producers.progress`). If another writer took an offset, the write is refused there, and what is in place
+stays.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from topicfs.storage.staging.staged_file import Frame
 from topicfs.storage.validation.batches import check_as_follower
 
 OVERHEAD_BYTES = 1 << 20
-"""For what comes beside the batches: index entries, checkpoints, names."""
+"""Space needed in addition to the batches, for index entries, checkpoints and names."""
 _REMEDY = "delete the topic, and restore it again"
 
 
 def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
-    """Require room for so many bytes of batches by directory, before the first record (StorageError, OSError).
+    """Check before the first record that the disks have room for the batches (StorageError, OSError).
 
-    Directories whose disks show the same figures count as one disk.
+    `needed` has their size by directory. Directories whose disks report the same figures count as one disk.
     """
     by_disk: Counter[DiskSpace] = Counter()
     directories: dict[DiskSpace, Path] = {}
@@ -59,7 +60,7 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
 
 
 def find_partition(engine: LogEngine, name: TopicPartition, topic_id: str | None = None) -> Partition:
-    """Return a partition that may be written to, of the topic with this id. Raises UnknownTopicError, PolicyViolationError."""
+    """Return a writable partition of the topic with this ID. Raises UnknownTopicError, PolicyViolationError."""
     topic = engine.topic(name.topic)
     if topic_id not in (None, topic.topic_id):
         raise UnknownTopicError(f"{name.topic}: was deleted and created again after the write was prepared")
@@ -72,7 +73,7 @@ def find_partition(engine: LogEngine, name: TopicPartition, topic_id: str | None
 
 
 class PlaceTakenError(StorageError):
-    """A log does not end where a write was prepared for: another writer appended."""
+    """A log does not end where a write was prepared to begin: another writer appended."""
 
 
 class Placer:
@@ -83,7 +84,7 @@ class Placer:
         self._engine = engine
 
     def begin(self, manifest: Manifest, placement: Placement) -> BegunAppend:
-        """Check all of the write, and make the topics that are missing (StorageError, OSError; blocking)."""
+        """Check the whole write, and make the missing topics (StorageError, OSError; blocking)."""
         if placement.partitions and self._area.replicated:
             raise PolicyViolationError(
                 "records are put at their offsets only in directories without replicas; restore them into another directory"
@@ -115,7 +116,7 @@ class Placer:
             try:
                 logs[name] = log = self._log(name, begun.topic_ids.get(name.topic))
             except UnknownTopicError:
-                # The topic was deleted since, and the write's records with it.
+                # The topic was deleted meanwhile, and the write's records with it.
                 continue
             _start_over(log, place)
             last = last_batch(log, begun.producer_id, begun.epoch, since=place.first, remedy=_REMEDY)
@@ -138,7 +139,7 @@ class Placer:
                 _put(logs[name], frame, batch.base_offset)
 
     def _check_frames(self, manifest: Manifest, placement: Placement) -> Mapping[TopicPartition, int]:
-        """Check that every batch is whole and has a place of its own, in ascending order; return the bytes by partition."""
+        """Check that every batch is whole and has its own place, in ascending order; return the size by partition."""
         sizes: Counter[TopicPartition] = Counter()
         ends: dict[TopicPartition, int] = {}
         for frame in self._area.frames(manifest, checked=True):
@@ -172,7 +173,7 @@ class Placer:
 
 
 def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
-    # What others appended must not vanish in a crash: the write would find a gap where its place was.
+    # If a crash removed what others appended, the write would find a gap at its place.
     log.sync()
     offsets = log.offsets()
     if offsets.log_end_offset != place.end:
@@ -185,7 +186,7 @@ def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
 
 def _start_over(log: Log, place: LogPlacement) -> None:
     offsets = log.offsets()
-    # A log that ends elsewhere has begun there already, or had records that were removed since.
+    # A log that ends elsewhere was started over already, or had records that were removed since.
     is_untouched = offsets.log_start_offset == offsets.log_end_offset == place.end
     if place.start not in (None, place.end) and is_untouched:
         log.replacer.truncate_fully_and_start_at(place.first, "begins where its records do")

@@ -1,19 +1,19 @@
-"""The record of commits: how far each query and application is, in the same file of every data directory that serves.
+"""The record of commits: how far each query and application is, in the same file of every serving data directory.
 
     2 3 5f8e0c11                                             the version, and the entries when the file was last rewritten
     QUERY@TOPIC_ID 41 4611686018427387904 41 50:9f86d081884c7d65 1700000000000 1c2b3a49
     └ series       └ number, producer id, epoch │                └ time        └ CRC-32C of all bytes before it
                                                 └ number and digest of its records; "-": unknown
 
-The topic is the one that the query writes to, by id: a query that writes elsewhere, or to a topic created again, has
-committed nothing there. If each row names its topic the series is the query alone. A query's micro-batches are committed
-in order, so its last line says everything.
+The topic is the one that the query writes to, by ID: a query that writes to another topic, or to one created again,
+has committed nothing there. If each row names its topic, the series is the query alone. A query's micro-batches are
+committed in order, so its last line is enough.
 
-A commit appends a line and flushes it. A line that a crash cut short is not a commit. The file is rewritten when it has
-doubled, and then forgets the entries of topics that are gone, and those without a commit for `RETENTION_MS`. For these a
-series without a query, `@TOPIC_ID`, stays, because a query that is unknown there may be one of them. Earlier versions wrote
-one JSON object: its entries without a topic count for every topic of their query that has no entry of its own. A broker
-ignores the file.
+A commit appends a line and flushes it. A line that a crash cut short is not a commit. The file is rewritten when it
+has doubled; entries of deleted topics, and entries without a commit for `RETENTION_MS`, are dropped then. For the
+latter a series without a query, `@TOPIC_ID`, stays, because a query that is unknown there may be one of them. Earlier
+versions wrote one JSON object: its entries without a topic count for every topic for which their query has no other
+entry. A broker ignores the file.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ RETENTION_MS = 365 * 24 * 3600 * 1000
 
 _SPARE_LINES = 100
 _CHECKSUM_BYTES = 9
-"""The checksum at the end of each line, in hexadecimal, and the newline."""
+"""Size of the end of each line: the checksum in hexadecimal, and the newline."""
 
 
 class CommittedQuery(NamedTuple):
     batch: int
-    """The last one committed; all before it are, too."""
+    """The last batch committed; all before it are committed, too."""
     producer_id: ProducerId
     epoch: int
-    """Producer epoch of the last one."""
+    """Producer epoch of the last batch."""
     content: Content | None = None
-    """The records of the last one; None: unknown."""
+    """The records of the last batch; None: unknown."""
     time_ms: int = 0
     """Time of the last commit; 0: unknown."""
 
 
 class CommitRecord(RecordCopies[str, CommittedQuery]):
-    """The record and its copies."""
+    """The record, and its copies in the data directories."""
 
     file_name, version, meaning = names.COMMITTED_WRITES, 1, "record of committed writes"
     age = attrgetter("batch")
 
     @cached_property
     def committing(self) -> Lock:
-        """Held by the thread that appends writes that are noted here."""
+        """Held by the thread that appends writes and notes them here."""
         return Lock()
 
     def note(
         self, write: WriteId, committed: CommittedQuery, topic_ids: Callable[[], Collection[str]]
     ) -> None:
-        """Note a commit everywhere, and forget topics not in `topic_ids()` (CorruptionError, OSError; blocking)."""
+        """Note a commit in every copy, and drop topics not in `topic_ids()` (CorruptionError, OSError; blocking)."""
         with self._lock:
             if self._problem is not None:
                 raise self._problem
@@ -88,7 +88,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
             self._write_each(list(extensible), note_in)
 
     def forgot(self, write: WriteId) -> bool:
-        """Return whether entries of the write's target were forgotten by their age (CorruptionError, OSError)."""
+        """Return whether entries of the write's target were dropped for their age (CorruptionError, OSError)."""
         return f"@{write.target}" in self.read("@")
 
     def read_copy(self, directory: Path, prefix: str = "") -> dict[str, CommittedQuery]:
@@ -130,7 +130,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
                 file.append(_sealed([line], crc32c(data)))
                 file.sync()
             except OSError:
-                # What is not on disk must not be read.
+                # A line that is not on disk must not be read.
                 with suppress(OSError):
                     file.truncate(len(data))
                 raise
@@ -146,7 +146,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
 
 
 def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> CommittedQuery | None:
-    """Return how far the write's query is in its target; None: it has committed nothing there."""
+    """Return the last commit of the write's query to its target; None: the query has committed nothing there."""
     of_all = queries.get(write.query)
     return queries.get(write.series, of_all if of_all is not None and of_all.content is None else None)
 
@@ -154,7 +154,7 @@ def committed_of(queries: Mapping[str, CommittedQuery], write: WriteId) -> Commi
 def remembered(
     queries: Mapping[str, CommittedQuery], topic_ids: Collection[str], *, now_ms: int
 ) -> dict[str, CommittedQuery]:
-    """Return the entries without those of deleted topics. The expired entries of a target become one."""
+    """Return the entries without those of deleted topics; the expired entries of a target become one."""
     kept = {}
     for series, one in queries.items():
         query, _, target = series.partition("@")
@@ -174,7 +174,7 @@ def _line(series: str, one: CommittedQuery) -> str:
 
 
 def _sealed(lines: Iterable[str], checksum: int = 0) -> bytes:
-    """Return the lines, each with its checksum; `checksum`: that of all bytes before them."""
+    """Return the lines, each with its checksum; `checksum` is that of all bytes before them."""
     sealed = bytearray()
     for line in lines:
         text = f"{line} ".encode()
@@ -186,7 +186,7 @@ def _sealed(lines: Iterable[str], checksum: int = 0) -> bytes:
 
 
 def _lines(data: bytes, prefix: str) -> Iterable[bytes]:
-    """Yield the lines that begin with `prefix`, without the head of the file."""
+    """Yield the lines that begin with `prefix`, except the first line of the file."""
     start = f"\n{prefix}".encode()
     at = data.find(start, 0, -1)
     while at >= 0:

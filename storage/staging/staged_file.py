@@ -1,10 +1,10 @@
-"""A staged file: the batches of one task, each with its partition, in the order of appending.
+"""A staged file: the batches of one task, each with its partition, in append order.
 
     file  := frame*
     frame := partition int32 | topic length uint16 | batch length uint32 | topic UTF-8 | batch      (big-endian)
 
-A batch is a whole v2 batch at base offset 0 without a producer. The file says nothing of its end: its size and its
-CRC-32C are in the manifest, so that a file that is not whole is never taken for one.
+A batch is a whole v2 batch at base offset 0 without a producer. The file does not mark its end: its size and CRC-32C
+are in the manifest, which exposes a file that is not whole.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Frame(NamedTuple):
 
 
 class StagedFileWriter:
-    """Writes one file, which must not be there yet."""
+    """Writes one staged file, which must not exist yet."""
 
     def __init__(self, path: Path, files: FileSystem) -> None:
         """Make the file (OSError)."""
@@ -56,7 +56,7 @@ class StagedFileWriter:
         self._checksum = crc32c(frame, self._checksum)
 
     def finish(self) -> StagedFile:
-        """Put the file on disk (blocking, OSError) and close it."""
+        """Flush the file to disk (blocking, OSError) and close it."""
         self._file.sync()
         self._file.close()
         self._files.sync_directory(self._path.parent)
@@ -69,7 +69,7 @@ class StagedFileWriter:
 
 
 def copy_staged(source: Path, target: Path, files: FileSystem) -> None:
-    """Copy a staged file to another directory, onto its disk (blocking, OSError)."""
+    """Copy a staged file to another directory, and flush the copy to disk (blocking, OSError)."""
     with (
         closing(files.open(source, read_only=True)) as reader,
         closing(files.open(target, create=True)) as writer,
@@ -96,7 +96,7 @@ def check_whole(path: Path, files: FileSystem, expected: StagedFile) -> None:
 
 
 def read_frames(path: Path, files: FileSystem) -> Iterator[Frame]:
-    """Yield the frames of a file, one in memory at a time; CorruptionError, OSError."""
+    """Yield the frames of a file, with one in memory at a time (CorruptionError, OSError)."""
     with closing(files.open(path, read_only=True)) as file:
         size, position = file.size(), 0
         while position < size:
