@@ -1,4 +1,4 @@
-"""The decision on what a pass keeps of one batch, and the transactions that the pass has seen.
+"""Decides what a pass keeps of one batch, and tracks the transactions that the pass has seen.
 
 Rules: kafka-storage.md#tombstones, kafka-storage.md#marker-removal, kafka-storage.md#batch-rewriting, Kafka's Cleaner
 and CleanedTransactionMetadata.
@@ -28,25 +28,27 @@ class RetentionParams:
     now: Timestamp
     delete_retention_ms: int
     keep_end_offset: Offset | None
-    """A batch that ends here is kept, emptied if need be: the high watermark, as since Kafka 4.4 (kafka-storage.md#versions)."""
+    """A batch that ends here is kept, if need be without records: the high watermark, as since Kafka 4.4
+    (kafka-storage.md#versions).
+    """
     producers: Mapping[ProducerId, LastOfProducer]
     legacy_deletes_before: Timestamp
-    """Tombstones of old formats stay while their segment was modified after this."""
+    """Tombstones of old formats stay if their segment was modified after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchDecision:
-    """The decision on a batch's records, and on the batch when none is left."""
+    """What happens to a batch's records, and to its header if no record is left."""
 
     discard_records: bool
     keeps_header: bool
-    """True if it carries the newest sequence of a producer, or ends at the bound that must not move: emptied, it stays."""
+    """True if the header stays without records: it has a producer's newest sequence, or ends at `keep_end_offset`."""
     starts_horizon: bool
-    """A marker whose transaction is gone: its countdown begins."""
+    """True for a marker whose transaction is gone: its delete horizon is set now."""
 
 
 def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) -> BatchDecision:
-    """Return the decision on a batch; `discardable`: aborted data, or a marker without data, by the pass's transactions."""
+    """Return the decision on a batch; `discardable`: its transaction was aborted, or is gone in case of a marker."""
     horizon = batch.delete_horizon_ms
     if batch.is_control:
         discard = discardable and horizon is not None and horizon <= params.now
@@ -60,7 +62,7 @@ def decide(batch: BatchHeader, *, discardable: bool, params: RetentionParams) ->
 
 
 def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: RetentionParams) -> bool:
-    """Return whether the batch's null-value records are still protected; `modified` is its segment's file time."""
+    """Return whether the batch's tombstones are still protected; `modified` is its segment's file time."""
     if batch.magic < 2:
         return modified > params.legacy_deletes_before
     horizon = batch.delete_horizon_ms
@@ -70,7 +72,7 @@ def tombstones_stay(batch: BatchHeader, *, modified: Timestamp, params: Retentio
 def new_horizon(
     batch: BatchHeader, *, has_tombstones: bool, decision: BatchDecision, params: RetentionParams
 ) -> Timestamp | None:
-    """Return the delete horizon that this pass gives the batch; None when it gets none or has one."""
+    """Return the delete horizon that this pass sets in the batch; None if it sets none, or the batch has one."""
     if batch.magic < 2 or batch.delete_horizon_ms is not None:
         return None
     if has_tombstones or decision.starts_horizon:
@@ -88,9 +90,9 @@ def _carries_producer_state(batch: BatchHeader, params: RetentionParams) -> bool
 
 
 class PassTransactions:
-    """The transactions that one compaction pass meets, recorded in order: which data is aborted, which markers can go.
+    """The transactions of one pass, read in order: which data is aborted, and which markers may be removed.
 
-    A marker may go only if the pass saw no data batch of its transaction: then no reader needs it.
+    A marker may be removed only if the pass saw no data batch of its transaction: then no reader needs it.
     """
 
     def __init__(self, aborted: Iterable[AbortedSpan] = ()) -> None:
@@ -99,23 +101,23 @@ class PassTransactions:
         self._open_committed: set[ProducerId] = set()
         self._seen: set[AbortedSpan] = set()
         self.retained: list[AbortedSpan] = []
-        """Aborts whose markers stay: the entries of the cleaned segment's transaction index."""
+        """Aborted transactions whose markers stay: the entries of the cleaned segment's transaction index."""
 
     def read_data(self, batch: BatchHeader) -> bool:
-        """Take note of a data batch; return whether it belongs to an aborted transaction."""
+        """Note a data batch; return whether it belongs to an aborted transaction."""
         self._begin_up_to(batch.last_offset)
         if not batch.is_transactional:
             return False
         span = self._open_aborted.get(batch.producer_id)
         if span is None or span.last_offset < batch.base_offset:
-            # After a marker that is gone, or before the pass, the producer's next transaction has begun.
+            # After a removed marker, or one before the pass, the producer's next transaction has begun.
             self._open_committed.add(batch.producer_id)
             return False
         self._seen.add(span)
         return True
 
     def read_marker(self, batch: BatchHeader, kind: ControlType | None) -> bool:
-        """Take note of a control batch (`kind` None: already emptied); return whether it may be discarded."""
+        """Note a control batch (`kind` None: already emptied); return whether it may be removed."""
         self._begin_up_to(batch.last_offset)
         if kind is None:
             return True

@@ -1,6 +1,6 @@
-"""A cleaning pass over one log: build the map, write the cleaned segments, replace the old ones by them.
+"""A cleaning pass over one log: builds the map, writes cleaned segments, and replaces the old ones by them.
 
-It runs beside appends and reads, and holds the log's lock only while files change names. A crash at any point leaves
+It runs beside appends and reads, and holds the log's lock only while files are renamed. A crash at any point leaves
 the old or the new segments of each group (kafka-storage.md#segment-replacement).
 """
 
@@ -32,11 +32,11 @@ from topicfs.storage.segment.segment import Segment
 from topicfs.storage.segment.sparse import Placed, PlacedBatch
 
 WINDOW_BYTES = 1 << 18
-"""Bytes read at a time, and collected before a write: an append waits for one window at most."""
+"""Bytes read at a time, and collected before a write: an append waits for at most one window."""
 
 
 class CleaningStoppedError(StorageError):
-    """The pass was asked to stop; what it had not put in place yet is gone, and nothing else has changed."""
+    """The pass was asked to stop: segments not in place yet are discarded, and nothing else has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Cleaned:
     """The result of a pass."""
 
     end_offset: Offset
-    """Clean up to here: the cleaner's checkpoint."""
+    """The log is clean up to here: the cleaner's checkpoint."""
     records_read: int
     records_kept: int
     segments_before: tuple[Offset, ...]
-    """Base offsets of those that were read."""
+    """Base offsets of the segments that were read."""
     segments_after: tuple[Offset, ...]
-    """Base offsets of what took their place."""
+    """Base offsets of the segments that replaced them."""
     bytes_before: int
     bytes_after: int
 
@@ -82,7 +82,7 @@ def clean(
     map_bytes: int = DEFAULT_BYTES,
     proceed: Callable[[], bool] = lambda: True,
 ) -> Cleaned:
-    """Carry out `plan` until `proceed` returns False (blocking). Groups of segments in place by then stay.
+    """Carry out `plan` until `proceed` returns False (blocking). Groups that are in place by then stay.
 
     Raises CorruptionError, CleaningStoppedError, PartitionOfflineError, OSError.
     """
@@ -104,7 +104,8 @@ class _Pass:
         self._now = now
         self._proceed = proceed
         self._segments = [s for s in log.chain.segments[:-1] if s.base_offset < plan.end_offset]
-        # Those of segments below the log start, too: while aborted records are in the files, their marker stays.
+        # Also those of segments below the log start: as long as aborted records are in the files, their
+        # marker stays.
         self._aborted = {*log.aborted, *aborted_spans(self._segments)}
         self._newest = OffsetMap(map_bytes)
 
@@ -119,7 +120,8 @@ class _Pass:
         )
         transactions = PassTransactions(self._aborted)
         rewriter = Rewriter(self._newest, transactions, params, map_end_offset=map_end)
-        # A record goes because a newer one is there, or its transaction's marker: these must not be lost any more.
+        # Records are removed because of a newer record or their transaction's marker, which must be on disk
+        # first.
         self._log.appender.flush()
         touched = [s for s in self._segments if s.base_offset < map_end]
         groups = self._groups(touched, map_end)
@@ -138,7 +140,7 @@ class _Pass:
         )
 
     def _build_map(self) -> Offset:
-        """Put the dirty section's keys, from perhaps inside a segment on, into the map; return the offset it reached."""
+        """Put the dirty keys, from `first_dirty_offset` on, into the map; return the offset reached."""
         transactions = PassTransactions(self._aborted)
         start = end = self._plan.first_dirty_offset
         bases = [segment.base_offset for segment in self._segments]
@@ -178,7 +180,7 @@ class _Pass:
             if self._log.replacer.replace_segments(members, cleaned):
                 return cleaned
         except PartitionOfflineError:
-            # Loading the log again completes what was begun, or undoes it.
+            # Loading the log again completes or undoes the replacement.
             cleaned.close()
             raise
         except BaseException:
@@ -200,7 +202,7 @@ class _Pass:
                 cleaned.append(data, _placed(data))
 
     def _read(self, segment: Segment) -> Iterator[Window]:
-        """Yield the segment's windows; checksums are left to decoding."""
+        """Yield the segment's windows, without verifying checksums: decoding does that."""
         for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES):
             if not self._proceed():
                 raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")
@@ -216,7 +218,7 @@ class _Pass:
         }
 
     def _legacy_horizon(self) -> Timestamp:
-        """Return the time before which a segment must have been changed last for tombstones of old formats to go."""
+        """Return the time after which a modified segment keeps its tombstones of old formats."""
         clean = [s for s in self._segments if s.base_offset < self._plan.first_dirty_offset]
         if not clean:
             return Timestamp(0)
@@ -228,7 +230,7 @@ def _content(window: Window) -> memoryview:
 
 
 def _placed(data: bytearray) -> list[Placed]:
-    """Return the batches of `data` as the indexes take them."""
+    """Return the batches of `data` in the form that the indexes take."""
     batches = scan(data)
     sizes, last_offsets, max_timestamps = (batches.column(name).tolist() for name in PlacedBatch._fields)
     return list(zip(sizes, last_offsets, max_timestamps, strict=True))

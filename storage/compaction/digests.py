@@ -1,4 +1,4 @@
-"""MD5 of keys, without an object a key: the compiled code computes eight of them side by side.
+"""MD5 of keys, without an object per key: the compiled code computes eight digests in parallel.
 
 Compiled; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
@@ -27,12 +27,12 @@ _SIDE_BY_SIDE = cython.declare(cython.bint, has_md5_lanes() if cython.compiled e
 
 
 def digest_of(key: bytes) -> memoryview[int]:
-    """Return two int64: both halves of MD5 without their highest bits, so that none is negative."""
+    """Return two int64: both halves of the MD5, with their highest bits cleared so that neither is negative."""
     return memoryview(array("q", [half & _HALF_MASK for half in _HALVES.unpack(_MD5(key).digest())]))
 
 
 def digests_of_keys(columns: Columns, first: cython.Py_ssize_t, last: cython.Py_ssize_t) -> memoryview[int]:
-    """Return the digests of the keys of the records [first, last), two int64 each; a missing key counts as an empty one."""
+    """Return the digests of the keys of records [first, last), two int64 each; a null key counts as empty."""
     view: memoryview = columns.block
     block: cython.p_longlong = memory.int64s_of(view)
     stride: cython.Py_ssize_t = len(columns)

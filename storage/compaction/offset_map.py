@@ -1,9 +1,9 @@
-"""Each key's newest offset, in a table of fixed size: 126 bits of MD5 and an offset a slot.
+"""Each key's newest offset, in a table of bounded size: a slot has 126 bits of MD5 and an offset.
 
     slot (24 bytes)   63 bits of MD5(key) int64 · 63 others int64 · offset + 1 as int64 (0: the slot is free)
 
-Collisions go to the next slot. The table refuses new keys once nine tenths are taken, and the pass then ends there;
-so memory is bounded for a log of any size. Two keys with one digest are taken for one key, as Kafka takes them.
+Collisions go to the next slot. The table refuses new keys once nine tenths of its slots are used, and the pass then
+ends there, so memory is bounded for a log of any size. Two keys with the same digest count as one key, as in Kafka.
 Compiled; also runs uncompiled. Source: kafka-storage.md#offset-map, Kafka's SkimpyOffsetMap.
 """
 
@@ -26,12 +26,12 @@ else:
 SLOT_BYTES = 24
 LOAD_FACTOR = 0.9
 DEFAULT_BYTES = 134_217_728
-"""log.cleaner.dedupe.buffer.size, of which only touched pages take memory."""
+"""Default of log.cleaner.dedupe.buffer.size; only pages that are touched take memory."""
 GROWTH = 8
-"""A table that is half full is replaced by one of so many times its slots, up to the largest: a few keys take little memory."""
+"""Factor by which a half-full table grows, up to the largest size: a few keys take little memory."""
 LARGEST_FIRST_SLOTS = 16_384
 _AHEAD = cython.declare(cython.Py_ssize_t, 16)
-"""Records ahead of the present one whose slots are prefetched."""
+"""Number of records by which slots are prefetched ahead."""
 
 
 _STAYS = cython.declare(cython.int, STAYS)
@@ -63,12 +63,12 @@ class OffsetMap:
 
     @property
     def capacity(self) -> int:
-        """Number of keys it has room for."""
+        """Largest number of keys."""
         return self._capacity
 
     @property
     def size(self) -> int:
-        """Number of keys it has."""
+        """Number of keys."""
         return self._size
 
     @property
@@ -77,7 +77,7 @@ class OffsetMap:
         return self._size >= self._capacity
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Remember `offset` for `key` unless a larger one is known; False if there is no room for a new key."""
+        """Store `offset` for `key` unless a larger one is stored; False if there is no room for a new key."""
         digest: memoryview = digest_of(key)
         return self._put(memory.int64s_of(digest), 0, offset)
 
@@ -91,7 +91,7 @@ class OffsetMap:
     def _put(
         self, digests: cython.p_longlong, word: cython.Py_ssize_t, offset: cython.longlong
     ) -> cython.bint:
-        """Set the offset of the digest that begins at `word`, as everywhere below."""
+        """Set the offset of the digest that begins at `word`; the other methods use `word` in the same way."""
         at: cython.Py_ssize_t = _find(self._words, self._slots, digests, word)
         if self._words[at + 2] == 0:
             if self._size >= self._capacity:
@@ -106,7 +106,7 @@ class OffsetMap:
 
     @cython.cfunc
     def _grow(self) -> object:
-        """Move to a larger table: for a moment there are both, and the largest takes an eighth more than it may."""
+        """Move to a larger table. For a moment both exist, so the largest takes an eighth more than its limit."""
         table: memoryview = self._table
         words: cython.p_longlong = memory.int64s_of(table)
         end: cython.Py_ssize_t = 3 * self._slots
@@ -143,9 +143,9 @@ class OffsetMap:
             prefetch_word(self._words, 3 * (digests[word + 2 * _AHEAD] % self._slots))
 
     def put_records(self, columns: Columns, first: int, last: int, *, start_offset: int) -> int:
-        """Remember the keyed records `first` to `last` (exclusive) from `start_offset` on.
+        """Store the offsets of the records [first, last) that have a key and are at or above `start_offset`.
 
-        Returns the index of the first record for which there was no room; `last` where all fitted.
+        Returns the index of the first record for which there was no room; `last` if all fit.
         """
         view: memoryview = columns.block
         block: cython.p_longlong = memory.int64s_of(view)
@@ -166,10 +166,10 @@ class OffsetMap:
         return last
 
     def marks_of(self, columns: Columns, *, end_offset: int) -> bytearray:
-        """Return the marks of all records of `columns` (see `survivors`; kafka-storage.md#retained-records); the map knows what lies below `end_offset`.
+        """Return the marks of all records of `columns` (see `survivors`; kafka-storage.md#retained-records).
 
-        A record stays if no newer one of its key is known; beyond `end_offset` every one stays. Records without
-        a key cannot be distinguished and are removed.
+        The map covers offsets below `end_offset`. A record stays if no newer one of its key is known, or if it is at
+        or above `end_offset`. Records without a key cannot be distinguished and are removed.
         """
         view: memoryview = columns.block
         block: cython.p_longlong = memory.int64s_of(view)
@@ -196,7 +196,7 @@ class OffsetMap:
 
 @cython.cfunc
 def _free_slots(count: cython.Py_ssize_t) -> memoryview:
-    """Return slots of zeros: an anonymous mapping takes no memory until it is touched."""
+    """Return zeroed slots: an anonymous mapping takes no memory until it is touched."""
     return memoryview(mmap(-1, count * SLOT_BYTES)).cast("q")
 
 
@@ -205,7 +205,7 @@ def _free_slots(count: cython.Py_ssize_t) -> memoryview:
 def _find(
     table: cython.p_longlong, slots: cython.Py_ssize_t, digests: cython.p_longlong, word: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Return the first word of the key's slot, or of the free slot where it belongs."""
+    """Return the first word of the key's slot, or of the free slot for it."""
     first: cython.longlong = digests[word]
     second: cython.longlong = digests[word + 1]
     slot: cython.Py_ssize_t = first % slots

@@ -1,7 +1,7 @@
-"""Rewriting a segment's batches in a pass: bytes in, bytes out (kafka-storage.md#batch-rewriting, MemoryRecords.filterTo).
+"""Rewrites a segment's batches in a pass, bytes to bytes (kafka-storage.md#batch-rewriting, MemoryRecords.filterTo).
 
-Headers stay but for what a removed record changes; a batch that loses nothing is copied. Old formats become version
-2.
+Headers change only where a removed record requires it; a batch that loses nothing is copied. Old formats become
+version 2.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Rewriter:
         self.records_kept = 0
 
     def rewrite(self, data: memoryview, *, modified: Timestamp) -> Iterator[memoryview | bytearray]:
-        """Yield what stays of `data`; `modified` is the time of its file (CorruptBatchError)."""
+        """Yield the bytes of `data` that stay; `modified` is the time of its file (CorruptBatchError)."""
         for columns in decode_each(data, control=True):
             yield from self._columns(data, columns, modified)
 
@@ -85,7 +85,10 @@ class Rewriter:
     def _rewritten(
         self, data: memoryview, columns: Columns, marks: bytearray, first: int, modified: Timestamp
     ) -> tuple[int, memoryview | bytearray | None]:
-        """Return up to which batch, from `first` on, more is needed than copying or dropping, and what stays of those."""
+        """Rewrite the batch `first`, or all next ones that lose some records and need no decision of their own.
+
+        Return the number of the next batch, and the bytes that stay.
+        """
         stop = end_of_filtered(columns, marks, first)
         if stop == first:
             return first + 1, self._batch(data, _Batch(columns, first), marks, modified)
@@ -96,7 +99,7 @@ class Rewriter:
     def _batch(
         self, data: memoryview, batch: _Batch, marks: bytearray, modified: Timestamp
     ) -> memoryview | bytearray | None:
-        """Return one batch as it stays; None where nothing does."""
+        """Return what stays of one batch: its bytes, a new batch, or its header; None if nothing does."""
         header = batch.header
         first, last = batch.start, header.record_end
         decision = self._decide(batch)
@@ -126,7 +129,7 @@ class Rewriter:
 
 
 class _Batch:
-    """One batch of some columns: the records [start, header.record_end)."""
+    """One batch of `columns`, with the records [start, header.record_end)."""
 
     def __init__(self, columns: Columns, number: int) -> None:
         self.columns = columns
@@ -135,7 +138,7 @@ class _Batch:
 
     @property
     def marker_kind(self) -> ControlType | None:
-        """Type of a control batch; None where it was emptied."""
+        """Type of a control batch; None if the batch was emptied."""
         if self.start == self.header.record_end:
             return None
         return control_type(self.columns.key(self.start))
@@ -166,7 +169,7 @@ def build_map(
 
 
 def _counts_for_map(batch: _Batch, transactions: PassTransactions) -> bool:
-    """Return whether a batch that belongs to a transaction has keys for the map: no marker, and not aborted."""
+    """Return whether a transactional batch has keys for the map: it is no marker, and was not aborted."""
     if batch.header.is_control:
         transactions.read_marker(batch.header, batch.marker_kind)
         return False
@@ -174,7 +177,7 @@ def _counts_for_map(batch: _Batch, transactions: PassTransactions) -> bool:
 
 
 def _complete_before(columns: Columns, record: int, end_offset: Offset) -> Offset:
-    """Return the end of the last batch before the one that holds `record`, or else `end_offset`."""
+    """Return the end of the last batch before the one with `record`, but at least `end_offset`."""
     number = bisect_right(columns.batches.column("record_end"), record)
     return max(end_offset, columns.batches[number - 1].end_offset) if number else end_offset
 
@@ -189,7 +192,7 @@ def _count_kept(batch: _Batch, marks: bytearray) -> int:
 
 
 def _emptied(header: BatchHeader) -> bytearray:
-    """Return just the header: no codec, no horizon, the largest timestamp as it was."""
+    """Return the header without records: no codec, no horizon, the same max timestamp."""
     return encode(
         [],
         _stamp(header, codec=Codec.NONE, horizon=None),
@@ -202,7 +205,7 @@ def _emptied(header: BatchHeader) -> bytearray:
 def _rebuilt(
     header: BatchHeader, kept: Columns, bounds: tuple[int, int], horizon: Timestamp | None
 ) -> bytearray:
-    """Return a batch of the records within `bounds` of `kept`, at the old one's offsets."""
+    """Return a batch of the records `bounds` of `kept`, within the old batch's offsets."""
     by_broker = header.timestamp_type is TimestampType.LOG_APPEND_TIME
     base_offset = header.base_offset if header.magic == CURRENT_MAGIC else kept.offsets[bounds[0]]
     return encode_span(

@@ -1,4 +1,4 @@
-"""The choice of what a pass cleans, and of the segments that it merges: pure arithmetic over segments, settings and the clock.
+"""Chooses what a pass cleans and which segments it merges, from segments, settings and the clock alone.
 
 Rules: kafka-storage.md#cleaning-choice, kafka-storage.md#segment-groups.
 """
@@ -14,13 +14,13 @@ from topicfs.storage.model import Offset, Timestamp
 
 
 class CleanableSegment(NamedTuple):
-    """The facts about a segment that the choice depends on."""
+    """The properties of a segment on which the choice depends."""
 
     base_offset: Offset
     size_bytes: int
     largest_timestamp: Timestamp
     first_batch_timestamp: Timestamp | None
-    """The first batch's largest timestamp; None in an empty segment."""
+    """The first batch's largest timestamp; None if the segment is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class CleaningParams:
     log_end_offset: Offset
     last_stable_offset: Offset
     checkpoint: Offset | None
-    """First dirty offset by the cleaner's checkpoint; None before the first cleaning."""
+    """First dirty offset in the cleaner's checkpoint; None before the first cleaning."""
     min_lag_ms: int
     max_lag_ms: int
     min_dirty_ratio: float
@@ -44,11 +44,11 @@ class CleaningPlan:
 
     first_dirty_offset: Offset
     end_offset: Offset
-    """First uncleanable offset: the base of a segment that must stay as it is."""
+    """First offset that cannot be cleaned: the base offset of a segment that must not change."""
     clean_bytes: int
     cleanable_bytes: int
     overdue: bool
-    """Something dirty is older than max.compaction.lag.ms."""
+    """True if a dirty record is older than max.compaction.lag.ms."""
     due: bool
 
     @property
@@ -79,7 +79,7 @@ def plan(params: CleaningParams) -> CleaningPlan:
 
 
 def _first_dirty_offset(params: CleaningParams) -> Offset:
-    """Return the checkpoint; without one, or where it lies outside of the log, the log start."""
+    """Return the checkpoint, or the log start if there is none or it is outside the log."""
     start = params.segments[0].base_offset if params.segments else params.log_start_offset
     start = max(start, params.log_start_offset)
     if params.checkpoint is None or not start <= params.checkpoint <= params.log_end_offset:
@@ -88,7 +88,7 @@ def _first_dirty_offset(params: CleaningParams) -> Offset:
 
 
 def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Offset:
-    """Return the least of: the last stable offset, the active segment, the first segment younger than the minimum lag."""
+    """Return the least of: last stable offset, active segment, first segment younger than the minimum lag."""
     bounds = [params.last_stable_offset, params.segments[-1].base_offset]
     if params.min_lag_ms > 0:
         youngest_cleanable = params.now - params.min_lag_ms
@@ -101,19 +101,19 @@ def _first_uncleanable_offset(params: CleaningParams, first_dirty: Offset) -> Of
 
 
 def _rounded_down(segments: Sequence[CleanableSegment], offset: Offset) -> Offset:
-    """Return the base offset of the segment that holds `offset`: segments are cleaned whole."""
+    """Return the base offset of the segment that contains `offset`: segments are cleaned as a whole."""
     return max((s.base_offset for s in segments if s.base_offset <= offset), default=offset)
 
 
 def _dirty(segments: Sequence[CleanableSegment], first_dirty: Offset, end: Offset) -> list[CleanableSegment]:
-    """Return the segments that hold [first_dirty, end); where the last pass ended inside one, that counts as clean too."""
+    """Return the segments of [first_dirty, end); one inside which the last pass ended counts as clean, too."""
     if first_dirty >= end:
         return []
     return [one for one in _from(segments[:-1], first_dirty) if one.base_offset < end]
 
 
 def _from(segments: Sequence[CleanableSegment], offset: Offset) -> Sequence[CleanableSegment]:
-    """Return the segments from the one that holds `offset` on: a log start may lie inside one."""
+    """Return the segments from the one that contains `offset` on; a log start may be inside one."""
     first = bisect_right(segments, offset, key=lambda one: one.base_offset) - 1
     return segments[max(first, 0) :]
 
@@ -128,11 +128,11 @@ def _overdue(params: CleaningParams, first_dirty: Offset) -> bool:
 
 
 MAX_OFFSET_SPAN = 2**31 - 1
-"""An index stores offsets relative to its segment's base as a signed int32."""
+"""Largest span of offsets: an index stores them relative to its segment's base offset, as signed int32."""
 
 
 class GroupingSegment(NamedTuple):
-    """The facts about a segment that grouping depends on; sizes as they are before cleaning."""
+    """The properties of a segment on which grouping depends; sizes are those before cleaning."""
 
     base_offset: Offset
     log_bytes: int
@@ -141,7 +141,7 @@ class GroupingSegment(NamedTuple):
 
 
 class SegmentGroupLimits(NamedTuple):
-    """The most one cleaned segment may hold."""
+    """The largest sizes of one cleaned segment."""
 
     segment_bytes: int
     index_bytes: int
@@ -152,7 +152,7 @@ def group(
 ) -> list[tuple[GroupingSegment, ...]]:
     """Return groups of neighbors within the limits whose offsets fit one index.
 
-    A segment is taken to end where the next one begins, the last one at `end_offset`, so that none need be read.
+    A segment is assumed to end where the next one begins, the last one at `end_offset`, so that none has to be read.
     """
     groups: list[tuple[GroupingSegment, ...]] = []
     ends = [segment.base_offset for segment in segments[1:]] + [end_offset]

@@ -1,11 +1,11 @@
-"""The records of a window that stay, without an object a record: their marks, the runs they form, copies of their columns.
+"""The records of a window that stay, without an object per record: their marks, runs, and copied columns.
 
-A mark is one byte a record:
+A mark is one byte per record:
 
     1  it stays: the newest of its key        2  its value is null        4  beyond what the map knows
 
-Most batches lose nothing or everything. Runs of such plain batches are copied, or left out, as a whole; only the others
-are looked at one by one. Compiled; also runs uncompiled.
+Most batches lose nothing or everything. Runs of such plain batches are copied or dropped as a whole; only the other
+batches are handled one by one. Compiled; also runs uncompiled.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ _SINGLE = cython.declare(cython.int, 0)
 _COPIED = cython.declare(cython.int, 1)
 _DROPPED = cython.declare(cython.int, 2)
 _FILTERED = cython.declare(cython.int, 3)
-"""The numbers of each `RunKind`, and of what `end_of_filtered` looks for."""
+"""The numbers of each `RunKind`, and of the batches that `end_of_filtered` skips."""
 
 
 class RunKind(IntEnum):
     """The kind of a run of batches."""
 
     SINGLE = 0
-    """One batch that must be looked at by itself."""
+    """One batch that must be handled on its own."""
     COPIED = 1
     """All records stay."""
     DROPPED = 2
-    """No record stays, and no header needs to."""
+    """No record stays, and no header has to stay."""
 
 
 class Run(NamedTuple):
-    """Adjacent batches, up to the one numbered `stop` (exclusive)."""
+    """Adjacent batches of one kind, up to the batch with number `stop` (exclusive)."""
 
     kind: RunKind
     stop: int
@@ -57,8 +57,9 @@ class Run(NamedTuple):
 def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset: int) -> Run:
     """Return the run that begins with batch `first` of `columns`.
 
-    Plain is a batch of format v2 that is no control batch, belongs to no transaction and has no delete horizon. It is copied if all its records stay and none is a
-    tombstone; dropped if none stays, no producer wrote it and it does not end at `keep_end_offset`.
+    A batch is plain if it has format v2, is no control batch, belongs to no transaction and has no delete horizon. A
+    plain batch is copied if all its records stay and none is a tombstone; it is dropped if no record stays, no
+    producer wrote it and it does not end at `keep_end_offset`.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
@@ -76,9 +77,10 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
 
 
 def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
-    """Return number of the first batch from `first` on that is not plain and uncompressed, or does not lose some of its records and keep some.
+    """Return the number of the first batch, from `first` on, that is not filtered record by record.
 
-    What those before it keep holds no tombstone.
+    The batches before it are plain and uncompressed, and lose some records but not all. The records they keep are no
+    tombstones.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
@@ -92,7 +94,7 @@ def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
 
 
 def filter_batches(columns: Columns, marks: bytearray, first: int, stop: int) -> Columns:
-    """Return the batches [first, stop) with those of their records that stay, over the same data."""
+    """Return the batches [first, stop) with only the records that stay, over the same data."""
     source: memoryview = columns.batches.rows
     source_rows: cython.p_longlong = memory.int64s_of(source)
     begin: cython.Py_ssize_t = fields.ROW_SIZE * first
@@ -119,7 +121,7 @@ def filter_batches(columns: Columns, marks: bytearray, first: int, stop: int) ->
 
 
 def end_of_nontransactional(columns: Columns, first: int) -> int:
-    """Return number of the first batch from `first` on that is a control batch or belongs to a transaction."""
+    """Return the number of the first batch, from `first` on, that is transactional or a control batch."""
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
     total: cython.Py_ssize_t = len(view) // fields.ROW_SIZE
@@ -134,7 +136,7 @@ def end_of_nontransactional(columns: Columns, first: int) -> int:
 
 
 def kept_records(columns: Columns, marks: bytearray, first: int, last: int) -> Columns:
-    """Return the records of [first, last) that stay, over the same data, in no batch."""
+    """Return the records of [first, last) that stay, over the same data, not divided into batches."""
     source_view: memoryview = columns.block
     source: cython.p_longlong = memory.int64s_of(source_view)
     stride: cython.Py_ssize_t = len(columns)
@@ -168,7 +170,7 @@ def count_staying(marks: bytearray, first: int, last: int) -> int:
 
 
 def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
-    """Mark records of [first, last) with a null value as dropped, but for those beyond the map."""
+    """Mark the tombstones in [first, last) as removed, except those beyond the map."""
     index: cython.Py_ssize_t
     for index in range(first, last):
         if marks[index] == STAYS | NULL_VALUE:
@@ -180,7 +182,7 @@ def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
 def _kind(
     rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
 ) -> cython.int:
-    """Return the number of the batch's `RunKind`, or what `end_of_filtered` looks for."""
+    """Return the number of the batch's `RunKind`, or of the batches that `end_of_filtered` skips."""
     row: cython.Py_ssize_t = fields.ROW_SIZE * batch
     tied: cython.longlong = fields.TRANSACTIONAL_MASK | fields.CONTROL_MASK | fields.DELETE_HORIZON_MASK
     if rows[row + fields.MAGIC] != fields.CURRENT_MAGIC or rows[row + fields.ATTRIBUTES] & tied:
