@@ -1,7 +1,7 @@
-"""The one interface through which the engine touches a disk.
+"""The one interface through which the engine uses a disk.
 
-Tests put a disk in its place that crashes, fills up and fails. Every method raises OSError (its errno says why)
-unless stated otherwise; a disk opened read-only raises ReadOnlyError from whatever would change it.
+Tests replace it by a disk that crashes, fills up and fails. Every method raises OSError (its errno says why) unless
+stated otherwise; a disk opened read-only raises ReadOnlyError for every change.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class DiskSpace(NamedTuple):
     total_blocks: int
     free_blocks: int
     available_blocks: int
-    """Free for users other than root."""
+    """Blocks that users other than root may use."""
     total_files: int
     free_files: int
 
@@ -49,31 +49,32 @@ class File(Protocol):
     def path(self) -> Path: ...
 
     def size(self) -> int:
-        """Return the file's bytes, as the disk knows them."""
+        """Return the file's size as the disk reports it."""
 
     def append(self, data: Buffer) -> None:
-        """Add `data` at the end: all of it, or none with OSError."""
+        """Append `data`: all of it, or none with OSError."""
 
     def pwrite(self, data: Buffer, position: Position) -> None:
-        """Write `data` at `position`: all of it, or OSError; what a failed write added at the end is cut off."""
+        """Write all of `data` at `position`, or raise OSError; what a failed write added at the end is cut off."""
 
     def pread(self, size: int, position: Position) -> bytes:
-        """Return up to `size` bytes from `position`; fewer at the end of the file only."""
+        """Return up to `size` bytes from `position`; fewer only at the end of the file."""
 
     def map(self, length: int) -> memoryview:
-        """Return the first `length` bytes as a read-only mapping, valid after a close; ValueError if the file is shorter.
+        """Return the first `length` bytes as a read-only mapping; ValueError if the file is shorter.
 
-        Ask again for each use: it is cheap, shows all writes made before, and lets an idle mapping be dropped.
+        The mapping stays valid after a close. Call this again for each use: it is cheap, shows all earlier writes,
+        and lets an idle mapping be dropped.
         """
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros that take no room) to `size` bytes."""
+        """Cut to `size` bytes, or extend with zeros that take no space."""
 
     def sync(self) -> None:
-        """Put the content on disk (blocking)."""
+        """Flush the content to disk (blocking)."""
 
     def moved(self, path: Path) -> None:
-        """Take note that the file, or a directory above it, was renamed: `path` is where it is found from now on."""
+        """Note that the file, or a directory above it, was renamed: its path is now `path`."""
 
     def close(self) -> None:
         """Free the descriptor. Idempotent."""
@@ -84,48 +85,48 @@ class FileSystem(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """True if all that would change the disk raises ReadOnlyError."""
+        """True if every change of the disk raises ReadOnlyError."""
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
-        """Open a file; with `create` a missing one is made, empty. FileNotFoundError otherwise."""
+        """Open a file; with `create`, make it if it is missing. FileNotFoundError otherwise."""
 
     def exists(self, path: Path) -> bool: ...
 
     def size(self, path: Path) -> int:
-        """Return the file's bytes, as the disk knows them."""
+        """Return the file's size as the disk reports it."""
 
     def list_directory(self, path: Path, *, prefix: str = "") -> list[DirectoryEntry]:
-        """Return the entries whose names begin with `prefix`, by name, ascending. FileNotFoundError, NotADirectoryError."""
+        """Return the entries whose names begin with `prefix`, sorted. FileNotFoundError, NotADirectoryError."""
 
     def make_directory(self, path: Path, *, private: bool = False) -> None:
-        """Make a directory in an existing one; with `private` nobody but its owner may enter it. FileExistsError."""
+        """Make a directory in an existing one; with `private`, only its owner may enter it. FileExistsError."""
 
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory; OSError (ENOTEMPTY) for any other."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file or directory atomically; a file at `target` is replaced."""
+        """Rename a file or directory atomically, replacing a file at `target`."""
 
     def link(self, source: Path, target: Path) -> bool:
-        """Return a file a second name, which must be free; False where the disk cannot (another one, or no hard links)."""
+        """Give a file a second, free name; False if the disk cannot do that (another disk, or no hard links)."""
 
     def unlink(self, path: Path) -> None:
         """Unlink a file. FileNotFoundError."""
 
     def read_bytes(self, path: Path) -> bytes:
-        """Return the content of a small file. Raises CorruptionError if no file but a segment can be that large."""
+        """Return the content of a small file. Raises CorruptionError if it is larger than such files can be."""
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        """Return up to `length` bytes of both ends of a file that is not kept open. FileNotFoundError."""
+        """Return a file's size and up to `length` bytes of both ends, without keeping it open. FileNotFoundError."""
 
     def write_bytes(self, path: Path, data: Buffer, *, sync: bool = False) -> None:
-        """Create or replace a small file in place (not atomic); with `sync` its content is on disk after."""
+        """Create or replace a small file in place (not atomic); with `sync`, flush its content to disk."""
 
     def sync_directory(self, path: Path) -> None:
-        """Put the names in a directory on disk (blocking)."""
+        """Flush the names in a directory to disk (blocking)."""
 
     def sync_all(self, path: Path) -> None:
-        """Put everything in and below a directory on disk, whatever else that takes (blocking)."""
+        """Flush everything in and below a directory to disk, even if that flushes the whole disk (blocking)."""
 
     def modified_time_ms(self, path: Path) -> Timestamp: ...
 

@@ -1,8 +1,9 @@
-"""The lock on a data directory: Kafka's `.lock`, a POSIX record lock over the whole file (kafka-storage.md#directory-lock).
+"""The lock on a data directory: Kafka's `.lock`, with a POSIX record lock (kafka-storage.md#directory-lock).
 
-A broker (Java's FileChannel.tryLock) locks all of the file exclusively. We lock its first byte shared, which excludes
-a broker too and distinguishes us. The lock ends with its process. It does not survive a fork, and is lost when the
-process closes *any* descriptor of the file: take it after daemonizing, and ask about it only through this module.
+A broker (Java's FileChannel.tryLock) locks the whole file exclusively. This engine locks its first byte shared, which
+excludes a broker too, and tells the two apart. The lock ends with its process. A forked child does not inherit it,
+and the process loses it when it closes *any* descriptor of the file: take it after daemonizing, and query it only
+through this module.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.plain_files import open_plain
 from topicfs.storage.errors import DirectoryLockedError
 
-# struct flock: glibc's on 64 bits, and the BSDs'.
+# struct flock, as glibc on 64 bits and the BSDs define it.
 _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi4x")
 
 
@@ -31,7 +32,7 @@ class _Identity(NamedTuple):
 
 
 _held: dict[_Identity, int] = {}
-"""The lock files held, each with the process id then: a forked child inherits the entry, not the lock."""
+"""The lock files held, each with the process ID at that time: a forked child inherits the entry, not the lock."""
 _held_guard = Lock()
 
 
@@ -49,11 +50,11 @@ class DirectoryLock:
 
     @property
     def held(self) -> bool:
-        """True if this process has the lock; never so in a child forked after it was taken."""
+        """True if this process has the lock; False in a child that was forked after it was taken."""
         return self._descriptor >= 0 and self._owner == os.getpid()
 
     def renew(self) -> None:
-        """Take the lock again if the directory was replaced; errors leave it as before (DirectoryLockedError, OSError)."""
+        """Take the lock again if the directory was replaced; errors change nothing (DirectoryLockedError, OSError)."""
         with _held_guard:
             if self.held and _identity_at(self._path) == self._identity:
                 return
@@ -63,11 +64,11 @@ class DirectoryLock:
             _held[identity] = self._owner
 
     def release(self) -> None:
-        """Delete the lock file and give up the lock. Idempotent; a child only closes its descriptor."""
+        """Delete the lock file and give up the lock. Idempotent; a forked child only closes its descriptor."""
         with _held_guard:
             if self._descriptor < 0:
                 return
-            # In a directory that vanished and came back the lock file may be another process's.
+            # If the directory vanished and came back, the lock file may be another process's.
             with suppress(OSError):
                 if self.held and _identity_at(self._path) == self._identity:
                     self._path.unlink()
@@ -86,8 +87,8 @@ class DirectoryLock:
             try:
                 self._lock(descriptor)
                 identity = _identity(os.fstat(descriptor))
-                # The holder before us may have deleted the file between our open and our lock; then another
-                # process can lock a new one, and ours counts for nothing.
+                # The previous holder may have deleted the file between our open and our lock; another process
+                # can then lock a new file, and our lock protects nothing.
                 if identity == _identity_at(self._path):
                     return descriptor, identity
             except BaseException:
@@ -96,7 +97,7 @@ class DirectoryLock:
             os.close(descriptor)
 
     def _refuse_own_second(self) -> None:
-        """Raise if this process holds the lock: a second one would succeed, and closing its descriptor would drop the first."""
+        """Raise if this process has the lock: a second one would succeed, and closing it would drop the first."""
         identity = _identity_at(self._path)
         if identity is not None and _held.get(identity) == os.getpid():
             raise DirectoryLockedError(self.directory, os.getpid())
@@ -108,7 +109,7 @@ class DirectoryLock:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 raise
             raise DirectoryLockedError(self.directory, _holder(descriptor)) from None
-        # In one step: at no moment is the byte without a lock.
+        # In one step, so that the byte is never unlocked.
         fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
 
 
@@ -116,13 +117,13 @@ class LockHolder(NamedTuple):
     """The owner of a data directory."""
 
     pid: int | None
-    """None where the system does not report it (another pid namespace, another machine)."""
+    """None if the system does not report it (another pid namespace, another machine)."""
     is_this_engine: bool
-    """Not a broker, but a process of this engine: the only replica is here."""
+    """True if the owner is a process of this engine, not a broker: the only replica is here."""
 
 
 def find_holder(directory: Path) -> LockHolder | None:
-    """Return the process that holds `directory`'s lock; None without one. Changes nothing and creates nothing (OSError)."""
+    """Return the process that holds `directory`'s lock, or None. Changes and creates nothing (OSError)."""
     path = directory / names.LOCK
     with _held_guard:
         identity = _identity_at(path)
@@ -133,7 +134,7 @@ def find_holder(directory: Path) -> LockHolder | None:
         try:
             descriptor = open_plain(path, os.O_RDONLY)
         except FileNotFoundError:
-            # The owner let go in between, and took its file along.
+            # The owner has just released the lock and deleted its file.
             return None
         try:
             kind, pid = _conflicting_lock(descriptor)
@@ -150,7 +151,7 @@ def _holder(descriptor: int) -> int | None:
 
 
 def _conflicting_lock(descriptor: int) -> tuple[int, int]:
-    """Ask for the type and the process id of a lock on the first byte, which every owner holds (F_GETLK)."""
+    """Return the type and the process ID of a lock on the first byte, which every owner holds (F_GETLK)."""
     if sys.platform == "darwin":
         _, _, pid, kind, _ = _FLOCK.unpack(
             fcntl.fcntl(descriptor, fcntl.F_GETLK, _FLOCK.pack(0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET))

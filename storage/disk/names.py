@@ -1,4 +1,4 @@
-"""The file and directory names of a data directory: all of them are built and parsed here.
+"""The file and directory names of a data directory; this module builds and parses all of them.
 
     DATA/                                         data directory (Kafka: one of log.dirs)
     ├── meta.properties  .lock  .kafka_cleanshutdown
@@ -12,7 +12,7 @@
     │   ├── <20 digits>.view                                          ours, which a broker ignores
     │   └── leader-epoch-checkpoint  partition.metadata
     ├── <topic>-<partition>.<32 hex>-delete/      deleted, to be removed    (also -stray, -future)
-    └── __cluster_metadata-0/  remote-log-index-cache/                    Kafka's own, not looked at
+    └── __cluster_metadata-0/  remote-log-index-cache/                    Kafka's own, ignored
 
 The rules are Kafka's (kafka-storage.md#directory, kafka-storage.md#names).
 """
@@ -28,7 +28,7 @@ from topicfs.storage.errors import InvalidConfigError, InvalidNameError, TopicEx
 from topicfs.storage.model import Offset, TopicPartition
 
 MAX_PARTITIONS = 10_000
-"""Most partitions of one topic: their numbers lie below."""
+"""Most partitions of one topic; partition numbers are below it."""
 META_PROPERTIES = "meta.properties"
 LOCK = ".lock"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -44,23 +44,23 @@ RESERVE = "topicfs.reserve"
 HANDOVER = "topicfs.handover"
 MIRROR = "topicfs.mirror"
 QUEUES = "topicfs.queues"
-"""The settings of share groups, and what they rejected."""
+"""The settings of share groups, and the records that they rejected."""
 REPLICAS = "topicfs.replicas"
 """The replicas of all partitions, the same in each data directory that replicates."""
 SCRUB = "topicfs.scrub"
-"""How far the scrub is, and when the last one ended."""
+"""The progress of the scrub, and when the last one ended."""
 COMMITTED_WRITES = "topicfs.writes"
-"""The writes committed, by query or application."""
+"""The committed writes, by query or application."""
 PRODUCERS = "topicfs.producers"
 """The progress of named producers."""
 DATA_DIRECTORY_FILES = frozenset({
     META_PROPERTIES, CLEAN_SHUTDOWN, RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS,
     TOPIC_SETTINGS, RESERVE, HANDOVER, MIRROR, QUEUES, REPLICAS, SCRUB, COMMITTED_WRITES, PRODUCERS,
 })  # fmt: skip
-"""Plain files that mark a directory as a data directory; other programs have a `.lock`, too."""
+"""Plain files that identify a data directory; `.lock` is not one, because other programs have it, too."""
 
 OWN_COPY_SUFFIX = ".own.deleted"
-"""Suffix of a copy that is about to take the place of a file with other hard links; removed where it is left."""
+"""Suffix of a copy that will replace a file with other hard links; a leftover copy is removed."""
 VIEW_SUFFIX = ".view"
 """Suffix of the file in which a mount caches where a segment's rendered records begin; a broker ignores it."""
 
@@ -68,11 +68,11 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"})
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 SKIPPED_DIRECTORIES = frozenset({f"{CLUSTER_METADATA_TOPIC}-0", "remote-log-index-cache"})
-"""Directories that are Kafka's but hold no topic."""
+"""Kafka's directories that contain no topic."""
 
 MAX_TOPIC_LENGTH = 249
 MAX_NAME_BYTES = 255
-"""Bytes that file systems allow in one name."""
+"""Largest name that file systems allow."""
 MAX_PARTITION = 2**31 - 1
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
@@ -104,7 +104,7 @@ def check_topic_name(name: str) -> None:
         )
 
 
-@lru_cache(maxsize=4096)  # The partitions of one topic follow each other in a listing.
+@lru_cache(maxsize=4096)  # In a listing, the partitions of one topic follow each other.
 def is_topic_name(name: str) -> bool:
     try:
         check_topic_name(name)
@@ -114,7 +114,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def collision_key(topic: str) -> str:
-    """Return what must be unique among topics: `.` and `_` become the same character in metric names."""
+    """Return the key that must be unique among topics: `.` and `_` are the same in metric names."""
     return topic.replace(".", "_")
 
 
@@ -124,7 +124,7 @@ def is_internal(topic: str) -> bool:
 
 
 class DirectoryMark(Enum):
-    """The state of a partition by the end of its directory's name."""
+    """The state of a partition, shown by the end of its directory's name."""
 
     LIVE = ""
     DELETE = "delete"
@@ -137,7 +137,7 @@ _MARKS = tuple(f"-{mark.value}" for mark in DirectoryMark if mark.value)
 
 class PartitionDirectoryName(NamedTuple):
     partition: TopicPartition
-    """The partition; in the name of a marked directory its topic may be cut short."""
+    """The partition; its topic may be cut short if the directory is marked."""
     mark: DirectoryMark
 
 
@@ -146,7 +146,10 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: str | None = None) -> str:
-    """Build a marked name; topics are cut to 255 bytes, but for future ones. `unique`: 32 hex digits, or random."""
+    """Build a marked name, with the topic cut to fit 255 bytes unless `mark` is FUTURE.
+
+    `unique`: 32 hex digits; None: random ones.
+    """
     if mark is DirectoryMark.LIVE:
         raise ValueError("a live directory has no mark")
     tail = f"-{partition.partition}.{unique or uuid4().hex}-{mark.value}"
@@ -155,9 +158,9 @@ def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: 
 
 
 def parse_partition_directory(name: str) -> PartitionDirectoryName | None:
-    """Read a directory's name: the partition follows the last dash. None: no partition directory of any kind.
+    """Parse a directory's name: the partition follows the last dash. None: not a partition's directory.
 
-    Stricter than a broker, which takes +1 or 01 for a partition: a partition has one name here.
+    Stricter than a broker, which accepts +1 or 01 as a partition: here a partition has one name.
     """
     marked = re.fullmatch(_MARKED_DIRECTORY, name) if name.endswith(_MARKS) else None
     if marked:
@@ -184,7 +187,7 @@ class SegmentFileKind(Enum):
 
 
 class SegmentFileState(Enum):
-    """A temporary suffix behind the real one."""
+    """A temporary suffix after the file's own suffix."""
 
     LIVE = ""
     DELETED = ".deleted"
@@ -206,9 +209,11 @@ def segment_file(
     return f"{base_offset:020d}{kind._value_}{state._value_}"
 
 
-@lru_cache(maxsize=4096)  # The same few names in each directory, and several times as it is loaded.
+@lru_cache(
+    maxsize=4096
+)  # The same few names are in each directory, and are parsed several times while it is loaded.
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Read a name inside a partition directory. None: no file of a segment."""
+    """Parse a name inside a partition's directory. None: not a segment's file."""
     match = _SEGMENT_FILE.fullmatch(name)
     if not match or int(match["base"]) > _MAX_OFFSET:
         return None
@@ -222,7 +227,7 @@ EMPTY_LOG = (
     segment_file(Offset(0), SegmentFileKind.TIME_INDEX),
     LEADER_EPOCHS,
 )
-"""The files, all of them empty, of a log that never held a record and was closed in order."""
+"""The files of a cleanly closed log that never had a record; all are empty."""
 
 
 def view_file(base_offset: Offset) -> str:
@@ -230,20 +235,23 @@ def view_file(base_offset: Offset) -> str:
 
 
 def parse_view_file(name: str) -> Offset | None:
-    """Read such a name, a half-written file's too: the segment's base offset. None: no such file."""
+    """Parse a view file's name, finished or temporary, to its segment's base offset. None: not a view file."""
     match = _VIEW_FILE.fullmatch(name)
     return Offset(int(match[1])) if match else None
 
 
 class WriteId(NamedTuple):
-    """The identity of a write that is committed as one: a micro-batch of a streaming query, a version of an application, or a single write."""
+    """The identity of a write that is committed as a whole.
+
+    It is a micro-batch of a streaming query, a version of an application, or a single write.
+    """
 
     query: str
     """Letters, digits, dots, underscores and dashes; at most 64."""
     batch: int | None = None
     """Number of the micro-batch, or the application's version; None: the write is never repeated."""
     target: str = ""
-    """Id of the topic that the query writes to; empty where each row says its topic."""
+    """ID of the topic that the query writes to; empty if each row names its topic."""
 
     @property
     def series(self) -> str:
@@ -258,7 +266,7 @@ WRITE_PREFIX = "topicfs.write."
 
 
 class WriteFileKind(Enum):
-    """The kind of a write's file, by its name's end; `storage.staging` says how one follows the other."""
+    """The kind of a write's file, from the end of its name; `storage.staging` describes the order."""
 
     STAGED = "staged"
     REQUESTED = "requested"
@@ -274,7 +282,7 @@ class WriteFile(NamedTuple):
 
 
 def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:
-    """Build the name of one of a write's files. ValueError for a query id that makes no file name."""
+    """Build the name of one of a write's files. ValueError if the query ID cannot be in a file name."""
     batch = "once" if write.batch is None else write.batch
     name = ".".join(["topicfs.write", write.series, str(batch), *([part] if part else []), kind.value])
     if parse_write_file(name) != (write, kind, part):
@@ -283,7 +291,7 @@ def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:
 
 
 def parse_write_file(name: str) -> WriteFile | None:
-    """Read a plain file's name. None: no file of a write."""
+    """Parse a plain file's name. None: not a write's file."""
     match = re.fullmatch(_WRITE_FILE, name)
     if not match or (match["kind"] == WriteFileKind.STAGED.value) != bool(match["part"]):
         return None

@@ -1,6 +1,7 @@
-"""The real disk, through system calls on few descriptors: a pool takes them back from files that were not used lately.
+"""The real disk, through system calls. A pool closes the descriptors of files that were not used lately.
 
-A system call holds a reference to its descriptor, which is closed with the last one; reads and writes take no lock.
+A system call holds a reference to its descriptor, which is closed with the last reference; reads and writes take no
+lock.
 """
 
 from __future__ import annotations
@@ -24,24 +25,28 @@ from topicfs.storage.errors import CorruptionError, ReadOnlyError
 from topicfs.storage.model import Buffer, Position, Timestamp
 
 _MAX_SMALL_FILE_BYTES = 512 << 20
-"""More than any index, snapshot or checkpoint: a 2 GiB segment has at most 35 million batches, each with 12 bytes in its time index."""
+"""Larger than any index, snapshot or checkpoint: a 2 GiB segment has at most 35 million batches, each with 12 bytes
+in its time index.
+"""
 
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _SHARE_OF_LIMIT = 4
-"""The pool holds this share of the process's limit in files, each with two descriptors: half of the limit is left."""
+"""The pool has room for this fraction (1/4) of the process's limit in files, each with two descriptors: half of the
+limit is left.
+"""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Errors of link(2) between two disks, and on file systems that have none."""
+"""Errors of link(2) between two disks, and on file systems without hard links."""
 _PAGE_BYTES = 4096
 _TAIL_BYTES = 8
-"""A file that ends in so many zeros was preallocated, and is cut when its owner has done with it."""
+"""A file that ends in this many zeros was preallocated, and its owner will trim it."""
 _MAX_COPIED_BYTES = 64 << 20
-"""Beyond any index: its entries are 32 bits of position apart at most, 10 MiB by default."""
+"""Largest file that is copied because its owner may trim it; larger than any index, which has 10 MiB by default."""
 
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Add the file's name to an OSError of the block; a system call on a descriptor does not know it."""
+    """Add the file's name to an OSError of the block: system calls on a descriptor do not know it."""
     try:
         yield
     except OSError as error:
@@ -50,7 +55,7 @@ def naming(path: Path | str) -> Iterator[None]:
 
 
 def mountpoint_of(path: Path) -> Path:
-    """Return where the file system that holds `path` is mounted; `path` need not exist."""
+    """Return the mount point of the file system that contains `path`; `path` need not exist."""
     return next(one for one in (path, *path.parents) if os.path.ismount(one))
 
 
@@ -59,30 +64,30 @@ def system_clock() -> Timestamp:
 
 
 class _Descriptor:
-    """An open descriptor, closed when nobody refers to it. Keep a reference during a system call on its number."""
+    """An open descriptor, closed with its last reference. Hold a reference during a system call on its number."""
 
     __slots__ = ("number", "shared")
 
     def __init__(self, number: int, *, shared: bool) -> None:
         self.number = number
         self.shared = shared
-        """True if the file has other names, which must not change with it."""
+        """True if the file has other hard links, which must not change with it."""
 
     def __del__(self) -> None:
         os.close(self.number)
 
 
 class DescriptorPool:
-    """Takes descriptors back from files unused since its hand last passed them (the CLOCK algorithm)."""
+    """Takes descriptors back from files that were not used since the clock hand last passed them (CLOCK algorithm)."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        # In the order of the hand; not a deque, because a file that is closed is removed from anywhere.
+        # In the order of the clock hand; not a deque, because a closed file is removed from any position.
         self._files: OrderedDict[NativeFile, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def lend(self, file: NativeFile, descriptor: _Descriptor, mapping: memoryview | None = None) -> None:
-        """Register what `file` just opened, after closing descriptors of others that exceed the capacity."""
+        """Register what `file` just opened, after closing other files above the capacity."""
         with self._lock:
             if not file.pooled:
                 self._make_room()
@@ -109,7 +114,7 @@ class DescriptorPool:
 
 
 class NativeFile:
-    """A file by its path, open while it is used."""
+    """A file, identified by its path and open only while it is used."""
 
     __slots__ = ("_descriptor", "_flags", "_mapping", "_pool", "path", "pooled", "used")
 
@@ -123,7 +128,7 @@ class NativeFile:
         self.used = False
 
     def reach(self, *, create: bool = False) -> None:
-        """Open it now; with `create` it may be new. Raises OSError where that cannot be."""
+        """Open the file now, with `create` also if it is missing. Raises OSError."""
         self._open(os.O_CREAT if create else 0)
 
     def size(self) -> int:
@@ -139,7 +144,7 @@ class NativeFile:
             descriptor = self._own()
         self.used = True
         try:
-            # One call takes it all, but for a full disk and for a signal in between.
+            # One call writes everything, unless the disk is full or a signal interrupts it.
             written = os.pwrite(descriptor.number, data, position)
             if written != len(data):
                 self._pwrite_rest(descriptor.number, memoryview(data), position, written)
@@ -187,8 +192,8 @@ class NativeFile:
         self._pool.take_back(self)
 
     def hold(self, descriptor: _Descriptor, mapping: memoryview | None) -> None:
-        """Keep what was opened. For the pool alone, as `release`."""
-        # A reader may have opened a shared file just before its copy took its place.
+        """Keep what was opened. Only for the pool, like `release`."""
+        # A reader may have opened a shared file just before its copy replaced it.
         if not descriptor.shared or self._descriptor in (None, descriptor):
             self._descriptor = descriptor
             self._mapping = mapping or self._mapping
@@ -215,10 +220,11 @@ class NativeFile:
         return _Descriptor(number, shared=found.st_nlink > 1 and self._flags == os.O_RDWR)
 
     def _own(self) -> _Descriptor:
-        """Put a copy in the place of a file that has other names: on disk when this returns, and all or nothing (OSError)."""
+        """Replace a file that has other hard links by a copy; on disk on return, all or nothing (OSError)."""
         descriptor = self._open_again()
         if descriptor.shared:
-            # A broker and this engine remove a copy of that name which an interruption leaves in a partition.
+            # An interruption may leave the copy in a partition; a broker and this engine remove files of that
+            # name.
             copy = self.path.with_name(self.path.name + names.OWN_COPY_SUFFIX)
             import shutil
 
@@ -236,7 +242,7 @@ class NativeFile:
         return descriptor
 
     def _map(self, length: int) -> memoryview:
-        """Map the whole file, so that a growing part of it is asked for without mapping it again and again."""
+        """Map the whole file, so that a caller of a growing file need not map it again and again."""
         if length == 0:
             return memoryview(b"")
         descriptor = self._open()
@@ -250,13 +256,13 @@ class NativeFile:
             try:
                 mapping = _mapped(number, size)
             except ValueError:
-                # The file was cut in between, but nothing of what the caller may read.
+                # The file was cut meanwhile, but not the part that the caller may read.
                 mapping = _mapped(number, length)
         self._pool.lend(self, descriptor, mapping)
         return mapping
 
     def _may_be_cut(self, number: int, size: int) -> bool:
-        """Return whether another process, its owner, may trim the file: a read behind its end would end this process (SIGBUS)."""
+        """Return whether its owner may trim the file: a read past its end would kill this process (SIGBUS)."""
         if self._flags & os.O_ACCMODE != os.O_RDONLY or size > _MAX_COPIED_BYTES:
             return False
         return not any(os.pread(number, _TAIL_BYTES, max(0, size - _TAIL_BYTES)))
@@ -266,8 +272,7 @@ class NativeFile:
             while written < len(data):
                 written += os.pwrite(number, data[written:], position + written)
         except OSError:
-            # Where the file now ends with the part that was written, nothing of what was behind `position`
-            # is left to lose.
+            # If the file now ends with the bytes written so far, there is nothing after `position` to lose.
             if os.fstat(number).st_size == position + written:
                 os.ftruncate(number, position)
             raise
@@ -283,7 +288,10 @@ def _sync_path(path: Path) -> None:
 
 
 def _mapped(number: int, size: int) -> memoryview:
-    """Map a file for reading, privately if its file system has no shared mappings, as in a topicfs mount (ValueError, OSError)."""
+    """Map a file for reading (ValueError, OSError).
+
+    The mapping is private if the file system has no shared ones, as in a topicfs mount.
+    """
     try:
         return memoryview(mmap.mmap(number, size, access=mmap.ACCESS_READ))
     except OSError as error:
@@ -293,11 +301,11 @@ def _mapped(number: int, size: int) -> memoryview:
 
 
 def _copied(number: int, size: int) -> memoryview:
-    """Return the file's bytes up to its first hole, then zeros, which take no memory as long as they are only read."""
+    """Return the file's bytes up to its first hole, then zeros, which take no memory while they are only read."""
     copied = mmap.mmap(-1, size)
     try:
         end = os.lseek(number, 0, os.SEEK_HOLE)
-    except OSError:  # Cut to nothing meanwhile, or a file system that knows no holes.
+    except OSError:  # The file was cut to nothing meanwhile, or its file system does not report holes.
         end = size
     data = os.pread(number, min(end, size), 0)
     copied[: len(data)] = data
@@ -367,10 +375,10 @@ class NativeFileSystem:
             return file.read(_MAX_SMALL_FILE_BYTES)
 
     def read_ends(self, directory: Path, name: str, length: int) -> FileEnds:
-        path = f"{directory}/{name}"  # To make a Path takes as long as the rest.
+        path = f"{directory}/{name}"  # Making a Path takes as long as the rest.
         descriptor, found = open_known(path, os.O_RDONLY)
         try:
-            # Most indexes are no larger than a page: one read gives both ends.
+            # Most indexes are not larger than a page: one read returns both ends.
             with naming(path):
                 size = found.st_size
                 first = os.pread(descriptor, min(size, _PAGE_BYTES), 0)
@@ -432,8 +440,8 @@ def _default_capacity() -> int:
 
 
 def _sync_disk(descriptor: int, path: Path) -> None:
-    """Flush the disk of an open directory by syncfs(2), where thousands of files would take two calls each (OSError)."""
-    import ctypes  # A start that needs no flush has no use for it.
+    """Flush the disk of an open directory with syncfs(2), instead of two calls for each of many files (OSError)."""
+    import ctypes  # Imported here, because a start without a flush does not need it.
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
     if syncfs is None:

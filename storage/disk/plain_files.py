@@ -1,4 +1,4 @@
-"""Opening files of a directory that another user may have filled: never waits, and refuses all but plain files."""
+"""Opens files of a directory that another user may have filled: never waits, and refuses all but plain files."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _KINDS = {
 
 
 def open_plain(path: Path | str, flags: int) -> int:
-    """Open as os.open does, without waiting; all users may read a new file (NotAPlainFileError, OSError)."""
+    """Open as os.open does, but without waiting; all users may read a new file (NotAPlainFileError, OSError)."""
     return open_known(path, flags)[0]
 
 
 def open_known(path: Path | str, flags: int) -> tuple[int, os.stat_result]:
-    """Do what `open_plain` does; return the descriptor, and what fstat(2) says of the file."""
+    """Do what `open_plain` does; return the descriptor, and the result of fstat(2)."""
     try:
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, _MODE)
     except OSError as error:
-        # The errors of links, sockets, directories, and of FIFOs and devices without a peer.
+        # Errors of links, sockets, directories, and of FIFOs and devices without a peer.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR):
             check_plain(path, os.lstat(path).st_mode)
         raise
@@ -44,6 +44,6 @@ def open_known(path: Path | str, flags: int) -> tuple[int, os.stat_result]:
 
 
 def check_plain(path: Path | str, mode: int) -> None:
-    """Raise NotAPlainFileError for a mode, as stat returns it, of anything else."""
+    """Raise NotAPlainFileError unless `mode`, as stat returns it, is that of a plain file."""
     if not stat.S_ISREG(mode):
         raise NotAPlainFileError(Path(path), _KINDS.get(stat.S_IFMT(mode), "special file"))
