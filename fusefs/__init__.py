@@ -1,5 +1,6 @@
 """Topics as files: records are rendered as text, text becomes records, and a mount shows both.
 
-`forms` says how a record looks, `selectors` how an offset or a time is named, `views` gives a partition's rendering
-byte positions; the tree, appending and following stand on them, and only the outermost modules know the kernel.
+`forms` defines how records look as text, `selectors` how file names select offsets or times, and `views` gives each
+byte of a partition's rendering a position. The tree, appending and following use these; only the outermost modules
+use the kernel.
 """

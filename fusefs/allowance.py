@@ -1,12 +1,12 @@
 """The allowance of one request: how many bytes of records it may still decode.
 
-A few compressed bytes may inflate to a thousand times as many, so the size of a batch says little about the time it
-takes. A request begins in the event loop's thread with a small allowance. If it needs more it begins again in a thread
-of its own (`fusefs.threads.blocking_calls`) with a larger one. If it needs even more it ends with an error, or with the
-records it has. A walk over batches by their headers is not bounded there, but ends with the program that asked for it.
-An allowance holds for one call. Without one, as in the command, nothing is bounded here.
+A small compressed batch may inflate a thousandfold, so the size of a batch says little about the time to decode it. A
+request begins in the event loop's thread with a small allowance. If that does not suffice, the request begins again
+in a thread (`fusefs.threads.blocking_calls`) with a larger one. If that does not suffice either, the request ends
+with an error, or with the records it has. Walking over batch headers is not limited there; it stops if the calling
+program wants to end. An allowance applies to one call. Without one, as in the command, nothing is limited here.
 
-However much is left, a thread's allowance admits one more batch, whose cost the codec bounds
+Even when it is nearly used up, a thread's allowance admits one more batch, whose cost the codec limits
 (`storage.codec.compression.bounds`).
 """
 
@@ -27,34 +27,34 @@ from topicfs.storage.remote import ThreadNeededError
 T = TypeVar("T")
 
 INLINE_BYTES = 16 * 2**20
-"""Bytes in the event loop's thread: some ten milliseconds' worth, and more than a window of most logs takes."""
+"""For the event loop's thread: about 10 ms of work, and more than a window of most logs needs."""
 
 INLINE_SECONDS = 0.02
-"""Seconds of the processor in the event loop's thread: bytes that inflate slowly, as very many small blocks do, are bounded by this alone."""
+"""CPU time in the event loop's thread: limits batches that inflate slowly, such as many small blocks."""
 
 THREAD_BYTES = 3 * MAX_CONTENT_BYTES
-"""Bytes in a thread: some tenths of a second's worth, and more than lies between two entries of a view's index."""
+"""For a thread: some tenths of a second of work, and more than lies between two entries of a view's index."""
 
 
 class RequestTooLargeError(StorageError):
-    """One request would have to decode more records than it may."""
+    """One request would have to decode more records than allowed."""
 
 
 class Allowance:
-    """A number of bytes, counted as `Columns.size_bytes`, that the calls in its `with` block may decode."""
+    """The number of bytes, as in `Columns.size_bytes`, that calls in its `with` block may decode."""
 
     _started: float | None = None
-    """Time at which the first records were about to be decoded: most requests decode none, and ask no clock."""
+    """Time when the first records were decoded; most requests decode none and need no clock."""
     read: object = None
-    """The bytes that were read last, and their place; `last` is what they were decoded to."""
+    """Identifies the last read; `last` is its decoded result."""
     last: object = None
 
     def __init__(self, remaining: int, *, inline: bool, ended: Callable[[], bool] = lambda: False) -> None:
-        """Allow `remaining` bytes; `ended` returns whether the program that asks wants to end, so that nobody needs the rest."""
+        """Allow `remaining` bytes; `ended` returns whether the caller's program no longer needs the result."""
         self._ended = ended
         self.remaining = remaining
         self.inline = inline
-        """True if this is the event loop's thread, or one that must not take long either."""
+        """True in the event loop's thread, and in others that must not take long."""
 
     def __enter__(self) -> Self:
         self._token = _CURRENT.set(self)
@@ -64,7 +64,7 @@ class Allowance:
         _CURRENT.reset(self._token)
 
     def bound(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns under this allowance: the `with` block as a call, which is quicker."""
+        """Call `call` under this allowance; a faster `with` block for one call."""
         token = _CURRENT.set(self)
         try:
             return call()
@@ -73,7 +73,7 @@ class Allowance:
 
     @property
     def is_late(self) -> bool:
-        """True if the request has kept the event loop's thread for too long."""
+        """True if the request has held the event loop's thread for too long."""
         if not self.inline:
             return False
         now = time.thread_time()
@@ -81,7 +81,7 @@ class Allowance:
         return now - self._started > INLINE_SECONDS
 
     def begin(self, size_bytes: int) -> int:
-        """Return the bytes to which one batch may inflate, of `size_bytes` of batches that are about to be decoded.
+        """Return how many bytes one batch may inflate to, before decoding `size_bytes` of batches.
 
         Raises ThreadNeededError, RequestTooLargeError.
         """
@@ -96,9 +96,9 @@ class Allowance:
         return min(self.remaining, MAX_CONTENT_BYTES)
 
     def walk(self, size_bytes: int) -> None:
-        """Count batches that were passed by their headers alone, on a walk that may be long.
+        """Count `size_bytes` of batches of which only headers were read, in a walk that may be long.
 
-        Raises ThreadNeededError, and InterruptedError once nobody waits for it any more.
+        Raises ThreadNeededError, and InterruptedError if no program waits for the result.
         """
         if not self.inline:
             if self._ended():
@@ -111,18 +111,18 @@ class Allowance:
 
 _CURRENT: ContextVar[Allowance | None] = ContextVar("allowance", default=None)
 current = _CURRENT.get
-"""The allowance of the present call; None if nothing is bounded."""
+"""Returns the allowance of the current call; None if nothing is limited."""
 
 
 def leave_event_loop() -> None:
-    """Continue in a thread, because what follows may take long and counts nothing itself. Raises ThreadNeededError."""
+    """Raise ThreadNeededError in the event loop: call it before work that may take long and counts no bytes itself."""
     present = current()
     if present is not None and present.inline:
         raise ThreadNeededError
 
 
 def take_turn(lock: threading.Lock) -> None:
-    """Acquire a lock that another thread may hold for long; the event loop's thread does not wait. Raises ThreadNeededError."""
+    """Acquire a lock that may be held for long; the event loop's thread raises ThreadNeededError instead."""
     if lock.acquire(blocking=False):
         return
     leave_event_loop()

@@ -1,4 +1,4 @@
-"""The daemon of a mount: opens the engine, mounts, serves until it is told to end, and leaves everything clean."""
+"""The daemon of a mount: opens the engine, mounts, serves until it is told to end, and shuts down cleanly."""
 
 from __future__ import annotations
 
@@ -62,33 +62,33 @@ __all__ = ["MountOptions", "run", "unmount"]
 log = logging.getLogger("topicfs")
 
 IDLE_TASKS = 8
-"""Tasks of pyfuse3 that are kept for the next request that is not common."""
+"""Idle pyfuse3 tasks kept for the next uncommon request."""
 MOST_TASKS = 1000
-"""Requests that are not common, and may wait at once."""
+"""Maximum number of uncommon requests that may wait at a time."""
 
 OWNER_PATIENCE_SECONDS = 2.0
 OWNER_PAUSE_SECONDS = 0.02
-"""Between two tries to own the data directory, for so long in all."""
+"""How long to try to lock the data directory, and the pause between attempts."""
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Each ends the daemon in order: waiting reads answered, unmounted, the engine closed.
+"""Signals that end the daemon cleanly: it answers waiting reads, unmounts, and closes the engine.
 
-But for SIGHUP where there are settings to read again, unless it says that the terminal is gone.
+SIGHUP reloads settings instead if there are any to reload, unless it means that the terminal is gone.
 """
 
 LONGEST_SOURCE = 1000
-"""Bytes of a source; fusermount3 takes a page for all options."""
+"""Limit on the source's size: fusermount3 accepts one page for all options."""
 
 MAINTENANCE_SECONDS = 0.5
-"""Time between two questions to the engine whether a duty is due."""
+"""Time between two checks for due duties of the engine."""
 MAINTENANCE_TASKS = 2
-"""Most threads that ask: while one is at a compaction, which may take long, another does the rest."""
+"""Threads that run duties: while one runs a long compaction, the other does the rest."""
 
 
 def run(options: MountOptions) -> int:
-    """Mount and serve; return the exit status. From the background it returns as soon as the mount stands.
+    """Mount and serve; return the exit status. In the background, the parent returns as soon as the mount is ready.
 
-    What prevents a mount is told on standard error, in one line.
+    If mounting fails, the reason is printed on standard error in one line.
     """
     try:
         word = prepare(options.mountpoint, options.directories, nonempty=options.nonempty)
@@ -114,7 +114,8 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
             debug=options.debug,
             about={"mountpoint": str(options.mountpoint.absolute()), "topics": _named(options)},
         )
-        # Here, after leaving the terminal: the lock on the directory does not survive a fork, and nobody else is to hold the port.
+        # After leaving the terminal: the directory's lock does not survive a fork, and only the daemon should
+        # hold the port.
         metrics = None if options.metrics is None else listen(options.metrics)
         listener = None if options.listener is None else bind(options.listener)
         engine = open_when_free(options)
@@ -123,7 +124,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
         return 1
     status = 1
     for number in ENDINGS:
-        # Outside of the loop that serves: who asks a second time must not cut the closing short.
+        # Outside the serving loop, so that a second signal does not interrupt closing.
         signal.signal(number, signal.SIG_IGN)
     words = LastWords()
     manager = manager or ServiceManager()
@@ -148,14 +149,14 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
 
 
 def listen(address: MetricsAddress) -> MetricsServer:
-    """Listen for Prometheus; its library is loaded for who asks for it. Raises StorageError."""
+    """Listen for Prometheus; loads its library only here. Raises StorageError."""
     from topicfs.fusefs.metrics.server import MetricsServer
 
     return MetricsServer(address)
 
 
 def bind(options: ListenerOptions) -> Listener:
-    """Bind the address for Kafka clients; who asks for none does not wait for its modules. Raises ListenerError."""
+    """Bind the address for Kafka clients; loads the listener's modules only here. Raises ListenerError."""
     from topicfs.listener.listener import Listener
 
     return Listener(options)
@@ -167,7 +168,7 @@ def open_when_free(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Engine:
-    """Open the engine. Who owns the directory for a moment alone, as a pipeline does that commits, is waited for.
+    """Open the engine. Waits for a short-lived owner of the directory, such as a committing pipeline.
 
     Raises StorageError, OSError; DirectoryLockedError after a while.
     """
@@ -190,13 +191,13 @@ def open_when_free(
 
 
 def _close(engine: Engine, options: MountOptions) -> list[str]:
-    """Close the engine; what it could not do, a line each."""
+    """Close the engine; return a line for each failure."""
     before = set(engine.warnings)
     failed = []
     try:
         engine.close()
     except (StorageError, OSError) as error:
-        # The next owner finds no mark of a clean shutdown, and recovers.
+        # Without the clean-shutdown mark, the next owner runs recovery.
         failed.append(f"{_named(options)}: could not be closed cleanly: {reason_of(error)}")
         log.error("%s", failed[0])  # noqa: TRY400 - the text says it all
     else:
@@ -205,7 +206,7 @@ def _close(engine: Engine, options: MountOptions) -> list[str]:
 
 
 class _Daemon:
-    """One mount, from the kernel's first request to its last."""
+    """One mount, from the kernel's first request to the last."""
 
     def __init__(
         self,
@@ -216,7 +217,7 @@ class _Daemon:
         manager: ServiceManager,
     ) -> None:
         self.lost: list[str] = []
-        """The failures while the mount ended, which no call can report any more."""
+        """Failures at the end of the mount, which no call can report any more."""
         self._words = words
         self._options = options
         self._engine = engine
@@ -225,7 +226,7 @@ class _Daemon:
         self._started = system_clock()
         self._blocking = RemoteCalls() if engine.remote else BlockingCalls()
         self._reports = Reports(system_clock)
-        # Looking at programs must not queue behind calls that a remote engine leaves unanswered.
+        # Checking programs must not queue behind calls to an engine that does not answer.
         looking = BlockingCalls() if engine.remote else self._blocking
         self._waiting = WaitingReads(
             looking, bound=options.max_waiting, owner=options.owner.uid if options.allow_other else None
@@ -235,9 +236,9 @@ class _Daemon:
         self._loop: RequestLoop | None = None
         self._counts = RequestCounts()
         self.metrics_server: MetricsServer | None = None
-        """Answers Prometheus, where it is to be answered."""
+        """Answers Prometheus, if configured."""
         self.listener: Listener | None = None
-        """Serves Kafka clients, if there is one."""
+        """Serves Kafka clients, if configured."""
         self._made_collector: MetricsCollector | None = None
         self._reloading = SettingsReload(
             options.rereads,
@@ -291,7 +292,7 @@ class _Daemon:
         self._manager.ready(f"{_named(self._options)} at {self._options.mountpoint}")
 
     async def _tell_alive(self) -> None:
-        """Tell the service manager, twice in the time after which it would end the daemon, that the event loop turns."""
+        """Ping the service manager twice per watchdog period, from the event loop."""
         period = self._manager.watchdog_seconds
         while period is not None:
             self._manager.alive()
@@ -334,7 +335,7 @@ class _Daemon:
         )
 
     def _collector(self) -> MetricsCollector:
-        """Return what collects the metrics; its library is loaded now, which who asks for none does not wait for."""
+        """Return the collector of metrics; loads Prometheus' library only here."""
         if self._made_collector is None:
             from topicfs.fusefs.metrics.collector import MetricsCollector, WatchedMount
 
@@ -392,12 +393,12 @@ class _Daemon:
             self._loop.end()
 
     async def _reload(self) -> None:
-        """Read the settings again; the end of the daemon does not wait for it."""
+        """Reload the settings; the daemon's end does not wait for it."""
         with self._manager.reloading():
             await self._blocking.run(self._reloading.reload, abandon=True)
 
     async def _maintain(self) -> None:
-        """Ask the engine again and again to do what is due."""
+        """Check regularly for due duties of the engine."""
         async with trio.open_nursery() as asking:
             while True:
                 await trio.sleep(MAINTENANCE_SECONDS)
@@ -405,9 +406,9 @@ class _Daemon:
                     asking.start_soon(self._ask_for_duties)
 
     async def _ask_for_duties(self) -> None:
-        """Ask once; what fails is told, and tried again."""
+        """Run due duties once; report failures, which are tried again."""
         try:
-            # Not waited for at the end: closing the engine ends a compaction.
+            # Abandoned at the end: closing the engine stops a compaction.
             await self._blocking.run(lambda: self._engine.maintenance(system_clock()), abandon=True)
         except (StorageError, OSError) as error:
             self._reports.error(_named(self._options), f"maintenance: {reason_of(error)}")
@@ -423,7 +424,7 @@ def _log_stacks() -> None:
 
 
 def _source(options: MountOptions) -> bytes:
-    """Return what mount(8) and df(1) show as the source."""
+    """Return the source that mount(8) and df(1) show."""
     source = os.fsencode(",".join(str(path.absolute()) for path in options.directories) or _named(options))
     return source if len(source) <= LONGEST_SOURCE else b"topicfs"
 
@@ -433,7 +434,10 @@ def _named(options: MountOptions) -> str:
 
 
 def _view_stores(*, read_only: bool) -> Callable[[Partition], ViewStore | None]:
-    """Beside the segments in a directory of one's own, in the user's cache for any other; none without a directory."""
+    """Return where views are saved: beside the segments in a writable directory, else in the user's cache.
+
+    Without a directory they are not saved.
+    """
     disk = NativeFileSystem()
     make = ViewStore.in_user_cache if read_only else ViewStore
     return lambda partition: None if partition.directory is None else make(partition.directory, disk)

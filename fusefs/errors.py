@@ -1,4 +1,4 @@
-"""The one table of errno: why the mount refuses a request, and the errno that the program gets."""
+"""The table of errors: why the mount refuses a request, and the errno that the program gets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topicfs.storage import errors as storage
 
 
 class Refusal(Enum):
-    """Why a request fails: the errno and the reason. fusefs/SEMANTICS.md#errors describes the table for users."""
+    """Reasons for a failed request, with errno and text. fusefs/SEMANTICS.md#errors describes the table for users."""
 
     NOT_FOUND = errno.ENOENT, "no such topic, group, file or record, or the name selects nothing"
     EXISTS = errno.EEXIST, "the name is taken"
@@ -112,23 +112,23 @@ REFUSALS: dict[type[Exception], Refusal] = {
     storage.ReadOnlyError: Refusal.READ_ONLY,
     storage.StorageError: Refusal.FAILED,
 }
-"""The errors of the layers below. A type that is not listed counts as its nearest listed ancestor; an OSError keeps its own errno."""
+"""Errors of lower layers. An unlisted type uses its nearest listed ancestor; an OSError keeps its own errno."""
 
 REPORTED = frozenset({errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.EFBIG, errno.EILSEQ, errno.ENOSPC})
 REPORTED_REFUSALS = frozenset(
     {Refusal.FENCED, Refusal.NO_REPLICAS, Refusal.NOT_AUTHORIZED, Refusal.UNSUPPORTED}
 )
-"""Errors that always leave a line of reason for people: the program that got one shows only the errno's name."""
+"""Errors whose reason is always reported, because the program shows only the errno's text."""
 
 
 class FileError(Exception):
-    """An operation on a file failed: the errno for the program, and the reason for people.
+    """A file operation failed: has the errno for the program, and the reason for people.
 
-    The only error that leaves the filesystem layer. `reported` asks for a line in `@status` and the daemon's log.
+    The filesystem layer raises no other error. `reported` adds a line to `@status` and the daemon's log.
     """
 
     def __init__(self, cause: Refusal | int, reason: str = "", *, reported: bool | None = None) -> None:
-        """Refuse for a cause of the table, or with the errno of an OSError."""
+        """`cause` is an entry of the table, or an OSError's errno."""
         self.number = cause.number if isinstance(cause, Refusal) else cause
         super().__init__(f"{os.strerror(self.number)}: {reason}" if reason else os.strerror(self.number))
         self.reason = reason
@@ -138,12 +138,12 @@ class FileError(Exception):
 
 
 def errno_of(error: Exception) -> int:
-    """The errno of any error; what the table does not know is EIO."""
+    """Return the errno for any error; EIO if the table has none."""
     return file_error(error).number
 
 
 def file_error(error: Exception) -> FileError:
-    """Translate an error of the engine, of the disk or of a form; a FileError stays what it is."""
+    """Convert an error of the engine, the disk or a form to a FileError; a FileError is returned unchanged."""
     if isinstance(error, FileError):
         return error
     if isinstance(error, OSError):

@@ -1,8 +1,8 @@
-"""The filesystem without a kernel: the operations of FUSE over the tree, in plain values.
+"""The filesystem without a kernel: FUSE operations on the tree, with plain values.
 
-Every method raises FileError and nothing else: errors of the engine go through the one table in `errors`, what
-nobody expected becomes EIO with its traceback in the log. Methods are async where they may wait; all the others,
-and the parts between two awaits, run undisturbed in the event loop's thread.
+Every method raises only FileError: the table in `errors` translates errors of the engine, and unexpected errors
+become EIO with a traceback in the log. Only methods that may wait are async. Other methods, and the code between two
+awaits, run without interruption in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ log = logging.getLogger("topicfs")
 T = TypeVar("T")
 
 MAX_NAME = 255
-"""Bytes of a name, as other filesystems have it."""
+"""Maximum length of a name in bytes, as in other filesystems."""
 
 MAX_SELECTOR_NODES = 4096
-"""Nodes of selectors that the kernel may hold; beyond, it is told to forget the oldest."""
+"""Selector nodes that the kernel may hold; beyond this, it is asked to forget the oldest."""
 
 FORGET_BATCHES = 8
-"""The kernel is told of one in so many at once: then it asks for their directory's attributes again, and another thread runs."""
+"""Invalidate names in batches of this fraction; each batch costs a getattr and a thread switch."""
 
 
 class Found(NamedTuple):
-    """A node as the kernel is told of it."""
+    """A node found by a lookup, for the answer to the kernel."""
 
     node: Node
     attributes: Attributes
 
 
 class ListedEntry(NamedTuple):
-    """A directory entry; `next_entry` is the readdir cookie that goes on behind it."""
+    """A directory entry; `next_entry` is the readdir cookie of the entry after it."""
 
     name: str
     found: Found
@@ -67,14 +67,14 @@ class ListedEntry(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The handle that open(2) made, and how the kernel is to use it."""
+    """The handle of an open(2), and how the kernel should use it."""
 
     fh: int
     handle: Handle
 
 
 class AttributeChange(NamedTuple):
-    """The change that setattr is asked for."""
+    """The changes that a setattr requests."""
 
     size: int | None = None
     mode: bool = False
@@ -92,7 +92,7 @@ class _Listing(NamedTuple):
 
 
 class TopicFileSystem:
-    """All operations, by node number and file handle."""
+    """All operations, by node ID and file handle."""
 
     def __init__(self, context: MountContext) -> None:
         self.context = context
@@ -110,7 +110,7 @@ class TopicFileSystem:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run what goes on behind: looking at waiting programs, measuring, appending what lingers; closes every file at the end."""
+        """Run background tasks (checks of waiting programs, measuring, lingering appends); at the end close files."""
         context = self.context
         engine = context.engine
         nothing_waits = (
@@ -135,20 +135,20 @@ class TopicFileSystem:
                     nursery.cancel_scope.cancel()
 
     def end_waiting(self) -> None:
-        """Answer every waiting read: the mount ends."""
+        """Answer every waiting read because the mount ends."""
         self.context.decoding.end()
         self.context.waiting.close()
 
     # Names
 
     def lookup(self, parent_id: int, name: bytes) -> Found:
-        """Find a name; the kernel holds one reference more afterwards."""
+        """Find a name, and count one reference of the kernel."""
         found = self.find(parent_id, name)
         self.remember(found.node)
         return found
 
     def find(self, parent_id: int, name: bytes) -> Found:
-        """Find a name. It may be done twice, and for nobody any more, so that it counts no reference."""
+        """Find a name without counting a reference; the call may be repeated, or its result dropped."""
         parent = self._directory(parent_id)
         try:
             node = self._lookup(parent, name)
@@ -157,15 +157,15 @@ class TopicFileSystem:
             raise self._report_error(_join(parent, name), error) from error
 
     async def find_or_offload(self, parent_id: int, name: bytes, pid: int = 0) -> Found:
-        """Do what `lookup` does for process `pid`, in a thread where it takes long."""
+        """Do the same as `lookup` for process `pid`, in a thread if it takes long."""
         found = await self.run_inline_or_in_thread(lambda: self.find(parent_id, name), pid)
         self.remember(found.node)
         return found
 
     def run_inline_or_in_thread(self, call: Callable[[], T], pid: int = 0) -> Awaitable[T]:
-        """Do a lookup, or whatever else is mostly done at once; in a thread where it takes long.
+        """Run a lookup or another call that is usually fast; in a thread if it takes long.
 
-        `pid` is the process that asks, 0 where it cannot be seen: what takes long may end with it.
+        `pid` is the calling process, 0 if it is not visible: a long call ends with the process.
         """
         return self.context.appending.blocking.run_inline_or_in_thread(call, self.root.program(pid))
 
@@ -179,7 +179,7 @@ class TopicFileSystem:
         return parent.lookup(_text(name))
 
     def remember(self, node: Node) -> None:
-        """Count a reference that the kernel was given; does not let it hold too many passing ones."""
+        """Count a reference given to the kernel; evict old selector nodes if there are too many."""
         self.inodes.remember(node)
         if node.entry_timeout <= 1 and node.parent is not None:
             self._passing[node.node_id] = node
@@ -194,11 +194,11 @@ class TopicFileSystem:
                 self.context.kernel.forget_name(oldest.parent.node_id, oldest.name)
 
     def forget(self, forgotten: Iterable[tuple[int, int]]) -> None:
-        """The kernel gave back references."""
+        """Subtract references that the kernel gave back."""
         self.inodes.forget(forgotten)
 
     async def mkdir(self, parent_id: int, name: bytes, pid: int = 0) -> Found:
-        """Create a topic or partitions; counts a reference as lookup does."""
+        """Create a topic, partitions or a group; counts a reference as `lookup` does."""
         parent = self._directory(parent_id)
         try:
             node = await parent.make_directory(_text(name), pid)
@@ -215,14 +215,14 @@ class TopicFileSystem:
             raise self._report_error(_join(parent, name), error) from error
 
     def refuse(self, parent_id: int, name: bytes, what: str) -> FileError:
-        """Give the error of a change that a mount never makes: rename, link, create."""
+        """Return the error for a change that a mount never makes: rename, link, create."""
         if self.context.engine.read_only:
             return FileError(Refusal.READ_ONLY)
         path = _join(self._directory(parent_id), name)
         return self._report_error(path, FileError(Refusal.NOT_PERMITTED, f"{what} is not possible here"))
 
     async def unlink(self, parent_id: int, name: bytes, pid: int = 0) -> None:
-        """Remove a file, where there are such: of a queue's records. Raises FileError."""
+        """Remove a record of a queue; other files cannot be removed. Raises FileError."""
         parent = self._directory(parent_id)
         try:
             await parent.remove_file(_text(name), pid)
@@ -232,7 +232,7 @@ class TopicFileSystem:
             raise self._report_error(_join(parent, name), error) from error
 
     async def rename(self, parent_id: int, name: bytes, target_id: int, target: bytes, pid: int = 0) -> None:
-        """Rename a file, where that means something: a record of a queue is released. Raises FileError."""
+        """Release a record of a queue; other files cannot be renamed. Raises FileError."""
         parent = self._directory(parent_id)
         if name != target:
             raise self.refuse(parent_id, name, "renaming")
@@ -244,7 +244,7 @@ class TopicFileSystem:
             raise self._report_error(_join(parent, name), error) from error
 
     def _unlinked(self, parent_id: int, name: bytes) -> FileError:
-        """Give the error of removing a file. `rm -r` asks for each: one line for the topic says what removes it."""
+        """Return the error for removing a file. `rm -r` gets one for each file, so only one per topic is reported."""
         if self.context.engine.read_only:
             return FileError(Refusal.READ_ONLY)
         topic, _, rest = _join(self._directory(parent_id), name).partition("/")
@@ -256,7 +256,7 @@ class TopicFileSystem:
     # Attributes
 
     async def getattr(self, node_id: int, pid: int = 0) -> Attributes:
-        """Return exact attributes; waits, within a bound, for a size that is not known yet, if process `pid` does."""
+        """Return exact attributes; waits for a limited time for an unknown size, as long as process `pid` waits."""
         node = self.inodes.get(node_id)
         try:
             if not node.measured:
@@ -268,9 +268,9 @@ class TopicFileSystem:
     async def setattr(
         self, node_id: int, change: AttributeChange, fh: int | None = None, pid: int = 0
     ) -> Attributes:
-        """Accept times, and truncation as far as it changes nothing; refuse modes and owners.
+        """Accept times, and truncation if it changes nothing; refuse modes and owners.
 
-        `fh` is the open file through which ftruncate(2) asks. (What O_TRUNC asks, open(2) has been told.)
+        `fh` is the open file of an ftruncate(2). (O_TRUNC is handled by `open`.)
         """
         node = self.inodes.get(node_id)
         file = None if fh is None else self._files.get(fh)
@@ -290,7 +290,7 @@ class TopicFileSystem:
             raise self._report_error(node.path, error) from error
 
     def getxattr(self, node_id: int, name: str) -> bytes:
-        """Return one extended attribute; ENODATA where there is none, E2BIG for more than a kernel takes."""
+        """Return one extended attribute; ENODATA if it is missing, E2BIG if it exceeds the kernel's limit."""
         if not name.startswith("user.kafka."):
             raise FileError(Refusal.NO_ATTRIBUTE)
         node = self.inodes.get(node_id)
@@ -313,7 +313,7 @@ class TopicFileSystem:
             raise self._report_error(node.path, error) from error
 
     def statfs(self) -> os.statvfs_result:
-        """Return the figures of the disks that hold the data directories."""
+        """Return the space of the disks that hold the data directories."""
         try:
             return disk_space(self.context.settings.directories)
         except OSError as error:
@@ -322,25 +322,26 @@ class TopicFileSystem:
     # Directories
 
     def opendir(self, node_id: int, pid: int = 0) -> int:
-        """Open a directory for process `pid` (0 where it cannot be seen)."""
+        """Open a directory for process `pid` (0 if it is not visible)."""
         listing = _Listing(self._directory(node_id), pid)
         fh = self._next_fh()
         self._listings[fh] = listing
         return fh
 
     def reader_of(self, fh: int) -> int:
-        """Return the id of the process that opened a directory."""
+        """Return the ID of the process that opened a directory."""
         return self._listings[fh].pid
 
     def readdir(self, fh: int, start: int) -> Iterator[ListedEntry]:
-        """List from the cookie `start` on: names as of the beginning of the listing, without those gone since.
+        """List from cookie `start`: names at the start of the listing, without those removed since.
 
-        The caller counts references with `remember` for what it passed on, `.` and `..` excepted.
+        The caller counts references with `remember` for entries it sent, except `.` and `..`.
         """
         directory = self._listings[fh].directory
         try:
             if start == 0 or fh not in self._snapshots:
-                # Kafka allows any text as a group's name. For one with a slash the kernel refuses the whole listing.
+                # Kafka allows any text as a group name; the kernel would refuse a listing with a slash in a
+                # name.
                 names = (name for name in directory.names() if name and "/" not in name and "\0" not in name)
                 self._snapshots[fh] = [".", "..", *names]
         except Exception as error:
@@ -360,7 +361,7 @@ class TopicFileSystem:
     # Files
 
     async def open(self, node_id: int, flags: int, pid: int) -> Opened:
-        """Open a file for process `pid` (0 where it cannot be seen)."""
+        """Open a file for process `pid` (0 if it is not visible)."""
         node = self.inodes.get(node_id)
         try:
             handle = await node.open(access_of(flags), pid)
@@ -371,12 +372,12 @@ class TopicFileSystem:
         return Opened(fh, handle)
 
     def follows(self, fh: int) -> bool:
-        """Return whether reads of an open file wait for more at its end."""
+        """Return whether reads at the end of an open file wait for more."""
         file = self._files.get(fh)
         return file is not None and file.handle.follows
 
     async def read(self, fh: int, position: int, size: int) -> bytes | memoryview:
-        """Read from an open file; waits only where that has no end."""
+        """Read from an open file; waits only if the file has no end."""
         file = self._files[fh]
         try:
             return await file.handle.read(position, size)
@@ -384,7 +385,7 @@ class TopicFileSystem:
             raise self._report_error(file.node.path, error, deleted=True) from error
 
     async def write(self, fh: int, data: bytes, position: int = 0) -> int:
-        """Take what a program writes at `position`."""
+        """Write `data` at `position`."""
         file = self._files[fh]
         try:
             return await file.handle.write(position, data)
@@ -393,7 +394,7 @@ class TopicFileSystem:
             raise self._report_error(file.node.path, error, deleted=deleted) from error
 
     async def flush(self, fh: int) -> None:
-        """Do what close(2) of one of the file's descriptors asks for."""
+        """Handle the close(2) of one of the file's descriptors."""
         file = self._files[fh]
         try:
             await file.handle.flush()
@@ -401,7 +402,7 @@ class TopicFileSystem:
             raise self._report_error(file.node.path, error) from error
 
     async def fsync(self, fh: int) -> None:
-        """Put on disk what was written."""
+        """Flush written data to disk."""
         file = self._files[fh]
         try:
             await file.handle.fsync()
@@ -409,7 +410,7 @@ class TopicFileSystem:
             raise self._report_error(file.node.path, error) from error
 
     async def release(self, fh: int) -> None:
-        """Close the file: its last descriptor was closed."""
+        """Close the file after its last descriptor was closed."""
         file = self._files.pop(fh)
         try:
             await file.handle.release()
@@ -417,7 +418,7 @@ class TopicFileSystem:
             raise self._report_error(file.node.path, error) from error
 
     def poll(self, fh: int, notify: Notify | None) -> int:
-        """Give the events that are ready now; `notify` is called once when that may have changed."""
+        """Return the events that are ready; `notify` is called once when they may have changed."""
         file = self._files.get(fh)
         if file is None:
             raise FileError(Refusal.NOT_OPEN)
@@ -435,14 +436,14 @@ class TopicFileSystem:
         return node
 
     def _report_error(self, path: str, error: Exception, *, deleted: bool = False) -> FileError:
-        """Translate an error, and report its reason. With `deleted`, ENOENT means that an open file's content is gone."""
+        """Translate an error, and report its reason. `deleted`: ENOENT means that an open file's content is gone."""
         if isinstance(error, ThreadNeededError):
             raise error
         if not isinstance(error, (FileError, StorageError, OSError, LookupError, ValueError)):
             log.error("%s: unexpected", path, exc_info=error)
         failure = file_error(error)
         if deleted and failure.number == errno.ENOENT:
-            # What an open file once had was deleted: the name is not the trouble.
+            # The name exists, but the open file's content was deleted.
             failure = FileError(Refusal.GONE, failure.reason)
         if failure.reported:
             self.context.reports.error(path or "/", failure.reason or str(failure))
@@ -459,7 +460,7 @@ def _accept(change: AttributeChange, node: Node, end: int | None) -> None:
 
 
 def _text(name: bytes) -> str:
-    """Decode a name; what is no UTF-8 is no name here, and stays distinguishable for the message."""
+    """Decode a name; bytes that are not UTF-8 never match a name, and stay visible in the message."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -469,9 +470,9 @@ def _join(parent: Directory, name: bytes) -> str:
 
 
 def disk_space(directories: Sequence[Path]) -> os.statvfs_result:
-    """Add up the disks that hold the directories, each once, in blocks of the first one's size, as `df` shows them.
+    """Return the summed space of the disks that hold `directories`, each disk once, in the first one's block size.
 
-    A directory that cannot be asked is left out; OSError where none can. All figures are 0 without any directory.
+    A directory that cannot be queried is left out; OSError if none can. Without directories all figures are 0.
     """
     if not directories:
         return os.statvfs_result((4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255))

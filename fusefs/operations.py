@@ -1,7 +1,7 @@
-"""The requests that are not common: pyfuse3's calls become calls of `filesystem`, its values pyfuse3's. No decisions.
+"""The uncommon requests: converts pyfuse3's calls and values to those of `filesystem`, without decisions of its own.
 
-Any exception that is not a FUSEError would end pyfuse3's main loop and with it the mount; so the outermost layer
-here turns whatever is left into EIO and a line in the log.
+Any exception other than FUSEError would end pyfuse3's main loop and the mount, so this outermost layer converts every
+remaining exception to EIO and logs it.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LISTED_AT_ONCE = 16
-"""Entries of a directory that are looked up before the kernel is asked whether it takes more."""
+"""Directory entries looked up before the kernel's buffer is checked for space."""
 
 
 def _pid(ctx: Any) -> int:
-    """Id of the process that asks; 0 where it is not known."""
+    """Return the ID of the calling process; 0 if unknown."""
     return ctx.pid if ctx else 0
 
 
 def answered(
     handler: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]]:
-    """Wrap a handler so that it is counted, raises nothing but FUSEError, and leaves room for its answer."""
+    """Wrap a handler: count it, let it raise only FUSEError, and make room for its answer."""
     number = NUMBERS[handler.__name__]
 
     @functools.wraps(handler)
@@ -50,7 +50,7 @@ def answered(
             return await handler(self, *args, **kwargs)
         except FileError as error:
             error_number = error.number
-        except Exception:  # A defect of ours: the program gets EIO, and the daemon goes on.
+        except Exception:  # A defect: the program gets EIO, and the daemon goes on.
             log.exception("%s: unexpected", handler.__name__)
             error_number = Refusal.FAILED.number
         finally:
@@ -67,7 +67,7 @@ def _listed(filesystem: TopicFileSystem, fh: int, start: int) -> list[ListedEntr
 
 
 class PollNotification(NamedTuple):
-    """A poll that the kernel is notified of once, by pyfuse3: thousands of them at a time find room one after the other."""
+    """Notifies the kernel of one poll through pyfuse3; thousands of notifications get room one after the other."""
 
     handle: pyfuse3.PollHandle
     make_room: Callable[[], None]
@@ -78,7 +78,7 @@ class PollNotification(NamedTuple):
 
 
 class Operations(pyfuse3.Operations):
-    """Every handler."""
+    """All handlers for pyfuse3."""
 
     enable_writeback_cache = False
 
@@ -89,7 +89,7 @@ class Operations(pyfuse3.Operations):
         owner: Ownership,
         make_room: Callable[[], None],
     ) -> None:
-        """Handle by `filesystem`. What is answered here is counted in `counts`, after `make_room` was called for the answer."""
+        """Handle requests by `filesystem`; count them in `counts`, and call `make_room` before each answer."""
         super().__init__()
         self.counts = counts
         self.make_room = make_room
@@ -102,7 +102,8 @@ class Operations(pyfuse3.Operations):
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = node_id
         entry.entry_timeout = entry_timeout
-        # pyfuse3 shows the node's own number in a lookup; where another is to be shown, stat has to ask.
+        # pyfuse3 returns the node's own ID for a lookup; if another number must be shown, stat has to be
+        # called.
         entry.attr_timeout = attributes.timeout if node_id == attributes.ino else 0
         entry.st_mode = shown_mode(attributes.mode, self._owner.umask)
         entry.st_uid = self._owner.uid
@@ -146,7 +147,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Any) -> pyfuse3.EntryAttributes:
-        """Add one to the lookup count."""
+        """Count one lookup of the new node."""
         return self._found(await self._filesystem.mkdir(parent_inode, name, _pid(ctx)))
 
     @answered
@@ -196,7 +197,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
-        """Add one to the lookup count of each entry passed on, `.` and `..` excepted."""
+        """Count one lookup for each entry sent, except `.` and `..`."""
         filesystem, start, pid = self._filesystem, start_id, self._filesystem.reader_of(fh)
         while listed := await filesystem.run_inline_or_in_thread(
             partial(_listed, filesystem, fh, start), pid
@@ -209,7 +210,7 @@ class Operations(pyfuse3.Operations):
 
     @answered
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
-        """Do nothing: what directories hold is on disk when the call that made it returns."""
+        """Do nothing: changes of a directory are on disk when the call that made them returns."""
 
     @answered
     async def statfs(self, ctx: Any) -> pyfuse3.StatvfsData:

@@ -1,7 +1,7 @@
-"""Files of a mount read by their paths, without a kernel and without a daemon: `topicfs cat`.
+"""Reads files of a mount by path, without a kernel and without a daemon: for `topicfs cat`.
 
-The tree, the names and the open files are those of the mount itself. There is one program, which waits for each
-answer: calls that take long need no thread of their own, and no allowance bounds what one request takes.
+It uses the same tree, names and open files as a mount. A single program waits for each answer, so long calls need no
+thread, and no allowance limits a request.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WHOLE = "log"
-"""The file with all records: it is read of a partition where none was named."""
+"""The file with all records; the default if the path names a partition."""
 
 LISTED_NAMES = 20
-"""Names of a directory that an error tells."""
+"""How many names of a directory an error lists."""
 
 
 class PathError(Exception):
-    """A file could not be found or read: its path, and why."""
+    """A file could not be found or read: its path, and the reason."""
 
     def __init__(self, path: str, error: FileError) -> None:
         super().__init__(f"{path or '/'}: {error.reason or os.strerror(error.number)}")
 
 
 class MountReader:
-    """The files of a mount over an engine that is read only. Use it inside `run_alone`."""
+    """The files of a mount over a read-only engine. Use it inside `run_alone`."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class MountReader:
         self._filesystem = TopicFileSystem(_context(engine, settings, decoding))
 
     def close(self) -> None:
-        """Listen to the engine no more."""
+        """Stop listening to the engine."""
         self._filesystem.root.topics.close()
 
     def find(self, path: str) -> FileNode:
-        """The file that a path leads to; of a partition its `log`. Raises PathError."""
+        """Return the file at a path; for a partition, its `log`. Raises PathError."""
         node: Node = self._filesystem.root
         for name in filter(None, path.split("/")):
             node = self._step(node, name)
@@ -93,7 +93,7 @@ class MountReader:
         return node
 
     def _step(self, directory: Node, name: str) -> Node:
-        """The node of a name, or the one that a link of this name points to."""
+        """Return the node with that name, or the target of a link with that name."""
         try:
             node = self._filesystem.lookup(directory.node_id, os.fsencode(name)).node
             if not isinstance(node, Link):
@@ -106,18 +106,18 @@ class MountReader:
                 if directory is self._filesystem.root and not name.startswith("@"):
                     hint = which_topic(name, directory.context.engine.topics())
                 elif hint and isinstance(directory, PartitionDirectory):
-                    error.reason = "no such file"  # Not a selector that is written wrong.
+                    error.reason = "no such file"  # It does not look like a selector.
                 error.reason = f"{error.reason or os.strerror(error.number)}{hint}"
             raise PathError(path, error) from error
 
     async def contents(self, file: FileNode) -> AsyncGenerator[bytes | memoryview]:
-        """Yield a file from its first byte to its end, in pieces of bounded size.
+        """Yield the content of a file in pieces of limited size.
 
-        Raises PathError; at a damaged batch after all that stands before it.
+        Raises PathError; at a damaged batch after everything before it.
         """
         try:
             opened = await self._filesystem.open(file.node_id, os.O_RDONLY, os.getpid())
-            # No page cache fills up what a damaged batch cut short.
+            # There is no page cache that would pad a short read.
             opened.handle.direct_io = True
             try:
                 position = 0
@@ -131,7 +131,7 @@ class MountReader:
 
     @staticmethod
     def end_of(file: FileNode) -> Offset | None:
-        """The offset behind the last record of a file that grows with its partition; None for any other file."""
+        """Return the exclusive end offset of a file that grows with its partition; None for any other file."""
         return file.end_offset() if isinstance(file, ViewNode) and file.open_ended else None
 
 
@@ -148,7 +148,7 @@ def _described(directory: Directory) -> str:
 
 
 def run_alone(coroutine: Coroutine[object, None, T]) -> T:
-    """Run a coroutine that never waits: no file here does. It needs no event loop, so that trio is not imported."""
+    """Run a coroutine that never waits, as all files here; it needs no event loop, so trio is not imported."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -158,7 +158,7 @@ def run_alone(coroutine: Coroutine[object, None, T]) -> T:
 
 
 class _SameThread(BlockingCalls):
-    """Runs calls where they are asked for: nobody else is kept waiting."""
+    """Runs calls in the calling thread: no other program has to wait."""
 
     def __init__(self) -> None:
         """Take no limit: there are no threads."""
@@ -178,7 +178,7 @@ class _SameThread(BlockingCalls):
 
 
 class _NoMeasuring(MeasuringQueue):
-    """Leaves sizes unknown: a file that is read to its end needs none."""
+    """Leaves sizes unknown: reading to the end needs none."""
 
     def __init__(self) -> None:
         """Queue nothing."""
@@ -199,14 +199,14 @@ class _NoMeasuring(MeasuringQueue):
 
 
 class _NoWaker(Waker):
-    """Wakes nobody: a file that was opened shows what there is."""
+    """Wakes nobody: an open file shows only existing records."""
 
     def run_soon(self) -> Callable[[Callable[[], None]], None]:
         return lambda _call: None
 
 
 class _NoReports(Reports):
-    """Writes no line: each error is raised to the one program there is."""
+    """Reports nothing: each error is raised to the program."""
 
     def error(self, where: str, reason: str) -> None:
         pass

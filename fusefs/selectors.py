@@ -1,13 +1,12 @@
-"""Paths that name records by offset or by time: their grammar, and what they mean in a partition.
+"""Selectors: file names that select records by offset or by time, and what they select in a partition.
 
     42  42-99  42-  -10                  the byte-range grammar of RFC 9110 over offsets, first and last inclusive
     @T  @T1-@T2  @T1-                    T: a time as `fusefs/times.py` reads it
     each with .kv, .json, .avro.json, .proto.json, .jsonschema.json, .batch, or without suffix
 
-The suffix is stripped first; then a name that begins with `@` is split at `-@` (or at a `-` that ends it), any other
-at `-`. A number is written as a number is: `007` and digits of other scripts are no offsets, so that a record has one
-name. Parsing asks the clock alone, for a time that is counted from now; resolving asks the partition, and either way what
-names nothing is a SelectorError.
+The suffix is removed first. Then a name that begins with `@` is split at `-@` (or at a final `-`), any other name at
+`-`. `007` and non-ASCII digits are not offsets, so that a record has only one name. Parsing needs only the clock, for
+relative times; resolving reads the partition. Either raises SelectorError if the name selects nothing.
 """
 
 import re
@@ -22,11 +21,11 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.model import Isolation, Offset, PartitionOffsets, Timestamp
 
 MAX_NAME_LENGTH = 255
-"""Characters; what file systems allow in one name."""
+"""Maximum number of characters in a file name."""
 _OFFSET_DIGITS = 19
-"""With fewer, any number is an offset."""
+"""Any number with fewer digits is an offset."""
 _BEGINNING = Timestamp(0)
-"""Time 0: a record without a timestamp (-1) has no time, so that all earlier times begin where those of records do."""
+"""Time 0. Records without a timestamp (-1) have no time, so earlier times are clamped to this one."""
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _SINGLE = re.compile(_NUMBER)
@@ -35,7 +34,7 @@ _LAST = re.compile(r"-([1-9][0-9]*)")
 
 
 class SelectorError(LookupError):
-    """A name that is no selector, or that names nothing here; the reason says which range exists."""
+    """The name is not a selector, or selects nothing; the reason gives the existing range."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -50,7 +49,7 @@ class Single(NamedTuple):
 
 
 class Range(NamedTuple):
-    """`42-99`, `42-`: offsets from first to last, both inclusive; without a last one it grows with the log."""
+    """`42-99`, `42-`: offsets from first to last, both inclusive; without a last offset it grows with the log."""
 
     first_offset: Offset
     last_offset: Offset | None
@@ -58,7 +57,7 @@ class Range(NamedTuple):
 
 
 class LastN(NamedTuple):
-    """`-10`: that many records, the newest ones."""
+    """`-10`: the newest 10 records."""
 
     records: int
     suffix: str = ""
@@ -74,7 +73,7 @@ class AtTime(NamedTuple):
 
 
 class TimeRange(NamedTuple):
-    """`@T1-@T2`, `@T1-`: from the first record at or after T1 up to, excluding, the first at or after T2."""
+    """`@T1-@T2`, `@T1-`: from the first record at or after T1 up to, but excluding, the first at or after T2."""
 
     start_timestamp: Timestamp
     end_timestamp: Timestamp | None
@@ -87,26 +86,26 @@ Selector: TypeAlias = Single | Range | LastN | AtTime | TimeRange
 
 
 class RecordPlace(NamedTuple):
-    """A selector found one record, which exists."""
+    """The place of one existing record."""
 
     offset: Offset
 
 
 class RangePlace(NamedTuple):
-    """A selector found a range within the visible log; empty when both ends are equal."""
+    """A range within the visible log; empty if both ends are equal."""
 
     start_offset: Offset
     end_offset: Offset | None
-    """Exclusive, as of now; None: the range grows with the log."""
+    """Exclusive; None: the range grows with the log."""
 
 
 Place: TypeAlias = RecordPlace | RangePlace
 
 
 def parse(name: str) -> Selector:
-    """Read a file name. Raises SelectorError for one that is no selector."""
+    """Parse a file name. Raises SelectorError if it is not a selector."""
     if name.isdecimal() and name.isascii() and len(name) < _OFFSET_DIGITS and (name[0] != "0" or name == "0"):
-        return Single(Offset(int(name)))  # As most names are.
+        return Single(Offset(int(name)))  # The most common kind.
     if len(name) > MAX_NAME_LENGTH:
         raise _no_selector(name[:16] + "…")
     suffix = "" if "." not in name else next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
@@ -129,7 +128,7 @@ def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
     start, split, end = stem[1:].partition("-@")
     try:
         if split:
-            now = system_clock()  # Both times go by one.
+            now = system_clock()  # The same clock reading for both times.
             start_timestamp, end_timestamp = parse_time(start, lambda: now), parse_time(end, lambda: now)
             if end_timestamp < start_timestamp:
                 raise SelectorError(
@@ -151,9 +150,9 @@ def _no_selector(name: str) -> SelectorError:
 
 
 def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> FoundRecord | None:
-    """Find the record that a selector of one names; None where there is none, which `resolve` gives a reason for.
+    """Return the record that a selector names; None if there is none (then `resolve` gives the reason).
 
-    Raises CorruptionError where that cannot be told for a damaged batch.
+    Raises CorruptionError if a damaged batch may contain it.
     """
     match selector:
         case Single(offset):
@@ -166,9 +165,9 @@ def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> 
 def resolve(
     selector: Selector, partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> Place:
-    """Find what a selector names, as of now: never by a scan from the start of the log.
+    """Return what a selector names now; never scans from the start of the log.
 
-    Raises SelectorError where nothing is there, CorruptionError where that cannot be told for a damaged batch.
+    Raises SelectorError if it selects nothing, CorruptionError if a damaged batch may contain it.
     """
     offsets = partition.offsets()
     match selector:
@@ -213,7 +212,7 @@ def _resolve_range(
     *,
     isolation: Isolation,
 ) -> RangePlace:
-    """Clip a range to the log; one that does not touch it does not exist, as an unsatisfiable byte range."""
+    """Clip a range to the log; a range entirely outside does not exist, like an unsatisfiable byte range."""
     visible_end = offsets.visible_end(isolation)
     start_offset = max(first_offset, offsets.log_start_offset)
     if first_offset > visible_end or (last_offset is not None and last_offset < offsets.log_start_offset):
@@ -227,7 +226,7 @@ def _resolve_range(
 def _resolve_times(
     start_timestamp: Timestamp, end_timestamp: Timestamp | None, partition: Partition, isolation: Isolation
 ) -> RangePlace:
-    """A range of offsets; without a record at or after its start it is empty, and begins at the visible end."""
+    """Return the range of offsets; empty at the visible end if no record is at or after the start time."""
     visible_end = partition.visible_end(isolation)
     found = _offset_at(partition, start_timestamp, isolation)
     start_offset = visible_end if found is None else found

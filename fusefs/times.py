@@ -1,11 +1,11 @@
-"""Times as people write them: in the calendar, in milliseconds, and counted back from now.
+"""Times as people write them: calendar times, milliseconds, and times relative to now.
 
     1795230000000                                         milliseconds since 1970
     2026-11-21  2026-11-21T03:00  …T03:00:00.5+02:00      YYYY-MM-DD[THH:MM[:SS[.f{1,9}]]][Z|±HH:MM], UTC without zone
-    10m  2h  1d12h  500ms                                 so long ago: weeks, days, hours, minutes, seconds, milliseconds
-    now  today  yesterday  today+02:00                    a day is its beginning, in UTC without zone
+    10m  2h  1d12h  500ms                                 ago: weeks, days, hours, minutes, seconds, milliseconds
+    now  today  yesterday  today+02:00                    a day means its beginning, in UTC without zone
 
-What is counted from now is fixed when it is read.
+A relative time is fixed when it is parsed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CALENDAR_TIME = (
     r"(?:T([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?" + _ZONE
 )
 _UNITS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
-"""Milliseconds, the longest first, as they are written one behind the other."""
+"""Units in milliseconds, the longest first, in the order in which they are combined."""
 _AGO = "(?=[0-9])" + "".join(f"(?:([0-9]{{1,18}}){unit})?" for unit in _UNITS)
 _DAY = f"(?P<day>today|yesterday){_ZONE}"
 _DAY_MS = _UNITS["d"]
@@ -38,7 +38,7 @@ _NANOSECONDS_A_MILLISECOND = 1_000_000
 
 
 class TimeError(ValueError):
-    """A text that is no time; the reason says how times are written."""
+    """The text is not a valid time; the reason lists the valid spellings."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -46,9 +46,9 @@ class TimeError(ValueError):
 
 
 def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Timestamp:
-    """Read a time; below a millisecond it is rounded up, as "at or after" asks.
+    """Parse a time; fractions of a millisecond are rounded up, to match "at or after".
 
-    A time before 1970 is negative; one beyond what 64 bits hold is the nearest they hold. Raises TimeError.
+    A time before 1970 is negative; a time outside 64 bits is clamped. Raises TimeError.
     """
     if _MILLISECONDS.fullmatch(text):
         return Timestamp(min(int(text), _MAX_TIMESTAMP))
@@ -69,12 +69,12 @@ def parse_time(text: str, clock: Callable[[], Timestamp] = system_clock) -> Time
 
 
 def is_relative(text: str) -> bool:
-    """Return whether a time is another one each time it is read."""
+    """Return whether a time depends on when it is parsed."""
     return not (_MILLISECONDS.fullmatch(text) or re.fullmatch(_CALENDAR_TIME, text))
 
 
 def written(timestamp: Timestamp, *, timespec: str = "milliseconds") -> str:
-    """Return a time in UTC as ISO 8601 writes it; outside of the years 1 to 9999 its milliseconds since 1970."""
+    """Return a time in UTC in ISO 8601; outside the years 1 to 9999, its milliseconds since 1970."""
     try:
         moment = _EPOCH + timestamp * _MILLISECOND
     except OverflowError:
@@ -83,7 +83,7 @@ def written(timestamp: Timestamp, *, timespec: str = "milliseconds") -> str:
 
 
 def spelled_time(timestamp: Timestamp) -> str:
-    """Return milliseconds, as selectors take them, and the time in the calendar; `-` for none."""
+    """Return the milliseconds, as in selectors, and the calendar time; `-` for NO_TIMESTAMP."""
     if timestamp < 0:
         return "-"
     calendar = written(timestamp)
@@ -102,7 +102,7 @@ def _in_calendar(text: str, match: re.Match[str]) -> Timestamp:
 
 
 def _zone_milliseconds(zone: str | None) -> int:
-    """East is positive: what a clock there is ahead of UTC."""
+    """Return the offset of a zone, positive east of UTC."""
     if zone is None or zone == "Z":
         return 0
     minutes = int(zone[1:3]) * 60 + int(zone[4:6])

@@ -1,4 +1,4 @@
-"""The open `follow` file: the records that arrive from its opening on, of one partition or of a whole topic."""
+"""The open `follow` file: the records of one partition or of a whole topic that arrive after the open."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from topicfs.storage.model import Fetched, Isolation, Offset
 from topicfs.storage.remote import ThreadNeededError
 
 INLINE_PARTITIONS = 500
-"""Number of partitions up to which the event loop's thread looks through them, some microseconds each."""
+"""Up to this many partitions, the event loop's thread checks them itself, a few microseconds each."""
 
 
 class News(Protocol):
-    """News of any of the partitions that are followed, in the event loop's thread."""
+    """Change notifications of the followed partitions, in the event loop's thread."""
 
     @property
     def news_count(self) -> int:
-        """Number of times that there was news."""
+        """Number of notifications so far."""
 
     def wait(self, waiter: Callable[[], None]) -> Cancel:
-        """Call `waiter` once, soon after the next news."""
+        """Call `waiter` once, soon after the next notification."""
 
 
 class Followed(NamedTuple):
-    """The partitions that are followed, as they are now, and the news of any of them."""
+    """The current partitions that are followed, and their change notifications."""
 
     partitions: Callable[[], Mapping[int, Partition]]
-    """The partitions by number. Raises FileError (ESTALE) once the topic is deleted."""
+    """Returns the partitions by number. Raises FileError (ESTALE) if the topic was deleted."""
     news: News
     tails: Tails
     form: Form
@@ -49,7 +49,7 @@ class Followed(NamedTuple):
 
 
 class _Stream:
-    """The stream of one partition from an offset on, shared with the other followers as far as it is with them."""
+    """The stream of one partition; uses the shared tail where possible."""
 
     __slots__ = ("_bound", "_own", "_tails", "start_offset", "tail")
 
@@ -57,7 +57,7 @@ class _Stream:
         self._tails = tails
         self.tail = tails.attach(source)
         self.start_offset = start_offset
-        """Offset of the next record to be shown."""
+        """Offset of the next record to show."""
         self._own: Rendering | None = None
         self._bound = start_offset
 
@@ -66,7 +66,7 @@ class _Stream:
         return self.tail.source
 
     def replace(self, source: Source) -> None:
-        """Go on in a partition that was opened again, or cut behind what was shown."""
+        """Continue with a reopened partition, or after a cut beyond the shown records."""
         self.close()
         self.tail, self._own = self._tails.attach(source), None
 
@@ -74,14 +74,14 @@ class _Stream:
         self._tails.detach(self.tail)
 
     def end_offset(self) -> Offset:
-        """The end of the records that are rendered without the others, exclusive."""
+        """Exclusive end of the records to render separately from the shared tail."""
         return min(self._bound, self.source.visible_end())
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         return self.source.fetch(offset, max_bytes)
 
     def next(self) -> Text | Damage | None:
-        """Return the next text; None if there is none yet. Damaged batches are passed. Raises SegmentDeletedError."""
+        """Return the next text; None if there is none yet. Damaged batches are skipped. Raises SegmentDeletedError."""
         tail = self.tail
         partition, _, isolation, _ = tail.source
         while self.start_offset < (end_offset := partition.visible_end(isolation)):
@@ -101,7 +101,7 @@ class _Stream:
         return None
 
     def _alone(self, tail: Tail) -> Text | Damage | None:
-        """Render records behind the tail, up to the offset where it catches up with the others."""
+        """Render records that the tail no longer has, up to the next kept chunk."""
         if self._own is None:
             self._own = Rendering(self, FETCH_BYTES)
         self._bound = tail.next_start(self.start_offset)
@@ -113,10 +113,10 @@ class _Stream:
 
 
 class FollowHandle(Handle):
-    """One open(2) of `follow`: a stream that goes on where the last read ended.
+    """One open(2) of `follow`: a stream that continues where the last read ended.
 
-    Programs that took more than they need (`head`, `grep -m`, bash's `read`) seek back to what they leave to the next
-    one; so the last bytes given out can be read again.
+    Programs that read more than they need (`head`, `grep -m`, bash's `read`) seek back for the next program, so the
+    last returned bytes can be read again.
     """
 
     follows = True
@@ -140,7 +140,7 @@ class FollowHandle(Handle):
             self._add(number, partition)
         self._rest: Text = b""
         self._failure: Exception | None = None
-        """The error that is raised once the rest is read."""
+        """The error to raise after the remaining text is read."""
         self._position = 0
         self._last: Text = b""
         self._poll = WaitingPoll(followed.news.wait)
@@ -152,7 +152,7 @@ class FollowHandle(Handle):
         return stream
 
     def _stream(self, number: int, partition: Partition) -> _Stream | None:
-        """Return the stream of a partition; None until it is known where one begins that was created since the opening."""
+        """Return the stream of a partition; None if the start of a newly created partition is not known yet."""
         stream = self._streams.get(number)
         if stream is None:
             known = partition.unknown is None
@@ -160,23 +160,23 @@ class FollowHandle(Handle):
         source = stream.source
         if source.partition is not partition or source.cuts is not partition.cuts:
             renewed = source._replace(partition=partition, cuts=partition.cuts)
-            if source.partition is partition:  # Otherwise it was opened again.
+            if source.partition is partition:  # Otherwise it was reopened.
                 source.check(stream.start_offset)
             stream.replace(renewed)
         return stream
 
     async def read(self, position: int, size: int) -> Text:
-        """Return at most `size` bytes that have arrived and were not read yet; wait if there are none.
+        """Return at most `size` new bytes; wait if there are none.
 
-        A program that asks for one byte gets one: the rest is kept for its next read. A damaged batch is told once. Raises
-        FileError: EAGAIN when opened with O_NONBLOCK and nothing is new, EINTR, EMFILE, ESTALE; ESPIPE further back than the
-        last read. Raises CorruptionError.
+        A program that reads one byte gets one; the rest is kept for its next read. A damaged batch is reported once.
+        Raises FileError: EAGAIN with O_NONBLOCK if nothing is new, EINTR, EMFILE, ESTALE; ESPIPE for a position
+        before the last read. Raises CorruptionError.
         """
         if position < self._position:
             return self._again(position, size)
         waker, news = self._program.waiting.waker, self._followed.news
         if not self._rest and waker.is_busy:
-            # Otherwise hundreds of busy followers would stand between an append and its answer.
+            # Otherwise hundreds of busy followers would delay the answer to an append.
             await waker.turn()
         while not self._rest and self._failure is None:
             heard = news.news_count
@@ -187,10 +187,10 @@ class FollowHandle(Handle):
                 ):
                     continue
             except NoAnswerError:
-                heard = -1  # It waits for brokers as for records, and asks again.
+                heard = -1  # Wait for brokers as for records, then look again.
             if self._nonblocking:
                 raise FileError(Refusal.NOTHING_NEW)
-            if heard == news.news_count:  # Otherwise something came while a thread looked.
+            if heard == news.news_count:  # Otherwise something changed while a thread looked.
                 await self._program.wait(news.wait)
         if not self._rest and self._failure is not None:
             failure, self._failure = self._failure, None
@@ -203,7 +203,7 @@ class FollowHandle(Handle):
             data, self._rest = rest, b""
         else:
             data, self._rest = memoryview(rest)[:size], memoryview(rest)[size:]
-        # Of a large chunk no more is held than was given out.
+        # Keep no more of a large chunk than was returned.
         self._last = data if isinstance(data, bytes) or 2 * len(data) > _held_by(data) else bytes(data)
         self._position = position + len(data)
         return data
@@ -219,9 +219,9 @@ class FollowHandle(Handle):
         return self._fill()
 
     def _fill(self) -> bool:
-        """Render the records that have arrived, partition by partition. Return False if there is neither text nor an error."""
+        """Render new records, partition by partition. Return False if there is neither text nor an error."""
         if not self._filling.acquire(blocking=False):
-            take_turn(self._filling)  # Another read, or poll(2), is at it in another thread.
+            take_turn(self._filling)  # Another read, or poll(2), is filling in another thread.
         try:
             if self._rest or self._failure is not None:
                 return True
@@ -231,9 +231,9 @@ class FollowHandle(Handle):
                 if stream is None:
                     continue
                 try:
-                    partition.find_bounds()  # Raises the reason if nothing can be read any more.
+                    partition.find_bounds()  # Raises the error if the partition cannot be read.
                     found = stream.next()
-                except ThreadNeededError as error:  # The partitions behind need not wait for this one.
+                except ThreadNeededError as error:  # Try the other partitions without waiting for this one.
                     missing = missing or error
                     continue
                 if isinstance(found, Damage):
@@ -252,17 +252,19 @@ class FollowHandle(Handle):
         return False
 
     def poll(self, notify: Notify | None) -> int:
-        """Return the events that are ready; `notify` is called when that may have changed."""
+        """Return the ready events; `notify` is called when they may have changed."""
         self._poll.begin(notify)
         try:
             with Allowance(INLINE_BYTES, inline=True):
                 readable = self._fill()
         except (FileError, StorageError, ThreadNeededError):
-            readable = True  # The read that follows tells the error, or takes its time, and does not wait.
+            readable = (
+                True  # The next read raises the error, or runs in a thread; it does not wait for records.
+            )
         return select.POLLIN | select.POLLRDNORM if readable else 0
 
     async def release(self) -> None:
-        """End the stream: the last descriptor is closed."""
+        """End the stream at the last close."""
         self._poll.forget()
         for stream in self._streams.values():
             stream.close()
@@ -270,5 +272,5 @@ class FollowHandle(Handle):
 
 
 def _held_by(text: memoryview) -> int:
-    """Return the bytes of memory that are held as long as `text` is."""
+    """Return the size of the buffer that `text` keeps alive."""
     return memoryview(text.obj).nbytes

@@ -1,12 +1,12 @@
-"""The tail of a partition: its newest records, rendered once in a form for all its followers.
+"""The tail of a partition: its newest records, rendered once per form for all followers.
 
     rendered    ···┌────────┬────────┬────────┐
                    │ chunk  │ chunk  │ chunk  │◄─ the first follower who gets here renders the next
     followers      └────────┴────────┴────────┘
                    ▲slow    ▲▲▲              ▲▲▲▲▲▲ waiting
 
-A follower goes from chunk to chunk. A chunk is kept for those who are behind, within a bound for the whole mount; who is
-further behind than that renders for himself, as `cat log` does, up to the next chunk that is kept.
+A follower goes from chunk to chunk. Chunks are kept for slow followers, up to a limit for the whole mount. A follower
+that is further behind renders records itself, as `cat log` does, until it reaches the next kept chunk.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from topicfs.fusefs.views.rendering import Rendering, Text
 from topicfs.storage.model import Fetched, Offset
 
 FETCH_BYTES = 256 * 1024
-"""Bytes of batches read at once; at least one batch, however large."""
+"""Size of a fetch; at least one batch, however large."""
 
 KEPT_BYTES = 16 * 2**20
-"""Bytes kept of all tails of a mount for readers that are behind: some tens of reads each."""
+"""Limit on kept chunks of all tails of a mount: some tens of reads for each slow follower."""
 
 CHUNK_BYTES = 1024
-"""Bytes of memory that a chunk takes beside its text."""
+"""Memory that a chunk takes besides its text."""
 
 
 Chunk: TypeAlias = tuple[Text, Offset]
-"""Text that was rendered at once, and the end of its records, exclusive."""
+"""Text rendered in one pass, and the exclusive end offset of its records."""
 
 
 class Tail:
-    """The tail of one partition in one form. Safe from any thread."""
+    """The tail of one partition in one form. Thread-safe."""
 
     def __init__(self, source: Source, tails: Tails) -> None:
         self.source = source
@@ -45,18 +45,18 @@ class Tail:
         self._turn = threading.Lock()
         self._rendering: Rendering | None = None
         self.chunks: dict[Offset, Chunk] = {}
-        """Chunks by the offset of their first record; mostly each begins where another ends."""
+        """Chunks by the offset of their first record; usually each begins where another ends."""
         self.start_offset = self._end_offset = Offset(0)
 
     def end_offset(self) -> Offset:
-        """The end of the records that may be shown now, exclusive."""
+        """Exclusive end of the records that may be shown now."""
         return self.source.visible_end()
 
     def fetch(self, offset: Offset, max_bytes: int) -> Fetched | DecodedFetch:
         return self.source.fetch(offset, max_bytes)
 
     def extend(self, offset: Offset, end_offset: Offset) -> Chunk | None:
-        """Render the chunk from an offset on, below the visible end, if the tail ends there; None behind the tail's end.
+        """Render the chunk from `offset` on, below `end_offset`, if the tail ends there; None if the tail has moved on.
 
         Raises SegmentDeletedError.
         """
@@ -71,7 +71,7 @@ class Tail:
                 rendering = self._begin(offset)
             found = rendering.next_fetch(end_offset)
             if isinstance(found, Damage):
-                rendering.pass_damage()  # Each follower finds it by himself: all of them are behind now.
+                rendering.pass_damage()  # Each follower reports the damage itself: all of them are now behind it.
                 self._end_offset = rendering.next_offset
                 return None
             self._end_offset = rendering.next_offset
@@ -84,26 +84,26 @@ class Tail:
             self._turn.release()
 
     def _begin(self, offset: Offset) -> Rendering:
-        """Go on from a further offset: nobody followed for a while, or a newcomer is ahead of the others."""
+        """Continue from a later offset: there were no followers for a while, or a new one is ahead of the others."""
         self.start_offset = self._end_offset = offset
         self._rendering = Rendering(self, FETCH_BYTES)
         return self._rendering
 
     def next_start(self, offset: Offset) -> Offset:
-        """Return the offset at which a reader that is behind, at `offset`, catches up: the next kept chunk, or the tail's end."""
+        """Return where a slow reader at `offset` catches up: at the next kept chunk, or the end of the tail."""
         return min((start for start in self.chunks.copy() if start > offset), default=self._end_offset)
 
     def drop(self, offset: Offset) -> None:
-        """Keep the chunk at an offset no longer."""
+        """Drop the chunk at an offset."""
         self.chunks.pop(offset, None)
 
     def forget(self) -> None:
-        """Keep no chunk."""
+        """Drop all chunks."""
         self.chunks.clear()
 
 
 class Tails:
-    """The tails of a mount that have followers. Safe from any thread."""
+    """The followed tails of a mount. Thread-safe."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
@@ -117,7 +117,7 @@ class Tails:
         return sum(len(tail.chunks) for tail in self._tails.values())
 
     def attach(self, source: Source) -> Tail:
-        """Return the tail of a source, for one more follower."""
+        """Return the tail of a source for one more follower."""
         with self._lock:
             tail = self._tails.get(source)
             if tail is None:
@@ -126,7 +126,7 @@ class Tails:
             return tail
 
     def detach(self, tail: Tail) -> None:
-        """Release a tail; with its last follower it is forgotten."""
+        """Release a tail; with its last follower it is dropped."""
         with self._lock:
             tail.followers -= 1
             if not tail.followers:
@@ -134,7 +134,7 @@ class Tails:
                 tail.forget()
 
     def keep(self, tail: Tail, offset: Offset, text_bytes: int) -> None:
-        """Count a chunk that is kept, and drop the oldest ones if there are too many."""
+        """Count a kept chunk, and drop the oldest ones if there are too many."""
         size = text_bytes + CHUNK_BYTES
         with self._lock:
             self._kept.append((tail, offset, size))

@@ -1,4 +1,4 @@
-"""Reads that wait: their number, their wake-up, and their end."""
+"""Waiting reads: their limit, their wake-up, and their end."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from topicfs.fusefs.processes.signals import DescriptorHolder, Look, descriptor_
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls, Listen
 
 MAX_WAITING = 1000
-"""Reads that may wait at once by default; one more is EMFILE."""
+"""Default limit on waiting reads; beyond it, reads fail with EMFILE."""
 
 USERS_SHARE = 4
-"""Where other users are let in, each of them has one in this number of those reads at most; the owner and root have no such bound."""
+"""Each other user may have at most this fraction (1/N) of the waiting reads; the owner and root have no such limit."""
 
 LOOK_SECONDS = 0.05
-"""Time between two looks at the waiting programs: Ctrl-C takes effect about this soon."""
+"""Time between two checks of the waiting programs: about the delay of Ctrl-C."""
 
 LOOK_SHARE = 10
-"""The share of time that looking may take is one in this number: with a thousand programs it is done less often."""
+"""Checks take at most this fraction (1/N) of the time; with a thousand programs they are less frequent."""
 
 HOLDER_SEARCH_SECONDS = 1.0
 """Time between two searches for programs that read from an inherited descriptor."""
 
 _NO_USER = -1
-"""The user of all processes that cannot be seen."""
+"""User ID for all processes that are not visible."""
 
 UNSEEN_READER_SECONDS = 10.0
-"""Longest time that a read waits whose process cannot be seen (another pid namespace): then EINTR."""
+"""How long the read of a process that is not visible (another pid namespace) may wait before it gets EINTR."""
 
 
 class WaitingRead:
     """One read that waits."""
 
     def __init__(self, pid: int, path: str) -> None:
-        """Begin to wait: process `pid` opened the file (0 if it cannot be seen) that is `path` under the mount."""
+        """Process `pid` (0 if not visible) opened the file `path` of the mount."""
         self.pid, self.path = pid, path
         self.started, self.woken = trio.current_time(), trio.Event()
         self.ended: Refusal | None = None
-        """The error with which it was ended."""
+        """The error that ended it."""
         self.user: int | None = None
-        """Id of the process's user, or _NO_USER; None until it is needed."""
+        """User ID of the process, or _NO_USER; None until it is needed."""
         self.searching = False
-        """Its process is gone, and the process that reads in its place is being searched for."""
+        """True while its process is gone and a search for the process that now reads is running."""
 
     def end(self, refusal: Refusal) -> None:
         """Answer the read with an error."""
@@ -61,9 +61,9 @@ class Program(NamedTuple):
 
     waiting: WaitingReads
     pid: int
-    """Id of the process; 0 if it cannot be seen."""
+    """Process ID; 0 if it is not visible."""
     path: str
-    """Path of the open file under the mount that the call is about; "" if it is about none."""
+    """Path in the mount of the open file that the call uses; "" if none."""
 
     def wants_to_end(self) -> bool:
         return self.waiting.wants_to_end(self.pid)
@@ -73,7 +73,7 @@ class Program(NamedTuple):
 
 
 class WaitingReads:
-    """The waiting reads of a mount. Used from the event loop's thread."""
+    """The waiting reads of a mount. Only for the event loop's thread."""
 
     def __init__(
         self,
@@ -86,11 +86,11 @@ class WaitingReads:
             path, stuck=stuck
         ),
     ) -> None:
-        """Bound the reads; with `owner`, the id of the user who mounted, those of each other user as well."""
+        """`bound` limits the reads; with `owner`, the ID of the user who mounted, other users have their own limit."""
         self.bound = bound
         self._owner = owner
         self.waker = Waker()
-        """Wakes them."""
+        """Wakes the reads."""
         self._blocking = blocking
         self._look_at = look
         self._holders = holders
@@ -107,7 +107,7 @@ class WaitingReads:
     async def wait(self, listen: Listen, *, pid: int, path: str) -> None:
         """Return when the function given to `listen` is called.
 
-        Raises FileError: EMFILE beyond the bound, or a user's, EINTR when the program wants to end, ENOTCONN after `close`.
+        Raises FileError: EMFILE above a limit, EINTR if the program wants to end, ENOTCONN after `close`.
         """
         if self._closed:
             raise FileError(Refusal.UNMOUNTED)
@@ -127,7 +127,7 @@ class WaitingReads:
             raise FileError(read.ended)
 
     def _check_user(self, pid: int) -> None:
-        """Raise FileError (EMFILE) if the user of a process has as many waiting reads as one user may."""
+        """Raise FileError (EMFILE) if the process's user has reached the limit of one user."""
         most = max(1, self.bound // USERS_SHARE)
         if self._owner is None or len(self._reads) < most:
             return
@@ -146,29 +146,29 @@ class WaitingReads:
         return _NO_USER if seen is None else seen.user
 
     def wants_to_end(self, pid: int) -> bool:
-        """Return whether the process that waits in a call wants to end, or is gone; False for 0, one that cannot be seen."""
+        """Return whether the process that waits in a call wants to end or is gone; False for 0 (not visible)."""
         if not pid:
             return False
         seen = self._look_at(pid)
         return seen is None or seen.pending != 0
 
     def close(self) -> None:
-        """End every waiting read, and every one that comes later, because the mount ends."""
+        """End every waiting read, now and later, because the mount ends."""
         self._closed = True
         for read in self._reads:
             read.end(Refusal.UNMOUNTED)
 
     async def watch(self) -> None:
-        """Look at the waiting programs again and again, as long as any waits; until cancelled.
+        """Check the waiting programs repeatedly while there are any, until canceled.
 
-        Searches go on beside: under load the thread that reads all of /proc takes seconds.
+        Searches run separately: under load, reading all of /proc takes seconds.
         """
         async with trio.open_nursery() as searches:
             searches.start_soon(self._watch_holders)
             pause = LOOK_SECONDS
             while True:
                 await self._until_some_wait()
-                # Before the look: most answers of a remote engine come sooner, and a look takes as long as they do.
+                # Sleep first: most answers of a remote engine arrive sooner than a check takes.
                 await trio.sleep(pause)
                 started = time.monotonic()
                 await self._look(searches)
@@ -195,7 +195,7 @@ class WaitingReads:
                 continue
             if read.pid not in answers:
                 if len(answers) % 64 == 63:
-                    await trio.lowlevel.checkpoint()  # Nobody else waits for more than 64 looks.
+                    await trio.lowlevel.checkpoint()  # Let other tasks run after at most 64 checks.
                 answers[read.pid] = self._look_at(read.pid)
             seen = answers[read.pid]
             if seen is None:
@@ -206,7 +206,7 @@ class WaitingReads:
                 read.end(Refusal.INTERRUPTED)
 
     async def _find_descriptor_holder(self, read: WaitingRead) -> None:
-        """The opener is gone: another process that holds the file reads it now, and is looked at from here on."""
+        """Find the process that holds the file after the opener is gone; from now on that process is checked."""
         holders = await self._search(read.path, stuck=False) if read.path else []
         read.searching = False
         if holders:
@@ -215,9 +215,10 @@ class WaitingReads:
             read.end(Refusal.INTERRUPTED)
 
     async def _search_holders(self) -> None:
-        """End reads whose descriptor came from another process than the one that reads: a child of the opener."""
+        """End reads of the opener's descendants that inherited the descriptor and are about to end."""
         began = trio.current_time() - HOLDER_SEARCH_SECONDS
-        # Calls that are answered soon, as those of a remote engine, never wait so long, however many they are.
+        # Calls that are answered soon, such as those to a remote engine, never wait this long, however many
+        # there are.
         for path in {read.path for read in self._reads if read.path and read.started <= began}:
             for holder in await self._search(path, stuck=True):
                 for read in list(self._reads):

@@ -1,10 +1,9 @@
-"""News from any thread, delivered in the event loop's thread, many pieces of news as one.
+"""Wakeups: news from any thread, delivered in the event loop's thread; several pieces of news are combined.
 
-    append ─► signal ─► listeners            all of them, at once: a few, the mount's own
-                     └► waiters ─► waker     WAKEUPS_PER_TURN of them now, as many in each turn of the event loop from then on
+    append ─► signal ─► listeners            all of them, immediately: a few, the mount's own
+                     └► waiters ─► waker     WAKEUPS_PER_TURN of them now, and as many in each later turn of the event loop
 
-Reads and polls that wait are woken a few in a turn, so that an append and whatever else is asked of the mount takes no
-longer with thousands of them.
+Waiting reads and polls are woken a few per turn, so that thousands of them do not delay an append or other requests.
 """
 
 from __future__ import annotations
@@ -20,31 +19,34 @@ import trio
 from topicfs.storage.engine import Cancel
 
 WAKEUPS_PER_TURN = 8
-"""Number of waiters woken in one turn of the event loop, that of the append included: each then takes some 50 µs."""
+"""Waiters woken in one turn of the event loop, including the turn of the append: each takes about 50 µs."""
 
 Waiters: TypeAlias = dict[object, Callable[[], None]]
 
 
 class Waker:
-    """The queue of the waiters of a mount, in the order of the news. Used from the event loop's thread."""
+    """The queue of a mount's waiters, in order of news. Only for the event loop's thread."""
 
     def __init__(self) -> None:
         self._due: deque[Waiters] = deque()
         self.is_busy = False
-        """True if others are due: a caller with work of the same kind queues behind them with `turn`."""
+        """True while waiters are queued: a caller with similar work queues behind them with `turn`."""
 
     def run_soon(self) -> Callable[[Callable[[], None]], None]:
-        """Return a function with which any thread has the event loop run something soon. It raises RunFinishedError after the loop's end."""
+        """Return a function that runs a callback soon in the event loop, from any thread.
+
+        The function raises RunFinishedError after the loop's end.
+        """
         return trio.lowlevel.current_trio_token().run_sync_soon
 
     async def turn(self) -> None:
-        """Wait behind those that are due."""
+        """Wait until the queued waiters were woken."""
         event = trio.Event()
         self.wake({event: event.set})
         await event.wait()
 
     def wake(self, waiters: Waiters) -> None:
-        """Call and remove each of `waiters`, some of them later; one that is removed meanwhile is not called."""
+        """Call and remove each of `waiters`, some of them later; a waiter that is removed before is not called."""
         self._due.append(waiters)
         if not self.is_busy:
             self._wake_some()
@@ -62,12 +64,12 @@ class Waker:
 
 
 class Wakeups:
-    """News that may come from any thread and is delivered to listeners and waiters in the event loop."""
+    """News from any thread, delivered to listeners and waiters in the event loop."""
 
     def __init__(self, waker: Waker) -> None:
         self._listeners: list[Callable[[], None]] = []
         self.news_count = 0
-        """Number of times that news was delivered."""
+        """Number of deliveries."""
         self._waiters: Waiters = {}
         self._waker = waker
         self._thread = threading.get_ident()
@@ -76,7 +78,7 @@ class Wakeups:
         self._scheduled = False
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` at once with all news, as long as this lives."""
+        """Call `listener` immediately at each delivery, for the lifetime of this object."""
         self._listeners.append(listener)
 
     @property
@@ -85,13 +87,13 @@ class Wakeups:
         return bool(self._waiters)
 
     def wait(self, waiter: Callable[[], None]) -> Cancel:
-        """Call `waiter` once, soon after the next news; the function that is returned prevents the call."""
+        """Call `waiter` once, soon after the next news; the returned function cancels the call."""
         waiters, mark = self._waiters, object()
         waiters[mark] = waiter
         return lambda: waiters.pop(mark, None) and None
 
     def signal(self) -> None:
-        """Deliver news: at once in the event loop's own thread, soon from any other."""
+        """Deliver news: immediately in the event loop's thread, soon from any other thread."""
         if threading.get_ident() == self._thread:
             self.deliver()
             return
@@ -108,7 +110,7 @@ class Wakeups:
         self.deliver()
 
     def deliver(self) -> None:
-        """Do what `signal` does, for a caller in the event loop's thread."""
+        """Do the same as `signal`, for callers in the event loop's thread."""
         self.news_count += 1
         for listener in self._listeners:
             listener()

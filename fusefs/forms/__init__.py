@@ -1,8 +1,8 @@
 """Forms, one for each suffix: each renders records as text, and parses such text into records.
 
-Plain lines of values (`log`), key TAB value (`log.kv`), one JSON object a line (`log.json`), and no text at all but
-the batches themselves (`log.batch`). A form knows columns of records and bytes of text; nothing of files, offsets in
-a log or the kernel. The loops over lines are compiled.
+The forms are plain lines of values (`log`), key TAB value (`log.kv`), one JSON object per line (`log.json`), and the
+raw batches (`log.batch`). A form works on columns of records and bytes of text, without files, offsets in a log or
+the kernel. The loops over lines are compiled.
 """
 
 from topicfs.fusefs.forms.batches import BATCH
@@ -13,19 +13,19 @@ from topicfs.fusefs.forms.kv import KV
 from topicfs.fusefs.forms.values import VALUES
 
 FORMS: tuple[Form, ...] = (VALUES, KV, JSON)
-"""Every form of lines, the plain one first."""
+"""All forms of lines; the plain one comes first."""
 
 VIEW_FORMS: tuple[Form, ...] = (*FORMS, BATCH)
-"""Everything a log is shown as."""
+"""All forms in which a log is shown."""
 
 DECODED_SUFFIXES = (".avro.json", ".proto.json", ".jsonschema.json")
-"""Suffixes of the forms of lines that show payloads decoded by their schemas (`fusefs.forms.decoded`), which a mount makes."""
+"""Suffixes of forms that decode payloads by their schemas (`fusefs.forms.decoded`); a mount makes these forms."""
 
 LINE_SUFFIXES = (*(form.suffix for form in FORMS), *DECODED_SUFFIXES)
 """Suffixes of all forms of lines."""
 
 SUFFIXES = (*DECODED_SUFFIXES, *(form.suffix for form in VIEW_FORMS if form.suffix))
-"""Suffixes of names that mean another form than the plain one; one that ends with another one stands before it."""
+"""All nonempty suffixes. A suffix that ends with another one precedes it, so that the longest match wins."""
 
 __all__ = [
     "BATCH",
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def by_suffix(suffix: str) -> Form:
-    """The form a file name's suffix asks for (`""`, `.kv`, `.json`, `.batch`); KeyError for any other."""
+    """Return the form for a file name's suffix (`""`, `.kv`, `.json`, `.batch`); KeyError for any other."""
     for form in VIEW_FORMS:
         if form.suffix == suffix:
             return form

@@ -1,16 +1,16 @@
-"""Record batches as they stand: the `log.batch` file, which is read as a consumer fetches and written as a producer sends.
+"""Raw record batches: the `log.batch` file, read like a consumer's fetch and written like a producer's request.
 
-Whole batches, one after the other, nothing between them. What shows no record does not show: transaction markers,
-batches of aborted transactions, and those that compaction has emptied. Unlike lines, batches are not decoded to be
-shown; so `RawBatches` stands where the other forms have columns of records.
+It contains whole batches, one after the other. Batches without visible records are left out: transaction markers,
+batches of aborted transactions, and batches that compaction has emptied. Batches are not decoded to be shown, so
+`RawBatches` takes the place of the other forms' columns of records.
 
-What is written becomes what a producer may send, with the same records in it:
+A written batch is converted to what a producer may send, with the same records:
 
     batch                                           becomes
-    a plain one                                     the same bytes; its producer's id, epoch and sequence stay
+    a plain one                                     the same bytes, with its producer ID, epoch and sequence
     of a transaction                                plain, without a producer: no marker will follow it here
-    thinned out by compaction                       dense, without a producer: its sequence would have holes
-    marked LogAppendTime, or with a delete horizon  CreateTime, each record with the time it showed
+    thinned out by compaction                       dense, without a producer: its sequence would have gaps
+    marked LogAppendTime, or with a delete horizon  CreateTime, with the timestamps that the records showed
     of an old format (magic 0 or 1)                 format 2
 """
 
@@ -39,16 +39,16 @@ from topicfs.storage.model import NO_PRODUCER_ID, AbortedTransaction, Buffer, To
 
 _ATTRIBUTES = struct.Struct(">H")
 _WITHOUT_MEANING = 0xFF80
-"""Attribute bits that no version of the format uses."""
+"""Attribute bits that no version of the format defines."""
 _NOT_SHOWN = fields.CONTROL_MASK | fields.HIDDEN_MASK
 _ENCODED_BYTES = 2 * MAX_CONTENT_BYTES
-"""Most bytes that the records of batches encoded again may take in memory, one after the other, in one write."""
+"""Limit on the memory for records of batches that one write encodes again, in total."""
 _ONE_BATCH_BYTES = 2**31 - 1
-"""A batch encoded again stays one batch; the log judges its size afterwards."""
+"""No limit: a batch that is encoded again stays one batch, and the log checks its size."""
 
 
 class RawBatches:
-    """Adjacent batches in place of their records: as much of `Columns` as a view asks for."""
+    """Adjacent batches instead of their records; implements the part of `Columns` that views use."""
 
     __slots__ = ("batches", "data")
 
@@ -66,11 +66,11 @@ class RawBatches:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all of them."""
+        """Total size of the batches."""
         return self.batches.stop - self.batches[0].position
 
     def within(self, first: int, max_bytes: int) -> int:
-        """Index behind the batches from `first` on that take `max_bytes` together; at least one."""
+        """Return the end index of the batches from `first` on that fit in `max_bytes`; at least one."""
         positions = self.batches.column("position").tolist()
         return max(bisect_right(positions, positions[first] + max_bytes) - 1, first + 1)
 
@@ -83,9 +83,9 @@ def find_batches(
     aborted: Sequence[AbortedTransaction] = (),
     max_content_bytes: int = MAX_CONTENT_BYTES,
 ) -> Iterator[Columns]:
-    """`decode_each` for whole batches: `RawBatches` of which nothing but checksums was looked at.
+    """Do what `decode_each` does, but yield whole batches (`RawBatches`); only checksums are verified.
 
-    Raises TornBatchError, CorruptBatchError; OversizeBatchError at one of more than `max_content_bytes`.
+    Raises TornBatchError, CorruptBatchError; OversizeBatchError for a batch larger than `max_content_bytes`.
     """
     view = memoryview(data)
     batches = scan(view, start, end, check_crc=True)
@@ -108,7 +108,7 @@ def find_batches(
 
 
 class WholeBatches:
-    """See `Form`; its columns are `RawBatches`. A batch that is not wholly within the offsets asked for is left out."""
+    """See `Form`; its columns are `RawBatches`. Batches that lie partly outside the offset range are left out."""
 
     suffix = ".batch"
     outdated = False
@@ -125,13 +125,13 @@ class WholeBatches:
     def measure(
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
-        """See `Form`: the headers say it."""
+        """See `Form`; only headers are read."""
         return array("q", (size for _, size in _shown(columns.batches, start_offset, end_offset)))
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """Return whole batches, such as a producer may send.
+        """Return whole batches that a producer may send.
 
-        Raises InvalidRecordError for what is none, RecordTooLargeError.
+        Raises InvalidRecordError for anything but batches, RecordTooLargeError.
         """
         scanned = scan(text, check_crc=True)
         if scanned.problem is not None:
@@ -143,7 +143,7 @@ BATCH = WholeBatches()
 
 
 def _shown(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
-    """The position of every batch, and the number of bytes it shows: all or none."""
+    """Yield the position of each batch and how many bytes of it are shown: all or none."""
     names = ("position", "size_bytes", "base_offset", "last_offset", "attributes", "record_count")
     columns = [batches.column(field).tolist() for field in names]
     for position, size, base_offset, last_offset, attributes, records in zip(*columns, strict=True):
@@ -157,7 +157,7 @@ def _shown(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tup
 
 
 def _spans(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each run of bytes that shows."""
+    """Yield start and end of each run of bytes that is shown."""
     start = end = 0
     for position, size in _shown(batches, start_offset, end_offset):
         if not size:
@@ -172,7 +172,7 @@ def _spans(batches: Batches, start_offset: int, end_offset: int) -> Iterator[tup
 
 
 def _as_sent(data: Buffer, batches: Batches, max_batch_bytes: int) -> Iterator[bytearray]:
-    """The batches as a producer may send them; the records of those encoded again are bounded together."""
+    """Yield the batches as a producer may send them; limits the memory for batches that are encoded again."""
     left = _ENCODED_BYTES
     for header in batches:
         _check(header, max_batch_bytes)
@@ -185,7 +185,7 @@ def _as_sent(data: Buffer, batches: Batches, max_batch_bytes: int) -> Iterator[b
 
 
 def _check(header: BatchHeader, max_batch_bytes: int) -> None:
-    """Raise InvalidRecordError or RecordTooLargeError where the header alone says that no log takes it."""
+    """Raise InvalidRecordError or RecordTooLargeError if a log would refuse the batch because of its header."""
     if header.size_bytes > max_batch_bytes:
         raise RecordTooLargeError(f"batch of {header.size_bytes} bytes, at most {max_batch_bytes} are taken")
     if header.is_control:
@@ -193,7 +193,7 @@ def _check(header: BatchHeader, max_batch_bytes: int) -> None:
 
 
 def _without_transaction(data: Buffer, header: BatchHeader) -> bytearray:
-    """The same batch; one of a transaction without its producer."""
+    """Return the batch; remove the producer if it belongs to a transaction."""
     batch = bytearray(memoryview(data)[header.position : header.end_position])
     if header.is_transactional:
         if header.attributes & _WITHOUT_MEANING:
@@ -218,7 +218,7 @@ def _wants_encoding(header: BatchHeader) -> bool:
 
 
 def _records(data: Buffer, header: BatchHeader, left: int) -> Columns:
-    """A batch's records, which may inflate to `left` bytes. Raises InvalidRecordError, RecordTooLargeError."""
+    """Decode a batch to at most `left` bytes. Raises InvalidRecordError, RecordTooLargeError."""
     limit = min(max(left, 0), MAX_CONTENT_BYTES)
     try:
         columns = decode(data, header.position, header.end_position, max_content_bytes=limit)[0]

@@ -1,14 +1,14 @@
-"""Payloads decoded by their schemas, in lines as `json_lines` has them: `log.avro.json`, `log.proto.json`, `log.jsonschema.json`.
+"""JSON lines with payloads decoded by their schemas: `log.avro.json`, `log.proto.json`, `log.jsonschema.json`.
 
     {"topic":…,"partition":…,"offset":…,…,"key":…,"key_schema_id":7,"payload":{"id":1},"payload_schema_id":8}
 
-A key or payload that is framed for a schema registry (`schemas.frame`) is shown as the value of JSON that it is, and behind
-it the id of its schema. Where it cannot be decoded it is all there in base64, as `payload_base64`, with the id all the same.
-What has no frame is shown as in `log.json`, without an id.
+A key or payload framed for a schema registry (`schemas.frame`) is shown as the decoded JSON value, followed by the
+schema ID. If it cannot be decoded, it is shown whole in base64 as `payload_base64`, also with the ID. A key or
+payload without a frame is shown as in `log.json`, without an ID.
 
-Written lines are encoded by the newest schemas of their topic's subjects, TOPIC-value and TOPIC-key (TopicNameStrategy); what
-they say of ids is ignored, and `payload_base64` is taken as it is. A null payload is a tombstone. A key that is a string is
-taken as it is where TOPIC-key has no schema.
+Written lines are encoded by the newest schemas of the topic's subjects, TOPIC-value and TOPIC-key
+(TopicNameStrategy). Schema IDs in the lines are ignored, and `payload_base64` is stored as it is. A null payload is a
+tombstone. If TOPIC-key has no schema, a string key is stored as it is.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from topicfs.storage.codec.records import Columns, columns_of, encode_columns
 from topicfs.storage.model import Buffer, TopicPartition
 
 KINDS = {".avro.json": Kind.AVRO, ".proto.json": Kind.PROTOBUF, ".jsonschema.json": Kind.JSON}
-"""The languages of schemas, by the suffix of their form."""
+"""The schema language of each form."""
 
 _RUN_BYTES = 2**18
-"""Bytes of keys and values of which the lines are made at once."""
+"""Size of the keys and values that are rendered in one step."""
 _IGNORED = IGNORED | {"key_schema_id", "payload_schema_id"}
 _PAYLOAD = b',"payload'
 _KEY = b',"key'
@@ -42,7 +42,7 @@ class DecodedLines:
     tells_times = True
 
     def __init__(self, suffix: str, reading: PayloadReader, leave: Callable[[], None] = lambda: None) -> None:
-        """Show what a reading makes of payloads; `leave` is called before that, which may take long."""
+        """Decode payloads by `reading`; `leave` is called before decoding, which may take long."""
         self.suffix = suffix
         self._reading = reading
         self.leave = leave
@@ -74,13 +74,13 @@ class DecodedLines:
         return sizes
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        # No file comes here: who opens one to write gets the other form (`DecodedForms.writing`).
+        # Not used: files opened for writing get another form (`DecodedForms.writing`).
         raise NotImplementedError("lines are written to a topic, by its schemas: EncodedLines")
 
     def _lines(
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> Iterator[tuple[int, bytes]]:
-        """Yield each record's index and line, some of them at a time."""
+        """Yield each record's index and line, rendering several records at a time."""
         first, end = columns.find(start_offset), columns.find(end_offset)
         while first < end:
             last = min(columns.within(first, _RUN_BYTES), end)
@@ -90,7 +90,7 @@ class DecodedLines:
             first = last
 
     def _decoded(self, columns: Columns, index: int, line: bytes, topic: str) -> bytes:
-        """Put what is decoded into a line of `log.json`, in place of what is not."""
+        """Replace the raw key and payload in a line of `log.json` by the decoded ones."""
         key, value = columns.key(index), columns.value(index)
         key_header = value_header = None
         if columns.header_lengths[index]:
@@ -103,7 +103,8 @@ class DecodedLines:
         framed_value = None if value is None else frame_of(value, value_header)
         if framed_value is None and framed_key is None:
             return line
-        # No other `,"` stands within strings, where each `"` is escaped, nor before a name of the headers that is followed by `:`.
+        # In strings every `"` is escaped, and the names of headers are not followed by `:`, so no other `,"`
+        # matches.
         payload_at = line.rfind(_PAYLOAD)
         key_at = _key_place(line, payload_at)
         parts = [line[:key_at]]
@@ -131,24 +132,24 @@ class DecodedLines:
 
 
 class EncodedLines(DecodedLines):
-    """The form of lines that are written to one topic."""
+    """The form for lines that are written to one topic."""
 
     def __init__(
         self, suffix: str, reader: PayloadReader, topic: str, writer: Callable[[], PayloadWriter]
     ) -> None:
-        """Encode by what `writer` returns, for each text anew."""
+        """`writer` is called for each text, and its result encodes the text."""
         super().__init__(suffix, reader)
         self._topic = topic
         self._writer = writer
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """Encode lines (blocking: their schema may have to be asked for). Raises FormError where one does not follow it."""
+        """Encode lines (blocking: may fetch their schema). Raises FormError for a line that violates it."""
         records = parse_records(text, timestamp, _Encoding(self._topic, self._writer()).octets, _IGNORED)
         return encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes, unit="line")
 
 
 class _Encoding:
-    """The keys and payloads of the lines of one text."""
+    """Encodes the keys and payloads of one text's lines."""
 
     def __init__(self, topic: str, writer: PayloadWriter) -> None:
         self._subjects = {"key": f"{topic}-key", "payload": f"{topic}-value"}
@@ -170,7 +171,7 @@ class _Encoding:
 
 
 def _drop_header(fields: dict[str, Any], header: bytes) -> None:
-    """Remove the header that names another schema than the one in front of what was just encoded."""
+    """Remove the header if it names another schema than the one used for encoding."""
     for name in ("headers", "headers_base64"):
         flat = fields.get(name)
         if isinstance(flat, list) and not len(flat) % 2:
@@ -179,5 +180,5 @@ def _drop_header(fields: dict[str, Any], header: bytes) -> None:
 
 
 def _key_place(line: bytes, end: int) -> int:
-    """Return where the field of the key begins: in front of the payload's, of which it is the last one."""
+    """Return where the field of the key begins; it is the last field before the payload."""
     return max(line.rfind(_KEY + b'":', 0, end), line.rfind(_KEY + b'_base64":', 0, end))

@@ -1,7 +1,7 @@
-"""The input of a form's rendering, made of batches: columns of records, or the batches themselves.
+"""Decoders of forms: from batches to columns of records, or to the batches themselves.
 
-Text may be longer than the record it shows, eight times in JSON. A record whose line would be longer than what is taken
-apart at once (`storage.codec.compression.bounds`) cannot be shown in that form, and makes its batch one that cannot be read.
+Text can be longer than its record, in JSON eight times. If a line would exceed the limit for decoded content
+(`storage.codec.compression.bounds`), the record cannot be shown in that form, and its batch counts as unreadable.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from topicfs.storage.errors import OversizeBatchError
 from topicfs.storage.model import Buffer, TopicPartition
 
 Decode: TypeAlias = Callable[..., Iterator[Columns]]
-"""As `storage.codec.columns.decode_each`, with `aborted` and `max_content_bytes` for its options."""
+"""Like `storage.codec.columns.decode_each`, with the options `aborted` and `max_content_bytes`."""
 
 _WIDE_BYTES = MAX_CONTENT_BYTES // 8
-"""A record of fewer bytes has no line that is too long."""
+"""The line of a record smaller than this is never too long."""
 
 
 def decoder_of(form: Form) -> Decode:
-    """The function that decodes batches into the columns that a form renders."""
+    """Return the function that decodes batches into the columns that a form renders."""
     if form is BATCH:
         return find_batches
     return decode_each if form is VALUES else partial(_decode_lines, form)
@@ -40,17 +40,17 @@ def _decode_lines(form: Form, data: Buffer, *bounds: Any, **options: Any) -> Ite
 
 
 def _check_lines(form: Form, columns: Columns) -> None:
-    """Raise OversizeBatchError where a line would be too long."""
+    """Raise OversizeBatchError if a line would be too long."""
     first = 0
     while first < len(columns):
         last = columns.within(first, _WIDE_BYTES)
-        if last == first + 1:  # It may be a wide one.
+        if last == first + 1:  # A single record may be large.
             check_line(form, columns, first)
         first = last
 
 
 def check_line(form: Form, columns: Columns, index: int) -> None:
-    """Raise OversizeBatchError, with the position of its batch, where a record's line would be too long."""
+    """Raise OversizeBatchError, with the position of the batch, if the record's line would be too long."""
     offset = columns.offsets[index]
     if columns.within(index, _WIDE_BYTES) > index + 1 or len(columns.data) <= _WIDE_BYTES:
         return

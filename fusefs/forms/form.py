@@ -1,4 +1,4 @@
-"""The protocol of a form: from columns of records to lines of text, and back."""
+"""The protocol of a form: converts columns of records to lines of text, and back."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from topicfs.storage.model import Buffer, TopicPartition
 
 
 class FormError(ValueError):
-    """A line that is no record in its form; the text it stands in is refused as a whole."""
+    """A line is not a valid record in its form; the whole text is refused."""
 
     def __init__(self, line_number: int, reason: str) -> None:
         super().__init__(f"line {line_number}: {reason}")
         self.line_number = line_number
-        """From 1, in the text given."""
+        """Number of the line in the text, from 1."""
         self.reason = reason
 
 
 class Form(Protocol):
-    """A rendering of records, one line each, and its reverse.
+    """Renders records as lines, and parses lines into records.
 
-    What `render` prints of a record, `parse` takes back as the same record, as far as the form shows it.
+    `parse` restores everything of a record that `render` shows.
     """
 
     @property
     def suffix(self) -> str:
-        """Suffix of the names of files in this form: empty, or with its dot."""
+        """File name suffix of the form: empty, or with its dot."""
 
     @property
     def tells_times(self) -> bool:
-        """True if a line may tell its record's time; that of others is the `timestamp` that `parse` is given."""
+        """True if a line may contain the record's timestamp; other records get the `timestamp` given to `parse`."""
 
     @property
     def outdated(self) -> bool:
-        """True, from then on, if the same records may show otherwise in files that are opened from now on. Never waits."""
+        """True once newly opened files may show the same records differently; then it stays true. Never waits."""
 
     def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
-        """The lines of the records with start_offset <= offset < end_offset."""
+        """Return the lines of the records with start_offset <= offset < end_offset."""
 
     def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
-        """The content of a file that holds this one record alone."""
+        """Return the content of the file for a single record."""
 
     def measure(
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Return the number of bytes that `render` makes of each batch in `columns.batches`, in their order."""
+        """Return the number of bytes that `render` makes of each batch in `columns.batches`."""
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         """Encode whole LF-ended lines as v2 batches of base offset 0, each at most `max_batch_bytes`.
 
-        An empty text makes no batch. `timestamp` (ms) is that of records whose line tells none. Raises FormError for a line that cannot be
-        parsed, RecordTooLargeError for one that does not fit a batch, ValueError if the last line has no LF.
+        An empty text gives no batch. Records whose line has no timestamp get `timestamp` (ms). Raises FormError for
+        an invalid line, RecordTooLargeError for a record that exceeds a batch, ValueError if the last line has no LF.
         """

@@ -1,13 +1,14 @@
-"""One JSON object a line, as `kcat -J` 1.7.1 prints it, without `broker`: the `log.json` file.
+"""One JSON object per line, as `kcat -J` 1.7.1 prints it, without `broker`: the `log.json` file.
 
     {"topic":…,"partition":…,"offset":…,"tstype":"create","ts":…,"headers":["name","value",…],"key":…,"payload":…}
 
-`tstype` is `create` or `logappend`; it and `ts` are left out where the format of the record (v0) has no time, and
-`headers` where there are none. Null keys, payloads and header values are null. What is no UTF-8 appears in base64, as
-`key_base64`, `payload_base64` or `headers_base64`: there every value of the record's headers, never a name. A name that
-is no UTF-8 shows its odd bytes as lone surrogates (U+DC80 to U+DCFF, Python's surrogateescape).
+`tstype` is `create` or `logappend`; both `tstype` and `ts` are missing for format v0, which has no timestamps, and
+`headers` is missing if there are none. Null keys, payloads and header values are null. Bytes that are not UTF-8 are
+shown in base64, as `key_base64`, `payload_base64` or `headers_base64`; the latter has all header values of the record
+in base64, but never the names. In a name, bytes that are not UTF-8 become lone surrogates (U+DC80 to U+DCFF, Python's
+surrogateescape).
 
-This module renders; `json_parser` is the way back. Compiled by Cython; runs uncompiled with the same results.
+This module renders; `json_parser` parses. Compiled by Cython; runs uncompiled with the same results.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class JsonLines:
     tells_times = True
 
     def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
-        """Render one object a record."""
+        """Render one object per record."""
         lines: _Lines = _Lines(columns, place)
         text: object = memory.new_text(sum(lines.measure(start_offset, end_offset)))
         lines.put(memory.text_octets(text), start_offset, end_offset)
@@ -85,13 +86,13 @@ class JsonLines:
     def measure(
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Look at everything as `render` does, but write nothing."""
+        """Compute the sizes of all lines without writing them."""
         lines: _Lines = _Lines(columns, place)
         lines.kept = False
         return lines.measure(start_offset, end_offset)
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """Parse lines of JSON; see `json_parser` for what a line may hold."""
+        """Parse lines of JSON; see `json_parser` for the accepted fields."""
         records = parse_records(text, timestamp)
         return encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes, unit="line")
 
@@ -102,7 +103,7 @@ JSON = JsonLines()
 @cython.final
 @cython.cclass
 class _Lines:
-    """The lines of some columns: measured first, then written."""
+    """The lines of some columns: `measure` computes their sizes, `put` writes them."""
 
     columns: Columns
     data: memoryview
@@ -126,13 +127,13 @@ class _Lines:
         self.count = len(columns)
         self.kinds = memory.new_octets(self.count)
         self.spans = []
-        self.kept = True  # spans of headers, for `put`
+        self.kept = True  # spans of headers, used by `put`
         self.first = 0
         self.last = self.count
 
     @cython.cfunc
     def measure(self, start_offset: cython.longlong, end_offset: cython.longlong) -> array[int]:
-        """Return the size of each batch's lines; note what must be shown in base64."""
+        """Return the size of each batch's lines; remember what needs base64."""
         sizes = array("q")
         row: cython.p_longlong = memory.int64s_of(self.rows)
         column: cython.p_longlong = memory.int64s_of(self.block)
@@ -184,7 +185,7 @@ class _Lines:
     def put(
         self, target: cython.p_uchar, start_offset: cython.longlong, end_offset: cython.longlong
     ) -> object:
-        """Write what `measure` has measured, with the same bounds."""
+        """Write what `measure` has measured; takes the same range."""
         row: cython.p_longlong = memory.int64s_of(self.rows)
         column: cython.p_longlong = memory.int64s_of(self.block)
         times: cython.Py_ssize_t = fields.TIMESTAMPS * self.count
@@ -263,7 +264,7 @@ def _headers_are_text(
 def _headers_size(
     source: cython.p_uchar, span: cython.p_longlong, headers: cython.Py_ssize_t, base64: cython.bint
 ) -> cython.Py_ssize_t:
-    """Size of names, values, the commas between them and the closing bracket: as many commas and brackets as parts."""
+    """Size of names, values, commas and the closing bracket: there are as many commas and brackets as parts."""
     size: cython.Py_ssize_t = 2 * headers
     number: cython.Py_ssize_t
     for number in range(headers):

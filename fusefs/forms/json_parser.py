@@ -1,9 +1,9 @@
-"""Lines of JSON as records: what `log.json` takes.
+"""Parses the lines that `log.json` accepts into records.
 
-What it prints, it accepts. Taken are `ts` (ms; the time of arrival where it is missing), `key`, `payload`, `headers` and
-their base64 variants; `topic`, `partition`, `offset`, `tstype` and `broker` are ignored, so that the output of kcat and of
-this very form can be appended again. Any other field is refused, and so is a line without `payload`: a typing error
-must not become an empty record. A null payload is a tombstone.
+It accepts everything that `json_lines` prints: `ts` (ms; by default the current time), `key`, `payload`, `headers`
+and their base64 variants. `topic`, `partition`, `offset`, `tstype` and `broker` are ignored, so that the output of
+kcat and of `log.json` can be appended again. Other fields are refused, and so is a line without `payload`: a typing
+error must not become an empty record. A null payload is a tombstone.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _INT64_END = 2**63
 
 
 Octets: TypeAlias = Callable[[dict[str, Any], str], bytes | None]
-"""Returns the key or the payload of a line's fields. Raises RefusedLineError."""
+"""Returns the key or payload from a line's fields. Raises RefusedLineError."""
 
 
 class RefusedLineError(Exception):
-    """A line's fault, without the line's number."""
+    """The reason why a line is refused, without the line's number."""
 
 
 def parse_records(
     text: Buffer, timestamp: int, octets: Octets | None = None, ignored: frozenset[str] = IGNORED
 ) -> list[Record]:
-    """A record a line, offsets from 0; `timestamp` for those that tell none.
+    """Return one record per line, with offsets from 0; `timestamp` is for lines without `ts`.
 
-    `octets` makes keys and payloads of what stands there, and fields so named are `ignored`.
+    `octets` converts key and payload; fields named in `ignored` are ignored.
 
     Raises FormError naming the first bad line, ValueError if the last line has no LF.
     """
@@ -62,7 +62,7 @@ def _record(fields: dict[str, Any], offset: Offset, timestamp: int, octets: Octe
 
 
 def _fields(line: bytes, ignored: frozenset[str]) -> dict[str, Any]:
-    """The object on the line, all of whose fields are known."""
+    """Parse a line to an object, and check that all its fields are known."""
     try:
         value = _DECODER.decode(line.decode())
     except UnicodeDecodeError:
@@ -82,7 +82,7 @@ def _fields(line: bytes, ignored: frozenset[str]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Never:
-    """NaN and Infinity are Python's idea."""
+    """Refuse NaN and Infinity, which Python's parser accepts."""
     raise ValueError(f"{name} is not allowed")
 
 
@@ -90,7 +90,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def plain_octets(fields: dict[str, Any], name: str) -> bytes | None:
-    """A key or payload, plain or in base64; None for null, and for a key that is missing."""
+    """Return a key or payload, plain or in base64; None for null, and for a missing key."""
     if f"{name}_base64" in fields:
         if name in fields:
             raise RefusedLineError(f"{name} is given twice, plain and in base64")

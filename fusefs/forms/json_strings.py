@@ -1,8 +1,8 @@
 """Strings and numbers of JSON (RFC 8259), each measured before it is written.
 
-Escaped as kcat's library does it: quote, backslash, the five letters, other control characters in four upper-case hex
-digits; nothing else. What is no UTF-8 has no string: `field_size` says so. Compiled by Cython; runs uncompiled with the
-same results.
+Escapes the same characters as kcat's library: quote, backslash, the five characters with letters, and other control
+characters as four upper-case hex digits. Bytes that are not UTF-8 have no JSON string; `field_size` returns -1 for
+them. Compiled by Cython; runs uncompiled with the same results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEX = cython.declare(bytes, b"0123456789ABCDEF")
 def field_size(
     source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.longlong, lenient: cython.bint
 ) -> cython.Py_ssize_t:
-    """Size of a string with its quotes, or of `null`; -1 for what is no UTF-8, unless `lenient`."""
+    """Return the size of a string with its quotes, or of `null`; -1 if it is not UTF-8, unless `lenient`."""
     if length < 0:
         return 4
     if _is_plain(source, start, length):
@@ -48,11 +48,11 @@ def field_size(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _is_plain(source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.longlong) -> cython.bint:
-    """Return whether all of it is ASCII that stands for itself in a JSON string."""
+    """Return whether the text is ASCII without characters to escape."""
     odd: cython.int = 0
     index: cython.Py_ssize_t
     if cython.compiled:
-        # One pointer and no early end: the C compiler makes vector code of it.
+        # One pointer and no early exit, so that the C compiler can vectorize the loop.
         field: cython.p_uchar = source + start
         for index in range(length):
             odd |= (
@@ -73,7 +73,7 @@ def _is_plain(source: cython.p_uchar, start: cython.Py_ssize_t, length: cython.l
 @cython.inline
 @cython.exceptval(check=False)
 def _letter_of(octet: cython.int) -> cython.int:
-    """The letter that stands after a backslash for `octet`; 0 where there is none."""
+    """Return the letter that escapes `octet` after a backslash; 0 if there is none."""
     if octet == ord('"') or octet == ord("\\"):
         return octet
     if octet == ord("\n"):
@@ -101,7 +101,7 @@ def _escaped_size(octet: cython.int) -> cython.int:
 def _sequence_size(
     source: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Bytes of the UTF-8 sequence (of two and more) at `at`; 0 where there is none (Unicode, table 3-7)."""
+    """Return the size of the multibyte UTF-8 sequence at `at`; 0 if it is invalid (Unicode, table 3-7)."""
     lead: cython.int = source[at]
     size: cython.Py_ssize_t = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     if lead < 0xC2 or lead > 0xF4 or end - at < size:
@@ -144,7 +144,7 @@ def put_string(
     start: cython.Py_ssize_t,
     length: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write a string in quotes; bytes that are no UTF-8 as lone surrogates (`lenient` has measured them)."""
+    """Write a string in quotes; bytes that are not UTF-8 become lone surrogates (measured with `lenient`)."""
     target[at] = ord('"')
     at += 1
     if _is_plain(source, start, length):
@@ -241,7 +241,7 @@ def _put_base64(
 @cython.cfunc
 @cython.exceptval(check=False)
 def integer_size(value: cython.longlong) -> cython.Py_ssize_t:
-    """Size of an integer: its decimal digits, and the sign."""
+    """Return the number of an integer's decimal digits, plus its sign."""
     size: cython.Py_ssize_t = 1 if value >= 0 else 2
     rest: cython.ulonglong = _magnitude(value)
     while rest >= 10:

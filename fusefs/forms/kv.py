@@ -1,6 +1,6 @@
-r"""Key TAB value, one record a line: the `log.kv` file.
+r"""Key TAB value, one record per line: the `log.kv` file.
 
-A null key or value is `\N`; TAB, LF, CR and backslash inside are `\t \n \r \\`, so that every line parses back to
+A null key or value is `\N`; TAB, LF, CR and backslash are escaped as `\t \n \r \\`, so that every line parses back to
 the same bytes. Headers and times are not shown. A line without TAB is a value without key; a TAB after the first one
 belongs to the value. Compiled by Cython; runs uncompiled with the same results.
 """
@@ -46,7 +46,7 @@ class KeyValue:
     def measure(
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Search keys and values for what must be escaped, which takes a byte more."""
+        """Return the size of each batch's lines; each escaped byte takes one more."""
         data: memoryview = columns.data
         block: memoryview = columns.block
         source: cython.p_uchar = memory.octets_of(data)
@@ -61,7 +61,7 @@ class KeyValue:
         return sizes
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        r"""Parse lines: only `\N`, as a whole key or value, and the four escapes may follow a backslash."""
+        r"""Parse lines: a backslash must begin `\N` (the whole key or value) or one of the four escapes."""
         return encode_columns(_columns(text, timestamp), max_batch_bytes=max_batch_bytes, unit="line")
 
 
@@ -108,7 +108,7 @@ def _size(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Bytes of the records [first, last) whose offsets are asked for."""
+    """Return the size of the lines of records [first, last) within the offset range."""
     size: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(first, last):
@@ -124,7 +124,7 @@ def _size(
 @cython.inline
 @cython.exceptval(check=False)
 def _escape_of(octet: cython.uchar) -> cython.uchar:
-    """The letter that stands after a backslash for `octet`; 0 for a byte that stands for itself."""
+    """Return the letter that escapes `octet` after a backslash; 0 if it needs no escape."""
     if octet == ord("\t"):
         return ord("t")
     if octet == ord("\n"):
@@ -144,7 +144,7 @@ def _field_size(
     escapes: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     if cython.compiled:
-        # One pointer and no call: the C compiler makes vector code of it.
+        # One pointer and no call, so that the C compiler can vectorize the loop.
         field: cython.p_uchar = source + start
         for index in range(length):
             escapes += (
@@ -190,14 +190,14 @@ def _put_field(
 
 @cython.cfunc
 def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
-    """The lines as records, over a copy of the text without its escapes."""
+    """Parse the lines into records, in a copy of the text without escapes."""
     view: memoryview = memory.flat_view(text)
     source: cython.p_uchar = memory.octets_of(view)
     end: cython.Py_ssize_t = len(view)
     count: cython.Py_ssize_t = _count_lines(source, end)
     if end and source[end - 1] != ord("\n"):
         raise ValueError("the last line has no LF")
-    # Taking escapes away never makes a text longer.
+    # Removing escapes never makes a text longer.
     plain: bytearray = memory.new_octets(end)
     block: memoryview = memory.new_int64s(fields.COLUMN_COUNT * count)
     column: cython.p_longlong = memory.int64s_of(block)
@@ -253,7 +253,7 @@ def _take_field(
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.longlong:
-    """Write the field in [start, end) without its escapes; its length, -1 for null, -2 for a bad escape."""
+    """Write the field in [start, end) without its escapes; return its length, -1 for null, -2 for a bad escape."""
     if end - start == 2 and source[start] == ord("\\") and source[start + 1] == ord("N"):
         return -1
     first: cython.Py_ssize_t = at
@@ -275,7 +275,7 @@ def _take_field(
 @cython.inline
 @cython.exceptval(check=False)
 def _escaped(letter: cython.int) -> cython.int:
-    """The byte that `letter` after a backslash stands for; -1 for any other letter."""
+    """Return the byte that `letter` means after a backslash; -1 for any other letter."""
     if letter == ord("t"):
         return ord("\t")
     if letter == ord("n"):

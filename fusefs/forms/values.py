@@ -1,7 +1,7 @@
-"""Values alone, one a line: the `log` file.
+"""Values alone, one per line: the `log` file.
 
-A null value renders as nothing but LF, and so does an empty one; a value that contains LF is shown as it is. Compiled
-by Cython; runs uncompiled with the same results.
+A null value and an empty value both render as a bare LF; a value that contains LF is shown as it is. Compiled by
+Cython; runs uncompiled with the same results.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Values:
         return memory.finished(text)
 
     def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
-        """Render exactly the value, without LF: nothing for a null one."""
+        """Render the value without LF; nothing for null."""
         return columns.value(index) or b""
 
     def measure(
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
-        """Add up lengths: no value is touched."""
+        """Add up the lengths, without reading values."""
         block: memoryview = columns.block
         column: cython.p_longlong = memory.int64s_of(block)
         count: cython.Py_ssize_t = len(columns)
@@ -57,7 +57,7 @@ class Values:
         return sizes
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
-        """Every line is a value without key."""
+        """Parse each line as a value without a key."""
         return encode_lines(text, timestamp=timestamp, max_batch_bytes=max_batch_bytes)
 
 
@@ -74,7 +74,7 @@ def _size(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Bytes of the records [first, last) whose offsets are asked for."""
+    """Return the size of the lines of records [first, last) within the offset range."""
     size: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(first, last):
@@ -94,7 +94,7 @@ def _put(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.void:
-    """Write what `_size` has measured."""
+    """Write the lines that `_size` has measured."""
     at: cython.Py_ssize_t = 0
     index: cython.Py_ssize_t
     for index in range(count):

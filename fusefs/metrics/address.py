@@ -1,4 +1,4 @@
-"""The address at which metrics are served: `HOST:PORT`, `:PORT` or `PORT`."""
+"""The address for serving metrics: `HOST:PORT`, `:PORT` or `PORT`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from typing import NamedTuple
 
 LOOPBACK = "127.0.0.1"
-"""The host where none is named: the metrics tell names of topics and groups, which is nothing for a network."""
+"""The default host: metrics contain names of topics and groups, which should not be public."""
 
 _ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s/]*):)?(?P<port>[0-9]{1,5})")
 MOST_PORT = 65535
 
 
 class MetricsAddressError(ValueError):
-    """A text that is no address to listen at."""
+    """The text is not an address to listen on."""
 
 
 class MetricsAddress(NamedTuple):
-    """A host by its name or number, and a port; 0: any port that is free."""
+    """A host name or IP address, and a port; 0: any free port."""
 
     host: str
     port: int
@@ -27,7 +27,7 @@ class MetricsAddress(NamedTuple):
 
 
 def parse_metrics_address(text: str) -> MetricsAddress:
-    """Read an address. Raises MetricsAddressError."""
+    """Parse an address. Raises MetricsAddressError."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found["port"]) > MOST_PORT:
         raise MetricsAddressError(

@@ -1,4 +1,4 @@
-"""The collector that Prometheus' library asks at each scrape, and its text."""
+"""The collector that Prometheus' library calls for each scrape, and its text output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from topicfs.fusefs.requests.request_counts import RequestCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedMount:
-    """The part of a daemon around its engine."""
+    """The parts of a daemon that are measured besides its engine."""
 
     counts: RequestCounts
     gauges: Callable[[], MountGauges]
@@ -32,7 +32,7 @@ class WatchedMount:
 
 
 class MetricsCollector(Collector):
-    """The metrics of an engine, and of the mount over it, if there is one. One scrape at a time; others wait for their turn."""
+    """The metrics of an engine, and of the mount, if any. One scrape at a time; others wait."""
 
     def __init__(self, engine: Engine, mount: WatchedMount | None = None) -> None:
         self._engine, self._mount = engine, mount
@@ -45,7 +45,7 @@ class MetricsCollector(Collector):
             yield from pace.over(self._families(pace))
 
     def describe(self) -> Iterable[Family]:
-        """Return every family without its samples: a scrape may ask for some by name."""
+        """Return every family without samples, because a scrape may select families by name."""
         return [
             histogram(one, ()) if one.kind is MetricKind.HISTOGRAM else family(one, ())
             for one in table.METRICS

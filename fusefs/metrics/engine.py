@@ -1,4 +1,4 @@
-"""The samples of an engine: its topics and partitions, its logs, its groups. Asks no disk but for the room on it, and no broker."""
+"""The samples of an engine: topics, partitions, logs, groups. Asks no broker, and the disk only for its space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.messages import printable
 from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
 
 MOST_LAGS = 1000
-"""Number of pairs of a group and a topic that are shown, those that are furthest behind; the rest is summed up."""
+"""Pairs of group and topic that are shown, those with the largest lag; the others are summed up."""
 
 
 @dataclass(slots=True)
@@ -34,20 +34,20 @@ class TopicSums:
 
 @dataclass(slots=True)
 class Walk:
-    """The sums over all open partitions, of one look at each."""
+    """The sums over all open partitions, from one pass over them."""
 
     partitions: int = 0
     opened: int = 0
     offline: int = 0
     under_replicated: int = 0
     topics: dict[str, TopicSums] = field(default_factory=dict)
-    """Sums by topic, all that are not counted by themselves under `OTHERS`."""
+    """Sums by topic; topics that are not counted separately are in `OTHERS`."""
     ends: dict[TopicPartition, Offset] = field(default_factory=dict)
-    """Last stable offsets of the partitions that were asked for."""
+    """Last stable offsets of the requested partitions."""
 
 
 def engine_families(engine: Engine, pace: Pace) -> Iterator[Family]:
-    """Yield what an engine has counted, and how things stand."""
+    """Yield the engine's counters and gauges."""
     counts = engine.counts
     by_topic = counts.by_topic()
     positions = engine.groups.known_positions()
@@ -71,7 +71,7 @@ def engine_families(engine: Engine, pace: Pace) -> Iterator[Family]:
 def _walk(
     engine: Engine, by_topic: Mapping[str, TopicCounts], wanted: set[TopicPartition], pace: Pace
 ) -> Walk:
-    """Look at every open partition once."""
+    """Visit every open partition once."""
     found = Walk()
     for name, topic in engine.topics().items():
         found.partitions += len(topic.partitions())
@@ -128,7 +128,7 @@ def _log_families(counts: EngineCounts) -> Iterator[Family]:
 
 
 def _directory_families(directories: Iterable[DirectoryStatus]) -> Iterator[Family]:
-    # What is no UTF-8 in the name of a directory has no place in the text.
+    # Bytes of a directory name that are not UTF-8 cannot appear in the text.
     found = [(printable(one.path), one) for one in directories]
     disks = {}
     for path, one in found:

@@ -1,4 +1,4 @@
-"""One scrape: samples, family by family, and rests in between."""
+"""One scrape: samples, family by family, with pauses in between."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from prometheus_client.core import Metric as Family
 from topicfs.fusefs.metrics.table import Metric, MetricKind
 
 STEP_SECONDS, REST_SECONDS = 0.002, 0.001
-"""A scrape works for so long, and then rests: the event loop's thread finds the interpreter free again and again."""
+"""A scrape works this long, then pauses this long, so that the event loop's thread gets the interpreter."""
 STEPS_PER_CLOCK_CHECK = 32
-"""Little things that are done between two looks at the clock, which takes as long as one of them."""
+"""Number of small steps between two looks at the clock, which takes as long as a step."""
 
 FIRST_BUCKET, LAST_BUCKET = 10, 34
-"""The first bucket that is shown ends at 2^10 ns, a microsecond, the last one at 2^34 ns, 17 seconds."""
+"""The first bucket shown ends at 2^10 ns (1 µs), the last one at 2^34 ns (17 s)."""
 
 Item = TypeVar("Item")
 
 Sample: TypeAlias = tuple[Sequence[str], float]
-"""The values of a metric's labels, and its own."""
+"""The values of a metric's labels, and the metric's value."""
 
 
 class Pace:
-    """The pace of a scrape: work, and rest."""
+    """The pace of a scrape: alternates work and pauses."""
 
     def __init__(
         self,
@@ -41,20 +41,20 @@ class Pace:
         self._until = clock() + step_seconds
 
     def rest(self) -> None:
-        """Rest, if it has worked long enough."""
+        """Pause if it has worked long enough."""
         if self._clock() >= self._until:
             self._sleep(REST_SECONDS)
             self._until = self._clock() + self._step
 
     def little(self) -> None:
-        """Rest, if enough little things were done and it has worked long enough."""
+        """Count a small step, and pause if it has worked long enough."""
         self._left -= 1
         if not self._left:
             self._left = STEPS_PER_CLOCK_CHECK
             self.rest()
 
     def over(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield items, and rest between them."""
+        """Yield items, pausing after each time slice."""
         for item in items:
             yield item
             self.rest()
@@ -75,7 +75,7 @@ def single(metric: Metric, value: float) -> Family:
 
 
 def histogram(metric: Metric, rows: Iterable[tuple[Sequence[str], Sequence[int], int]]) -> Family:
-    """Return the samples of a histogram; each row has labels, buckets by powers of two of nanoseconds, and the sum in nanoseconds."""
+    """Return the samples of a histogram. Each row has labels, buckets by powers of two ns, and the sum in ns."""
     found = HistogramMetricFamily(metric.name, metric.meaning, labels=metric.labels)
     for labels, buckets, total_ns in rows:
         shown: list[tuple[str, float]] = []

@@ -1,6 +1,6 @@
-"""The metrics over HTTP, in threads of their own: who scrapes slowly, or not at all, keeps nobody else waiting.
+"""Serves the metrics over HTTP, in its own threads: a slow scraper does not block anybody else.
 
-Few are answered at the same time, each within a bound of time; whoever comes beyond is told to come again.
+A few scrapes are answered at a time, each within a time limit; others are asked to come again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 
 MAX_CONCURRENT_SCRAPES = 4
-"""Scrapes that are answered at the same time."""
+"""Number of scrapes that are answered at a time."""
 CLIENT_TIMEOUT_SECONDS = 10.0
-"""How long a scraper may take to ask, and to take what it is answered."""
+"""Time limit for a scraper to send its request and to receive the answer."""
 BREATHER_SECONDS = 0.1
 _NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
@@ -39,13 +39,15 @@ _REMEDIES = {
 class _Handler(WSGIRequestHandler):
     timeout = CLIENT_TIMEOUT_SECONDS
     wbufsize = -1
-    """Headers and what follows go together: half of the headers, where the process ends, is an empty answer to some clients."""
+    """Send headers and body together: if the process ends in between, some clients take headers alone for an empty
+    answer.
+    """
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
-        """Say nothing: a scrape is no news."""
+        """Log nothing: scrapes are not worth an entry."""
 
     def get_stderr(self) -> TextIO:
-        """Return where the library writes a traceback for each header that it cannot read: nowhere, for anybody may send one."""
+        """Discard the tracebacks that the library writes for unreadable headers: anybody may send such headers."""
         return StringIO()
 
 
@@ -58,11 +60,11 @@ class _Server(ThreadingMixIn, WSGIServer):
     def __init__(self, family: socket.AddressFamily, address: Any) -> None:
         self.address_family = family
         self._answering: dict[socket.socket, float] = {}
-        """The connections that are being answered, and since when, the oldest first."""
+        """Connections being answered and their start times, the oldest first."""
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        """Bind, without asking the network how this machine is called."""
+        """Bind without a DNS lookup of this machine's name."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -74,7 +76,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             return super().get_request()
         except OSError as error:
-            if error.errno in _NOTHING_LEFT:  # It comes again at once.
+            if error.errno in _NOTHING_LEFT:  # It is tried again immediately.
                 time.sleep(BREATHER_SECONDS)
             raise
 
@@ -89,12 +91,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._answering[request] = time.monotonic()
         try:
             super().process_request(request, client_address)
-        except BaseException:  # No thread could be begun.
+        except BaseException:  # The thread could not be started.
             self._answering.pop(request, None)
             raise
 
     def _end_oldest(self) -> None:
-        """End the connection that takes longest, if it had its time: one that sends a byte now and then would never end."""
+        """Close the oldest connection if its time is up: one that sends a byte now and then would never end."""
         for request, began in list(self._answering.items())[:1]:
             if time.monotonic() - began > CLIENT_TIMEOUT_SECONDS:
                 with suppress(OSError):
@@ -107,14 +109,14 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._answering.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a scraper that went away, or was too slow."""
+        """Ignore scrapers that disconnect or are too slow."""
 
 
 class MetricsServer:
-    """Listens from its making on; `serve` begins to answer."""
+    """Listens from its construction; `serve` starts answering."""
 
     def __init__(self, asked: MetricsAddress) -> None:
-        """Listen. Raises StorageError where that is not possible, with the remedy."""
+        """Listen on `asked`. Raises StorageError with the remedy if that fails."""
         try:
             found = socket.getaddrinfo(
                 asked.host, asked.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -126,7 +128,7 @@ class MetricsServer:
             remedy = _REMEDIES.get(error.errno or 0, "")
             raise StorageError(f"--metrics {asked}: {cause}{remedy}") from None
         self.address = MetricsAddress(str(self._server.server_address[0]), int(self._server.server_port))
-        """The address, with the port that was free where any might be."""
+        """The address, with the actual port if any free one was requested."""
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -143,10 +145,10 @@ class MetricsServer:
             self._server.handle_request()
 
     def close(self) -> None:
-        """Answer no more; who is being answered gets the rest, or the end of the process. Idempotent."""
+        """Stop answering; running answers finish unless the process ends. Idempotent."""
         self._closed = True
         with suppress(OSError):
-            self._server.socket.shutdown(socket.SHUT_RDWR)  # Wakes who waits for the next one.
+            self._server.socket.shutdown(socket.SHUT_RDWR)  # Wakes the thread that waits for a connection.
         if self._thread is not None:
             self._thread.join(CLIENT_TIMEOUT_SECONDS)
         self._server.server_close()

@@ -1,4 +1,4 @@
-"""Every metric: its name, its kind, its labels, and what it is. docs/watching.md has the same table; a test compares."""
+"""Every metric: its name, kind, labels and description. docs/watching.md has the same table; a test compares them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MountGauges(NamedTuple):
 
 
 class MetricKind(Enum):
-    """The kinds of metrics, by Prometheus' names."""
+    """Kinds of metrics, with Prometheus' names."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -26,7 +26,7 @@ class Metric(NamedTuple):
     """One metric."""
 
     name: str
-    """As Prometheus stores it; a histogram's without `_bucket`, `_sum` and `_count`."""
+    """As Prometheus stores it; for a histogram without `_bucket`, `_sum` and `_count`."""
     kind: MetricKind
     labels: tuple[str, ...]
     meaning: str
@@ -116,4 +116,4 @@ CACHE_HITS = _counter("cache_hits", "Over a cluster: reads that needed no broker
 CACHE_MISSES = _counter("cache_misses", "Over a cluster: reads for which a broker was asked.")
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
-"""All of them, in the order in which they are shown."""
+"""All metrics, in display order."""

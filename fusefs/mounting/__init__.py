@@ -1,6 +1,6 @@
 """The process around a mount: its options, the mountpoint, mounting, the background, and limits.
 
-`options` says what is asked for, `mountpoint` whether a place is fit and how it is unmounted, `system_mount` mounts,
-`background` leaves the terminal, `limits` raises what the system allows (descriptors, memory, read-ahead), `stacks` tells
-what all are doing.
+`options` has the mount's options; `mountpoint` checks the mountpoint and unmounts it; `system_mount` mounts;
+`background` leaves the terminal; `limits` raises the system's limits (descriptors, memory, read-ahead); `stacks`
+shows what all threads and tasks are doing.
 """

@@ -1,4 +1,4 @@
-"""Leaving the terminal: the command that started the daemon waits until the mount stands, and reports how it went."""
+"""Leaving the terminal: the command that started the daemon waits until the mount is ready, and reports the result."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from topicfs.storage.messages import printable
 
 
 class Readiness:
-    """A daemon's report that it serves, or why it cannot: to its terminal, where it has one."""
+    """Reports that the daemon serves, or why it cannot, to its terminal if it has one."""
 
     def mounted(self) -> None:
-        """The mount stands."""
+        """Report that the mount is ready."""
 
     def failed(self, reason: str) -> None:
-        """Report why the mount does not stand, in one line."""
+        """Report why the mount failed, in one line."""
         print(f"topicfs: {printable(reason)}", file=sys.stderr, flush=True)  # noqa: T201 - the daemon's only word to a person
 
 
 class Background(Readiness):
-    """A daemon whose parent waits at the other end of a pipe."""
+    """A daemon in the background: reports to its parent through a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def mounted(self) -> None:
-        """Have the parent end, and give up the terminal."""
+        """Let the parent exit, and detach from the terminal."""
         self._tell(b"")
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
@@ -48,11 +48,11 @@ class Background(Readiness):
 
 
 def run_in_background(serve: Callable[[Readiness], int]) -> int:
-    """Run `serve` in a process of its own; return its parent's exit status as soon as it stands or failed.
+    """Run `serve` in a separate process; return the parent's exit status as soon as the mount is ready or failed.
 
-    Forked twice, so that the daemon has no terminal and can get none. The process in between waits for the daemon's
-    word, and where there is none for its end, of which it tells instead. Whatever must not survive a fork, such as
-    Kafka's lock on the directory, is taken by `serve`.
+    Forks twice, so that the daemon has no terminal and cannot get one. The intermediate process waits for the
+    daemon's report; if the daemon ends without a report, it reports that. Whatever does not survive a fork, such as
+    Kafka's lock on the directory, must be acquired in `serve`.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -88,7 +88,7 @@ def _be_daemon(serve: Callable[[Readiness], int], background: Background) -> NoR
 
 
 def _pass_on(reading: int, writing: int, daemon: int) -> NoReturn:
-    """Give the daemon's word to the process that waits, or say how it ended without one."""
+    """Pass the daemon's report to the waiting process, or report how the daemon ended without one."""
     words = _read_all(reading)
     if not words:
         _, status = os.waitpid(daemon, 0)

@@ -1,7 +1,7 @@
-"""The daemon's log: where it goes, and in which form.
+"""The daemon's log: its destination and its format.
 
-As text for a person, as one JSON object a line for what collects logs, or to systemd's journal, where each entry has the
-fields PRIORITY, LOGGER, CODE_FILE, CODE_LINE, TOPICFS_MOUNTPOINT and TOPICFS_TOPICS beside its MESSAGE
+It is text for people, one JSON object per line for log collectors, or systemd's journal, where each entry has the
+fields PRIORITY, LOGGER, CODE_FILE, CODE_LINE, TOPICFS_MOUNTPOINT and TOPICFS_TOPICS besides its MESSAGE
 (systemd.journal-fields(7)). A daemon without a terminal and without a file logs to the journal, or else to syslog.
 """
 
@@ -20,17 +20,17 @@ from typing import Any
 from topicfs.storage.messages import PrintableFormatter, printable
 
 JOURNAL_TIMEOUT_SECONDS = 0.25
-"""Longest time that one entry waits for a journal with much to do."""
+"""How long one entry waits for a busy journal."""
 SYSLOG_SOCKET = "/dev/log"
 _DAEMON = 3 << 3
-"""syslog(3)'s facility of daemons."""
+"""syslog(3)'s facility for daemons."""
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
-"""Those of syslog(3) by the lowest level that has each; below is 7, debug."""
+"""Lowest log level of each syslog(3) priority; anything lower is 7 (debug)."""
 
 
 class LogFormat(Enum):
-    """The forms of the daemon's log."""
+    """Formats of the daemon's log."""
 
     TEXT = "text"
     JSON = "json"
@@ -40,11 +40,11 @@ class LogFormat(Enum):
 def begin_log(
     chosen: LogFormat | None, file: Path | None, *, terminal: bool, debug: bool, about: Mapping[str, str]
 ) -> None:
-    """Start logging to `file`, with `terminal` to standard error, else to the system's log (OSError).
+    """Start logging to `file`, to standard error if `terminal`, or else to the system's log (OSError).
 
-    Unless a form is `chosen` it is the journal's where standard error leads to the journal, or where there is neither
-    a file nor a terminal; everywhere else, and where no journal listens, it is text. `about` has fields of every entry
-    in the other forms, such as the mountpoint.
+    Unless a format is `chosen`, it is the journal's if standard error goes to the journal, or if there is neither a
+    file nor a terminal; in all other cases, and without a journal, it is text. `about` has fields for every entry of
+    the other formats, such as the mountpoint.
     """
     form = chosen or (
         LogFormat.JOURNAL if file is None and (not terminal or _leads_to_journal()) else LogFormat.TEXT
@@ -68,23 +68,23 @@ def begin_log(
 
 
 class JournalHandler(logging.Handler):
-    """Sends entries to systemd's journal, in its own protocol."""
+    """Sends entries to systemd's journal in its native protocol."""
 
     def __init__(self, about: Mapping[str, str], socket_path: Path | None = None) -> None:
-        """Raises OSError where no journal listens."""
+        """Raises OSError if no journal listens."""
         super().__init__()
         from logging_journald import JournaldTransport
 
         self._about = {f"TOPICFS_{name.upper()}": printable(value) for name, value in about.items()}
         path = socket_path or JournaldTransport.SOCKET_PATH
         self._lost = 0
-        # Not connected: a journal that is started again is another one at the same path.
+        # Do not connect: a restarted journal has a new socket at the same path.
         self._transport = JournaldTransport(path, connected=False)
         self._transport.socket.settimeout(JOURNAL_TIMEOUT_SECONDS)
         try:
-            self._transport.socket.sendto(b"", str(path))  # An entry of nothing, which no journal keeps.
+            self._transport.socket.sendto(b"", str(path))  # The journal ignores an empty entry.
         except TimeoutError:
-            pass  # It is there, and has much to do.
+            pass  # The journal exists, but is busy.
         except OSError as error:
             self.close()
             remedy = "no journal listens there; use --log-format text or json"
@@ -111,7 +111,8 @@ class JournalHandler(logging.Handler):
                 self._transport.socket.settimeout(JOURNAL_TIMEOUT_SECONDS)
             self._transport.send(fields.items())
         except (TimeoutError, BlockingIOError):
-            # A journal that hangs must not keep the event loop: from now on it is waited for no more, until it takes one.
+            # A hanging journal must not block the event loop: do not wait for it again until it accepts an
+            # entry.
             self._lost += 1
             self._transport.socket.settimeout(0)
         except Exception:  # noqa: BLE001 - as every handler of the standard library does
@@ -123,7 +124,7 @@ class JournalHandler(logging.Handler):
 
 
 class SyslogHandler(logging.Handler):
-    """Sends entries to syslog(3) without waiting; entries are lost while no logger takes them."""
+    """Sends entries to syslog(3) without waiting; drops entries if syslog does not accept them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,7 +142,7 @@ class SyslogHandler(logging.Handler):
 
 
 def priority(level: int) -> int:
-    """Return syslog's number for a level of `logging`."""
+    """Return syslog's priority for a level of `logging`."""
     return next((number for lowest, number in _PRIORITIES if level >= lowest), 7)
 
 
@@ -167,7 +168,7 @@ def _json_formatter(about: Mapping[str, str]) -> logging.Formatter:
 
 
 def _leads_to_journal() -> bool:
-    """Return whether standard error is the journal's own stream: systemd.exec(5), JOURNAL_STREAM."""
+    """Return whether standard error is a stream to the journal: systemd.exec(5), JOURNAL_STREAM."""
     try:
         stream = os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):

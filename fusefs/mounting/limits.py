@@ -1,4 +1,4 @@
-"""Limits around a mount: those of the process and of the kernel. They are raised as far as permitted, and never a reason to fail."""
+"""Limits of the process and of the kernel for a mount, raised as far as permitted. A failure is never an error."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 READ_AHEAD_KIB = 1024
-"""For cached reads of a mount: the kernel's 128 KiB costs a request for each."""
+"""Read-ahead for cached reads; the kernel's default sends a request per 128 KiB."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 32 * 1024 * 1024
 
 
 def raise_open_files() -> None:
-    """Raise the process's limit of open files to the highest it may have."""
+    """Raise the process's limit of open files to its hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -25,7 +25,7 @@ def raise_open_files() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library reuse large buffers in place of mapping each again: writes of 1 MiB are twice as fast."""
+    """Let the C library reuse large buffers instead of mapping them again: makes writes of 1 MiB twice as fast."""
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
         library.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
@@ -33,7 +33,7 @@ def keep_freed_memory() -> None:
 
 
 def raise_read_ahead(mountpoint: str) -> None:
-    """Raise the mount's read-ahead, which root alone may."""
+    """Raise the mount's read-ahead, which only root may do."""
     device = mounts().get(mountpoint)
     if device is not None:
         with contextlib.suppress(OSError):
@@ -41,20 +41,20 @@ def raise_read_ahead(mountpoint: str) -> None:
 
 
 def mounts(fstype: str | None = None, process: str = "self") -> dict[str, str]:
-    """Read the mountpoints (of one type) that a process sees, with their devices as `major:minor`; no file system is asked."""
+    """Return a process's mountpoints (of one type) with their devices as `major:minor`; queries no filesystem."""
     table = _mount_table(process)
     return {path: device for path, device, kind, _ in table if kind == fstype or fstype is None}
 
 
 def mounters(fstype: str) -> dict[str, int]:
-    """Read from the kernel which user mounted each FUSE file system of a type, by mountpoint."""
+    """Return which user mounted each FUSE filesystem of a type, by mountpoint."""
     users = re.compile(r"(?:^|,)user_id=(\d+)")
     table = [(path, users.search(options)) for path, _, kind, options in _mount_table() if kind == fstype]
     return {path: int(user[1]) for path, user in table if user is not None}
 
 
 def _mount_table(process: str = "self") -> Iterator[tuple[str, str, str, str]]:
-    """Yield mountpoint, device, type and super options of each mount, in the order of mounting."""
+    """Yield mountpoint, device, type and super options of each mount, in mount order."""
     for line in Path(f"/proc/{process}/mountinfo").read_text().splitlines():
         fields, _, rest = line.partition(" - ")
         _id, _parent, device, _root, path, *_options = fields.split(" ")
@@ -63,5 +63,5 @@ def _mount_table(process: str = "self") -> Iterator[tuple[str, str, str, str]]:
 
 
 def _unescaped(path: str) -> str:
-    """Undo the octal escapes of mountinfo."""
+    """Decode the octal escapes of mountinfo."""
     return path.encode().decode("unicode_escape").encode("latin-1").decode("utf-8", "surrogateescape")

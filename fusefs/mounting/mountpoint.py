@@ -1,4 +1,4 @@
-"""The place of a mount: fit to be mounted on, left over from a daemon that is gone, or to be unmounted."""
+"""The mountpoint: checks it before mounting, takes it over from a killed daemon, and unmounts it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import printable
 
 END = "."
-"""The last line of a daemon that came to its end in order."""
+"""The last line of a daemon that ended cleanly."""
 LAST_WORDS = "topicfs-last-words"
 STATUS_CHARACTERS = 1 << 20
-"""The most characters of `@status` that are read."""
+"""How many characters of `@status` are read at most."""
 SHOWN = 5
-"""Lines that are told; the daemon's log has them all."""
+"""Lines shown to the user; the daemon's log has all of them."""
 
 
 class LastWords:
-    """The daemon's report of what it could not keep when its mount ended, for the command that unmounts it.
+    """The daemon's report of what it could not store when its mount ended, for the command that unmounts it.
 
-    The words stand in a file of memory, which takes no room on a disk that may be full. `@status` names it by the
-    daemon's descriptor; the command opens it before it unmounts, and reads it when the daemon is gone.
+    The report is in a memory file, which needs no space on a full disk. `@status` names the daemon's descriptor of
+    it; the command opens it before unmounting, and reads it after the daemon has ended.
     """
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class LastWords:
         self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def end(self, lines: Iterable[str]) -> None:
-        """Say what could not be kept, if anything; nothing comes after it."""
+        """Write what could not be stored, if anything, and finish the report."""
         text = "".join(f"{printable(line)}\n" for line in [*lines, END])
         os.write(self._descriptor, text.encode())
 
 
 def read_last_words(descriptor: int) -> list[str]:
-    """Return what a daemon that has ended said it could not keep, and a line more if it was killed before it said all."""
+    """Return the report of a daemon that has ended; adds a line if the daemon was killed before it finished."""
     size = os.fstat(descriptor).st_size
     lines = os.pread(descriptor, size, 0).decode().splitlines()
     if not lines or lines[-1] != END:
@@ -64,28 +64,28 @@ def shortened(lines: list[str]) -> str:
 FSTYPE = "fuse.topicfs"
 
 HELD_SECONDS = 0.5
-"""Time that an unmount waits for the daemon before it looks for other places where the file system is mounted."""
+"""How long an unmount waits for the daemon before it looks for other mounts of the filesystem."""
 UNMOUNT_SECONDS = 60.0
-"""Time that an unmount waits for its daemon to flush and end."""
+"""How long an unmount waits for its daemon to flush and end."""
 BUSY_PAUSE_SECONDS = 0.05
-"""Time between two attempts: the kernel tells nobody when a mount is no longer in use."""
+"""Time between two attempts: the kernel does not report when a mount is no longer in use."""
 BUSY_SECONDS = 1.0
-"""Time that an unmount waits for programs that use the mount; other commands read its `@status` for a moment."""
+"""How long an unmount waits for programs that use the mount; other commands briefly read its `@status`."""
 
 
 class MountError(StorageError):
-    """A mount, or an unmount, that cannot be done as things are."""
+    """A mount or unmount is not possible in the current state."""
 
 
 def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = False) -> str | None:
-    """Make sure that `mountpoint` can be mounted on; return what was done for it in a few words, or None.
+    """Check that `mountpoint` can be mounted on; return a short description of what was done for that, or None.
 
-    A mountpoint whose daemon was killed is taken over. One that holds files is refused unless `nonempty`. Raises
+    The mountpoint of a killed daemon is taken over. A directory with files is refused unless `nonempty`. Raises
     MountError.
     """
     word = None
     try:
-        # Not stat: the kernel answers that from its cache for a while after the daemon is gone.
+        # Not stat, which the kernel answers from its cache for a while after the daemon's death.
         os.statvfs(mountpoint)
     except OSError as error:
         if error.errno == errno.ENOTCONN:
@@ -112,7 +112,7 @@ def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = F
 
 
 def _check_empty(mountpoint: Path) -> None:
-    """Raise MountError if the mount would hide files: most often the arguments are swapped."""
+    """Raise MountError if the mount would hide files: usually the arguments are swapped."""
     try:
         names = {entry.name for entry in os.scandir(mountpoint)}
     except OSError as error:
@@ -129,9 +129,9 @@ def _check_empty(mountpoint: Path) -> None:
 
 
 def unmount(path: Path) -> str | None:
-    """Unmount, and wait until the daemon has flushed everything and ended; return a remark on anything unusual, or None.
+    """Unmount, and wait until the daemon has flushed and ended; return a remark on anything unusual, or None.
 
-    Raises MountError, also for what the daemon could not keep.
+    Raises MountError, also if the daemon could not store everything.
     """
     mountpoint = str(path.absolute())
     if mountpoint not in mounts(FSTYPE) and str(_resolved(path)) in mounts(FSTYPE):
@@ -150,7 +150,7 @@ def unmount(path: Path) -> str | None:
                 else f"{path}: its daemon was gone; the next mount recovers the data directories"
             )
         if not _ended(process, HELD_SECONDS) and (held := _holders(device)):
-            # Only the last of its mounts ends a daemon by itself.
+            # The daemon ends only with the last of its mounts.
             signal.pidfd_send_signal(process, signal.SIGTERM)
             word = f"{path}: ended, though it is still mounted elsewhere, where it is dead now: {held}"
         if not _ended(process, UNMOUNT_SECONDS):
@@ -162,7 +162,7 @@ def unmount(path: Path) -> str | None:
 
 
 def _holders(device: str) -> str:
-    """Return where the file system is still mounted: at other paths, or in namespaces such as containers', with a process of each."""
+    """Return where else the filesystem is mounted (other paths, containers), with a process of each place."""
     found: dict[str, str] = {}
     for process in processes():
         with suppress(OSError):
@@ -188,10 +188,10 @@ def _resolved(path: Path) -> Path:
 
 
 def daemon_values(mountpoint: str) -> dict[str, str]:
-    """The values of `@status` about the daemon, by name; none where it does not answer.
+    """Return the values of `@status` about the daemon, by name; empty if it does not answer.
 
-    Neither `pid` nor `last_words` if the process is not of the user who mounted: any user may mount a filesystem that
-    claims to be a topicfs, and to be served by somebody else's process.
+    Leaves out `pid` and `last_words` if the process is not of the user who mounted: any user can mount a filesystem
+    that claims to be a topicfs and to be served by another user's process.
     """
     try:
         with open(f"{mountpoint}/@status", encoding="utf-8") as file:  # noqa: PTH123 - beside the os calls around it
@@ -205,13 +205,13 @@ def daemon_values(mountpoint: str) -> dict[str, str]:
 
 
 def user_of(pid: int) -> int | None:
-    """Return the real user id of a process; None if there is no such process, or it is hidden."""
+    """Return the real user ID of a process; None if it does not exist or is hidden."""
     seen = look(pid)
     return None if seen is None else seen.user
 
 
 def _opened(opened: ExitStack, open_it: Callable[[str], int], what: str | None) -> int | None:
-    """A descriptor, closed with `opened`; None where there is none to be had."""
+    """Return a descriptor that `opened` closes; None if it cannot be opened."""
     if what is None:
         return None
     try:
@@ -223,12 +223,12 @@ def _opened(opened: ExitStack, open_it: Callable[[str], int], what: str | None) 
 
 
 def _process(pid: str) -> int:
-    """A descriptor of the process: waiting on a number alone might wait for another one that took it."""
+    """Return a pidfd of the process: the number alone might be reused by another process."""
     return os.pidfd_open(int(pid))
 
 
 def _last_words(path: str) -> int:
-    """Open the daemon's memory file. Raises OSError, and ValueError if the path is another file, which it does not open."""
+    """Open the daemon's memory file. Raises OSError, or ValueError for any other kind of file, without opening it."""
     found = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         itself = Path(f"/proc/self/fd/{found}")
@@ -266,4 +266,4 @@ def unmount_command(mountpoint: str, *, lazily: bool) -> None:
             )
         if "busy" not in result.stderr or time.monotonic() > deadline:
             raise MountError(f"{mountpoint}: {result.stderr.strip() or 'cannot be unmounted'}")
-        time.sleep(BUSY_PAUSE_SECONDS)  # The kernel does not tell when a mount is no longer busy.
+        time.sleep(BUSY_PAUSE_SECONDS)  # The kernel does not report when a mount is no longer busy.

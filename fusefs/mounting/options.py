@@ -23,57 +23,59 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOptions:
-    """Everything `topicfs mount` can be told. The defaults here are the only ones."""
+    """All options of `topicfs mount`. The defaults here are the only ones."""
 
     directories: tuple[Path, ...]
-    """The data directories, one or more; those that are missing are made. None for an engine that has none."""
+    """The data directories; missing ones are created. Empty for an engine without directories."""
     mountpoint: Path
     """An existing directory, outside the data directories."""
     nonempty: bool = False
-    """Mount over a directory that holds files; the mount hides them."""
+    """Mount over a directory that contains files, which the mount hides."""
     foreground: bool = False
-    """Stay in the terminal (or under a service manager) instead of going to the background once mounted."""
+    """Stay in the terminal (or under a service manager) instead of going to the background."""
     replicated: bool = False
-    """Make the data directories hold replicas of each other's partitions; also without, where they do already."""
+    """Make the data directories replicas of each other; directories that already are replicas need no option."""
     left_out: tuple[Path, ...] = ()
-    """Directories that hold replicas, too, and are not waited for."""
+    """Replica directories that are missing and not waited for."""
     read_only: bool = False
-    """Change and create nothing in the data directories, which may be a broker's own log.dirs."""
+    """Change and create nothing in the data directories, which may be a broker's log.dirs."""
     allow_other: bool = False
-    """Admit other users, as far as the modes do (needs root, or user_allow_other in /etc/fuse.conf)."""
+    """Admit other users, within the file modes (needs root, or user_allow_other in /etc/fuse.conf)."""
     owner: Ownership = field(default_factory=Ownership.of_process)
-    """The owner of all files, and what others may do with them."""
+    """The owner of all files, and other users' permissions."""
     allow_delete: bool = False
-    """Have rmdir remove topics with records, and `start` delete records."""
+    """Allow rmdir to remove topics with records, and writing `start` to delete records."""
     acks: Acks = Acks.LEADER
-    """The moment at which a write is answered."""
+    """When a write is answered."""
     linger_ms: int = 5
-    """With acks 0: how long lines wait, in milliseconds, for company in one batch."""
+    """With acks 0: how many milliseconds lines wait to be combined in one batch."""
     max_in_flight: int = 1
-    """Of an engine that has no directories: large writes of one open file that may be under way at a time."""
+    """For an engine without directories: how many large writes of one open file may run at a time."""
     partitioner: str = "kafka"
-    """For a topic's own log files: `kafka`, `roundrobin` or `module:function`."""
+    """For topics' own log files: `kafka`, `roundrobin` or `module:function`."""
     isolation: Isolation = Isolation.READ_COMMITTED
-    """The records that are shown."""
+    """Which records are shown."""
     max_waiting: int = MAX_WAITING
-    """Reads of `follow` that may wait at once."""
+    """Limit on waiting reads of `follow`."""
     log_file: Path | None = None
-    """The file of the daemon's log; without it the log goes to the terminal, or from the background to the journal or syslog."""
+    """File of the daemon's log; None: the terminal, or in the background the journal or syslog."""
     log_format: LogFormat | None = None
-    """The form of the log; None: text, or the journal's if the log goes there."""
+    """Format of the log; None: text, or the journal's format if the log goes there."""
     debug: bool = False
-    """Log every decision of interest, not only failures."""
+    """Log every notable decision, not only failures."""
     metrics: MetricsAddress | None = None
-    """The address at which Prometheus is answered; without one there is `@metrics` alone."""
+    """Address for serving Prometheus; None: only the file `@metrics`."""
     listener: ListenerOptions | None = None
     """Where Kafka clients are served; None: nowhere."""
     opens: Callable[[], Engine] | None = None
-    """Opens another engine than that of the directories, after the daemon has left the terminal."""
+    """Opens another engine instead of the directories' one, after the daemon has left the terminal."""
     place: str = ""
-    """Name in messages of the place where that engine's topics are."""
+    """Name of that engine's place, for messages."""
     schemas: SchemaPlaces = field(default_factory=SchemaPlaces)
-    """Where schemas of payloads are looked for, beside the topic `_schemas`."""
+    """Where to look for schemas of payloads, besides the topic `_schemas`."""
     engine: EngineConfig | None = None
     """Settings of the engine, such as those of a server.properties."""
     rereads: Callable[[], EngineConfig] | None = field(default=None, compare=False)
-    """Reads the settings again (InvalidConfigError, OSError): at SIGHUP, which ends a daemon that has none to read and is no service."""
+    """Reads the settings again at SIGHUP (InvalidConfigError, OSError). Without it SIGHUP ends a daemon that is no
+    service.
+    """

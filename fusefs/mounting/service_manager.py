@@ -1,7 +1,8 @@
-"""The service manager that started a daemon in the foreground: sd_notify(3), systemd's protocol.
+"""The service manager of a daemon in the foreground: sd_notify(3), systemd's protocol.
 
-A datagram to the socket that NOTIFY_SOCKET names, with a `NAME=value` a line: READY=1 once the mount stands, STATUS for
-people, WATCHDOG=1 twice in each WATCHDOG_USEC, RELOADING=1 while settings are read again, STOPPING=1 when the end begins.
+Sends datagrams of `NAME=value` lines to the socket in NOTIFY_SOCKET: READY=1 when the mount is ready, STATUS for
+people, WATCHDOG=1 twice per WATCHDOG_USEC, RELOADING=1 while settings are reloaded, STOPPING=1 when the daemon begins
+to end.
 """
 
 from __future__ import annotations
@@ -21,37 +22,37 @@ _NANOSECONDS_A_MICROSECOND = 1_000
 
 
 class ServiceManager:
-    """Tells the manager how the service does; without one nobody is told."""
+    """Sends notifications to the service manager, if there is one."""
 
     def __init__(self, address: str = "", watchdog_seconds: float | None = None) -> None:
         self.watchdog_seconds = watchdog_seconds
-        """Time after which the manager takes a silent daemon for hung; None: it never asks."""
+        """The manager kills the service after this long without a ping; None: no watchdog."""
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
 
     @property
     def is_there(self) -> bool:
-        """True if one started this daemon."""
+        """True if a service manager started this daemon."""
         return bool(self._address)
 
     @classmethod
     def of_environment(cls, environment: MutableMapping[str, str] = os.environ) -> ServiceManager:
-        """Find the manager, and take its variables out of the environment: programs started here are not the service."""
+        """Return the manager, and remove its variables from the environment: child programs are not the service."""
         address = environment.pop("NOTIFY_SOCKET", "")
         period, pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
         watched = period.isdecimal() and int(period) > 0 and pid in ("", str(os.getpid()))
         return cls(address, int(period) / _MICROSECONDS_A_SECOND if watched else None)
 
     def ready(self, status: str) -> None:
-        """The mount stands."""
+        """Report that the mount is ready."""
         self._tell(f"READY=1\nSTATUS={status}")
 
     def alive(self) -> None:
-        """The event loop turns. A manager that has not read what it was told before is not waited for."""
+        """Report that the event loop runs. Never waits for a manager that has not read earlier messages."""
         self._tell("WATCHDOG=1", socket.MSG_DONTWAIT)
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Tell, around the block, that the settings are being read again; the time is that of sd_notify(3)."""
+        """Report that the settings are reloaded inside the block, with the timestamp that sd_notify(3) requires."""
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // _NANOSECONDS_A_MICROSECOND
         self._tell(f"RELOADING=1\nMONOTONIC_USEC={now}")
         try:
@@ -60,12 +61,12 @@ class ServiceManager:
             self._tell("READY=1")
 
     def stopping(self, status: str) -> None:
-        """The end has begun; what is not on disk is put there."""
+        """Report that the daemon is ending: it flushes to disk."""
         self._tell(f"STOPPING=1\nSTATUS={status}")
 
     @contextmanager
     def send_watchdog(self) -> Iterator[None]:
-        """Tell for the event loop, inside the block, that the service is alive: what is put on disk in the end may take long."""
+        """Send watchdog pings inside the block instead of the event loop: the final flush may take long."""
         period, done = self.watchdog_seconds, Event()
         if period is None:
             yield

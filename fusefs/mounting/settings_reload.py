@@ -1,4 +1,4 @@
-"""SIGHUP: the daemon reads the settings of its engine again, and says what has changed."""
+"""SIGHUP: the daemon reloads the settings of its engine, and reports what has changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("topicfs")
 
 
 class SettingsReload:
-    """Reads the settings again, and has the engine go on with them."""
+    """Reloads the settings and applies them to the engine."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class SettingsReload:
         terminal: bool,
         managed: bool = False,
     ) -> None:
-        """Prepare; `config` is what the engine was opened with, `terminal` says that the daemon may belong to one.
+        """`config` is what the engine was opened with; `terminal`: the daemon may belong to a terminal.
 
-        `managed`: a service manager started the daemon; its SIGHUP is a reload, also where there is nothing to read.
+        `managed`: a service manager started the daemon, so its SIGHUP is always a reload.
         """
         self._rereads = rereads
         self._engine = engine
@@ -42,12 +42,12 @@ class SettingsReload:
 
     @property
     def is_asked_for(self) -> bool:
-        """True if SIGHUP now means the settings, and not that the daemon's terminal is gone."""
+        """True if SIGHUP now means a reload, and not that the daemon's terminal is gone."""
         reloads = self._managed or self._rereads is not None
         return reloads and (not self._had_terminal or _has_terminal())
 
     def reload(self) -> None:
-        """Read and take over (blocking); settings that cannot be read change nothing, and the reason is reported."""
+        """Reload and apply (blocking); unreadable settings change nothing, and the reason is reported."""
         if self._rereads is None:
             log.info("settings: nothing to read again: the mount was made without --config")
             return
@@ -58,7 +58,7 @@ class SettingsReload:
             self._reports.error("settings", f"as they were: {reason_of(error)}")
             return
         except Exception:
-            # Whatever it is, the mount is worth more than other settings.
+            # Whatever failed, keep the mount running.
             log.exception("settings: unexpected")
             self._reports.error("settings", "could not be read again; the log has the traceback")
             return

@@ -1,4 +1,4 @@
-"""The state of everything that runs: the stacks of all threads and of all tasks, for a mount that seems to hang."""
+"""The stacks of all threads and tasks, for a mount that seems to hang."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import trio
 
 
 def describe_stacks() -> str:
-    """Return all stacks as one text. Called in the event loop's thread."""
+    """Return all stacks as one text. Call it in the event loop's thread."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     threads = [
         _titled(f"thread {names.get(ident, ident)}", traceback.format_stack(frame))
@@ -36,7 +36,7 @@ def _below(task: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
 
 
 def _task_stack(task: trio.lowlevel.Task) -> list[str]:
-    """The chain of coroutines that the task waits in, outermost first."""
+    """Return the chain of coroutines that the task waits in, outermost first."""
     lines = []
     coroutine: Any = task.coro
     while coroutine is not None:

@@ -1,4 +1,4 @@
-"""Mounting and unmounting: by system calls if the process may, otherwise by fusermount3, which passes the open device on."""
+"""Mounts and unmounts: by system calls if permitted, otherwise by fusermount3, which sends back the device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(mountpoint: Path, source: bytes, *, allow_other: bool, read_only: bool) -> int:
-    """Mount a file system whose modes the kernel checks, and return the open /dev/fuse. Raises MountError."""
+    """Mount a filesystem whose modes the kernel checks; return the open /dev/fuse. Raises MountError."""
     options = ["default_permissions", *(["allow_other"] if allow_other else [])]
     try:
         return _by_system_call(mountpoint, source, options, read_only=read_only)
@@ -71,7 +71,7 @@ def _by_fusermount(mountpoint: Path, source: bytes, options: list[str], *, read_
         theirs.close()
         _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
     if not descriptors:
-        if not ran.returncode:  # It is mounted, but this process may open no more files.
+        if not ran.returncode:  # It is mounted, but this process has no descriptor left.
             unmount_command(str(mountpoint), lazily=True)
         reason = ran.stderr.decode(errors="replace").strip() or "no device was received"
         raise _refused(mountpoint, reason)
@@ -85,7 +85,7 @@ def _refused(mountpoint: Path, reason: str) -> MountError:
 
 
 def unmount(mountpoint: Path, device: int) -> None:
-    """Close the device, and unmount the file system if it is still mounted."""
+    """Close the device, and unmount the filesystem if it is still mounted."""
     poll = select.poll()
     poll.register(device, 0)
     unmounted = bool(poll.poll(0))

@@ -1,5 +1,5 @@
 """Objects that the kernel refers to: nodes of the tree, and their inode numbers.
 
-`nodes` says what every directory, file and link can do, and keeps their numbers and the kernel's references.
-`context` is what all of them share.
+`nodes` has the base classes of directories, files and links, and the table with their IDs and the kernel's
+references. `context` is what all of them share.
 """

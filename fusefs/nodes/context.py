@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 
 class KernelCache:
-    """Names and attributes that the kernel has cached, and that it is told to forget. Without a kernel, as here, nothing is."""
+    """Invalidates names and attributes in the kernel's cache. This base class has no kernel and does nothing."""
 
     def forget_attributes(self, node_id: int) -> None:
-        """The node's attributes changed. Quick; may be called while a request is answered."""
+        """Invalidate the node's attributes. Fast; may be called while a request is answered."""
 
     def forget_name(self, parent_id: int, name: str) -> None:
-        """The name means another node from now on. Happens soon, in another thread."""
+        """Invalidate a name that now means another node; done soon, in another thread."""
 
 
 class Settings(NamedTuple):
     """Settings of a mount. The defaults here are the only ones."""
 
     directories: tuple[Path, ...]
-    """The data directories: whose disks `df` shows."""
+    """The data directories, whose disks `df` shows."""
     isolation: Isolation = Isolation.READ_COMMITTED
-    """The records that readers are shown."""
+    """Which records readers see."""
     allow_delete: bool = False
-    """True if rmdir of a topic with records, and writing `start`, may delete."""
+    """True if rmdir may remove a topic with records, and writing `start` may delete records."""
     stat_seconds: float = 2.0
-    """Time that `stat` of a partition's own view may wait for its size to be measured; `ls -l` asks for all three."""
+    """How long `stat` of a partition's own view may wait for its size; `ls -l` stats all three."""
     open_seconds: float = 60.0
-    """Time that opening one may wait: from then on its size is exact, and cp, tar and wc rely on that."""
+    """How long open(2) of such a view may wait for its exact size, on which cp, tar and wc rely."""
 
 
 class Shared:
@@ -55,9 +55,9 @@ class Shared:
     def __init__(self) -> None:
         self.tails = Tails()
         self.naming_groups = Lock()
-        """Held while a group is created, so that two groups of different kinds cannot get one name."""
+        """Held while a group is created, so that two groups of different kinds cannot get the same name."""
         self.new_id: Callable[[], int] = itertools.count(2).__next__
-        """Numbers for nodes, never used twice; 1 is the root's."""
+        """Returns unused node IDs; 1 is the root's."""
 
 
 class MountContext(NamedTuple):
@@ -73,13 +73,13 @@ class MountContext(NamedTuple):
     partitioners: PartitionerFactory
     kernel: KernelCache
     view_store: Callable[[Partition], ViewStore | None]
-    """Returns the store of a partition's measured positions; None where they are not remembered."""
+    """Returns where a partition's measured positions are saved; None if they are not saved."""
     status_lines: Callable[[], list[str]]
-    """Returns the lines of `@status` about the daemon itself, one `name value` each."""
+    """Returns the lines of `@status` about the daemon itself, in the form `name value`."""
     started: Timestamp
-    """Time at which the mount began: the time shown of what has none of its own."""
+    """Time when the mount began, shown for files without a time of their own."""
     decoding: DecodedForms
-    """The forms of names, those among them that decode payloads."""
+    """The forms by name, including those that decode payloads."""
     metrics: Callable[[], str]
-    """Returns the text of `@metrics` (blocking, for long where there are very many partitions)."""
+    """Returns the text of `@metrics` (blocking; slow with very many partitions)."""
     shared: Shared

@@ -1,8 +1,8 @@
-"""The decoding of a mount: the forms that show payloads by their schemas, made when the first file in one is looked for.
+"""The mount's forms that decode payloads by schemas, created when a file in such a form is first looked up.
 
-What a file shows must stay as it is while it is open, and schemas come later than records. So a form is kept for as long
-as nothing that was unknown to it may have become known, and then another one takes its place: in files opened from then on.
-Who follows is given each record once, by the schemas that are known at that moment.
+The text of an open file must not change, but schemas may arrive after records. So a form is used until a schema that
+it did not know may have become available; files opened afterwards get a new form. Readers that follow get each record
+once, decoded by the schemas known at that moment.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MAX_REFUSED = 1000
 
 
 class DecodedForms:
-    """The decoding forms of one mount. Used in one thread at a time."""
+    """The decoding forms of one mount. Not thread-safe."""
 
     def __init__(self, open_catalog: Callable[[], SchemaCatalog] | None = None) -> None:
-        """Decode by the catalog that `open_catalog` returns when it is needed; without it no schema is known."""
+        """`open_catalog` returns the catalog of schemas when one is needed; without it no schema is known."""
         self._open_catalog = open_catalog
         self._catalog: SchemaCatalog | None = None
         self._forms: dict[str, DecodedLines] = {}
@@ -35,21 +35,21 @@ class DecodedForms:
         self._refused: dict[tuple[int, str], float] = {}
 
     def form(self, suffix: str) -> Form:
-        """Return the form of a suffix as it is now. Raises KeyError for none, MissingLibraryError."""
+        """Return the current form of a suffix. Raises KeyError for an unknown one, MissingLibraryError."""
         return self._decoded(suffix) if suffix in DECODED_SUFFIXES else by_suffix(suffix)
 
     def renewed(self, form: Form) -> Form:
-        """Return a form as it is now: for a file without a size, which is what it was opened as."""
+        """Return the current form for a file that keeps no size, in place of the form it was opened with."""
         return self.form(form.suffix) if form.outdated else form
 
     def following(self, form: Form) -> Form:
-        """Return the form for who is given each record once."""
+        """Return the form for readers that get each record once."""
         return self._decoded(form.suffix, lasting=False) if form.suffix in DECODED_SUFFIXES else form
 
     def refused(self, pid: int, path: str) -> bool:
-        """Return whether a process has just been refused a file as outdated; if not, it is noted that it is refused now.
+        """Return whether a process was just refused a file as outdated; if not, record that it is refused now.
 
-        Schemas may come so fast that the file is outdated again when the process comes with its next, and last, try.
+        Schemas may arrive so fast that the file is outdated again when the process tries the second and last time.
         """
         now = time.monotonic()
         if now - self._refused.pop((pid, path), -REFUSED_SECONDS) < REFUSED_SECONDS:
@@ -70,7 +70,7 @@ class DecodedForms:
         return EncodedLines(form.suffix, PayloadReader(kind, catalog), topic, writer)
 
     def end(self) -> None:
-        """Ask for schemas no more: the mount ends, and does not wait for a slow registry."""
+        """Stop fetching schemas: the mount's end does not wait for a slow registry."""
         if self._catalog is not None:
             self._catalog.end()
 
@@ -85,7 +85,7 @@ class DecodedForms:
         forms = self._forms if lasting else self._following
         form = forms.get(suffix)
         if form is None or form.outdated:
-            # Only here: most mounts and commands decode nothing.
+            # Import only here: most mounts and commands decode nothing.
             from topicfs.fusefs.forms.decoded import KINDS, DecodedLines
             from topicfs.schemas.catalog import check_libraries
             from topicfs.schemas.payload_reader import PayloadReader

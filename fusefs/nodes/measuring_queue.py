@@ -1,4 +1,4 @@
-"""The queue of views whose exact size is wanted: measured in threads, each once however many ask."""
+"""Measures views whose exact size is wanted: in threads, and once for all callers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import SegmentDeletedError, StorageError
 
 SLICE_BYTES = 16 * 1024 * 1024
-"""Measured at a time in a thread, of batches or of the records they inflate to."""
+"""Bytes of batches, or of decoded records, measured by one call in a thread."""
 
 
 class Measurable(Protocol):
-    """The part of a view that is of interest here."""
+    """The part of a view that measuring needs."""
 
     @property
     def measured(self) -> bool: ...
@@ -25,7 +25,7 @@ class Measurable(Protocol):
 
 
 class MeasuringQueue:
-    """The measuring that goes on. Used from the event loop's thread."""
+    """The running and queued measurements. Only for the event loop's thread."""
 
     def __init__(self, blocking: BlockingCalls) -> None:
         self._blocking = blocking
@@ -36,7 +36,7 @@ class MeasuringQueue:
     async def measure(
         self, view: Measurable, *, seconds: float, ended: Callable[[], bool] = lambda: False
     ) -> bool:
-        """Measure `view`, for at most about that long, or until nobody waits any more; return whether its size is exact now."""
+        """Measure `view` for about `seconds`, or until `ended` returns True; return whether its size is exact."""
         if self.measured(view):
             return True
         with trio.move_on_after(seconds):
@@ -45,13 +45,13 @@ class MeasuringQueue:
         return view.measured
 
     def measured(self, view: Measurable) -> bool:
-        """Return whether the size is exact; what was appended lately is measured on the spot."""
+        """Return whether the size is exact; recent appends are measured immediately."""
         return view.measured
 
     async def _slice(self, view: Measurable) -> bool:
-        """Measure on, or wait for who does; False where what comes next is gone.
+        """Measure one slice, or wait for a running one; return False if the next records were removed.
 
-        Who looks the name up again gets a new view then.
+        A new lookup of the name then gets a new view.
         """
         if view in self._under_way:
             await self._under_way[view].wait()
@@ -67,26 +67,28 @@ class MeasuringQueue:
         return True
 
     async def measure_little(self, view: Measurable, *, seconds: float) -> None:
-        """Measure one slice of `view`, and wait for it for so long."""
+        """Measure one slice of `view`, for at most `seconds`."""
         with trio.move_on_after(seconds), suppress(StorageError):
-            while view in self._under_way:  # That may have looked for the end before the last records came.
+            while (
+                view in self._under_way
+            ):  # The running slice may have read the end before the last records arrived.
                 await self._under_way[view].wait()
             await self._slice(view)
 
     def measure_later(self, view: Measurable, then: Callable[[], None], *, little: bool = False) -> None:
-        """Measure `view` behind the scenes, or a slice of it if that is to be little, and call `then`. Nothing waits for it."""
+        """Queue `view` to be measured in the background (only one slice if `little`), and then call `then`."""
         if all(view is not wanted for wanted, *_ in self._wanted):
             self._wanted.append((view, then, little))
             self._some_wanted.set()
 
     async def run(self) -> None:
-        """Do what is wanted behind the scenes, one view after the other; until cancelled."""
+        """Measure queued views one after the other, until canceled."""
         while True:
             await self._some_wanted.wait()
             self._some_wanted = trio.Event()
             while self._wanted:
                 view, then, little = self._wanted[0]
-                with suppress(StorageError):  # Who asks for the size again has it tried again.
+                with suppress(StorageError):  # The next request for the size tries again.
                     while not view.measured and await self._slice(view) and not little:
                         await trio.lowlevel.checkpoint()
                 del self._wanted[0]

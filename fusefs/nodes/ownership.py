@@ -1,4 +1,4 @@
-"""The owner and the permissions that all files of a mount show."""
+"""The owner and permissions shown for all files of a mount."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ USUAL_UMASK = 0o022
 
 
 class Ownership(NamedTuple):
-    """The owner of all files and directories, and the permissions that are kept from some."""
+    """The owner of all files and directories, and the umask for their permissions."""
 
     uid: int
     gid: int
@@ -18,15 +18,15 @@ class Ownership(NamedTuple):
 
     @classmethod
     def of_process(cls) -> Ownership:
-        """Return that of the daemon's own user."""
+        """Return the ownership of the daemon's user."""
         return cls(os.getuid(), os.getgid())
 
 
 def shown_mode(mode: int, umask: int) -> int:
-    """Return the mode that stat shows: what a file lets its owner do, everyone may whom `umask` does not keep from it.
+    """Return the mode for stat: the owner's permissions apply to everyone, except where `umask` removes them.
 
-    A symbolic link's permissions mean nothing, and stay. A file that grants others nothing is one whose reading changes
-    something: whom `umask` keeps from writing it, it keeps from reading it, too.
+    A symbolic link keeps its mode. Reading a file whose mode grants others nothing changes something, so users whom
+    `umask` denies writing are denied reading too.
     """
     if stat.S_ISLNK(mode):
         return mode

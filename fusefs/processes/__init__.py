@@ -1,1 +1,1 @@
-"""Other processes, as /proc shows them: their signals, open files and names."""
+"""Other processes as /proc shows them: their signals, open files and names."""

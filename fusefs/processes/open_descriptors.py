@@ -1,8 +1,8 @@
-"""The descriptors of the process that opened a file: one of them may still hold it after a close.
+"""Checks which descriptors the opener of a file still has after a close.
 
-The kernel sends FLUSH at every close of every duplicate of a descriptor, also when a child of a shell ends, and
-does not say which. A descriptor is taken out of its process's table before FLUSH is sent, so what /proc still
-lists is held by another descriptor. Only links are read: a stat would ask this very daemon, and deadlock.
+The kernel sends FLUSH when any duplicate of a descriptor is closed, also when a child of a shell ends, and does not
+say which. It removes a descriptor from its process's table before it sends FLUSH, so a descriptor that /proc still
+lists is another one. Only links are read: a stat would send a request to this daemon, and deadlock.
 """
 
 # ruff: noqa: PTH115, PTH123, PTH208 - many files of /proc are read in a row: os calls, without a Path for each
@@ -17,16 +17,16 @@ _UNLINKED = " (deleted)"
 
 
 def holds(pid: int, path: str, *, proc: str = "/proc") -> bool:
-    """Say whether process `pid` has a file open whose name ends in `path` (`/orders/0/log`).
+    """Return whether process `pid` has a file open whose path ends in `path` (`/orders/0/log`).
 
-    The end alone is compared, for the mount may be bound or chrooted elsewhere. False where /proc cannot tell: the
-    process is gone, belongs to someone else, or lives in another pid namespace (0).
+    Only the end is compared, because the mount may be bound or chrooted elsewhere. False if /proc does not show it:
+    the process is gone, belongs to another user, or is in another pid namespace (0).
     """
     return any(True for _ in _descriptors(pid, path, proc))
 
 
 def appends(pid: int, path: str, *, proc: str = "/proc") -> bool:
-    """Return whether process `pid` has such a file open with O_APPEND; False where /proc cannot tell."""
+    """Return whether process `pid` has such a file open with O_APPEND; False if /proc does not show it."""
     return any(_flags(f"{proc}/{pid}/fdinfo/{one}") & os.O_APPEND for one in _descriptors(pid, path, proc))
 
 
@@ -46,7 +46,7 @@ def _flags(path: str) -> int:
 
 def _link(path: str) -> str:
     try:
-        # The kernel marks a name that it was told to forget, though the file is as good as before.
+        # The kernel marks an invalidated name as deleted, although the file is still valid.
         return os.readlink(path).removesuffix(_UNLINKED)
     except OSError:
         return ""  # Closed since it was listed.

@@ -1,9 +1,10 @@
-"""Pending signals of a program that waits in a read, which show that it is to end.
+"""Pending signals of a program that waits in a read: they show that the program is about to end.
 
-A process whose read waits inside a FUSE daemon cannot be killed until the daemon answers, and no interrupt reaches
-us. So /proc is looked at: a signal that is pending and not blocked (SigPnd | ShdPnd) & ~SigBlk, or no process any
-more. Signals that are news and end no program, such as that of a child's end, count only once it can go on: a shell
-whose write was interrupted by one would take it for an error, although the lines are kept. Answering EINTR without such a signal would not do: awk, jq and bash's read take it for an error or the end.
+A process that waits in a read of a FUSE filesystem cannot be killed until the daemon answers, and the daemon gets no
+usable interrupt. So the daemon looks at /proc for a signal that is pending and not blocked, (SigPnd | ShdPnd) &
+~SigBlk, or for the end of the process. Signals that end no program by default, such as SIGCHLD, are ignored: a shell
+whose write is interrupted by one would report an error although the lines were stored. Answering EINTR without a
+signal is not possible either: awk, jq and bash's read treat it as an error or the end.
 """
 
 # ruff: noqa: PTH123, PTH208 - many small files are read in a row: os calls, without a Path for each
@@ -17,26 +18,26 @@ from typing import NamedTuple
 from topicfs.fusefs.processes.open_descriptors import holds
 
 _NEWS = sum(1 << number - 1 for number in (SIGCHLD, SIGCONT, SIGURG, SIGWINCH))
-"""Signals that do nothing unless a program wants to hear of them (signal(7))."""
+"""Signals that are ignored by default (signal(7))."""
 _FIELDS = (b"PPid:", b"State:", b"SigPnd:", b"ShdPnd:", b"SigBlk:", b"Uid:")
 
 
 class Look(NamedTuple):
-    """The fields of /proc/PID/status."""
+    """Fields of /proc/PID/status."""
 
     parent: int
     stuck: bool
-    """In an uninterruptible wait: where a FUSE request stands once a signal has come."""
+    """In an uninterruptible wait, as a FUSE request is once a signal has arrived."""
     pending: int
-    """Mask of the signals that are pending and not blocked, without those that end no program."""
+    """Mask of pending signals that are not blocked, without those ignored by default."""
     user: int = 0
     """The real user id."""
 
 
 def parse_status(status: bytes) -> Look | None:
-    """Read the text of /proc/PID/status; None for a zombie, which reads nothing any more.
+    """Parse /proc/PID/status; None for a zombie, which no longer reads.
 
-    Fields that are missing count as nothing.
+    Missing fields count as zero.
     """
     fields = dict.fromkeys(_FIELDS, b"0")
     for line in status.split(b"\n"):
@@ -51,7 +52,7 @@ def parse_status(status: bytes) -> Look | None:
 
 
 def look(pid: int, *, proc: str = "/proc") -> Look | None:
-    """Look at a process; None when it is gone."""
+    """Return the state of a process; None if it is gone."""
     try:
         with open(f"{proc}/{pid}/status", "rb", buffering=0) as file:
             return parse_status(file.read(4096))
@@ -64,11 +65,13 @@ class DescriptorHolder(NamedTuple):
 
     pid: int
     line: tuple[int, ...]
-    """Its own pid and those of its ancestors, nearest first: it inherited its descriptor from one of them."""
+    """Its own process ID and those of its ancestors, nearest first: one of them opened the descriptor that it
+    inherited.
+    """
 
 
 def descriptor_holders(path: str, *, stuck: bool, proc: str = "/proc") -> list[DescriptorHolder]:
-    """Processes that hold a file whose name ends in `path`; with `stuck` only those that wait and want to end."""
+    """Return processes that hold a file whose path ends in `path`; `stuck`: only those about to end."""
     found = []
     for entry in os.listdir(proc):
         if not entry.isdigit():

@@ -1,4 +1,4 @@
-"""The processes whose files this user may see, with their names. Root sees those of everybody."""
+"""The processes whose open files this user may see. Root sees all processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROC = Path("/proc")
 
 
 class VisibleProcess:
-    """A process by its directory in /proc. Its methods raise OSError when it has ended, or is another user's."""
+    """A process, by its directory in /proc. Methods raise OSError if it has ended or belongs to another user."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -18,11 +18,11 @@ class VisibleProcess:
 
     @property
     def program(self) -> str:
-        """The name of its program, such as `cat`. A byte that is not UTF-8 is shown as an escape."""
+        """The name of its program, such as `cat`. Bytes that are not UTF-8 are escaped."""
         return (self._directory / "comm").read_text("utf-8", errors="backslashreplace").strip()
 
     def __str__(self) -> str:
-        """Return program and pid, as `cat (4711)`."""
+        """Return program and process ID, such as `cat (4711)`."""
         return f"{self.program} ({self.pid})"
 
     def open_files(self) -> Iterator[tuple[str, str]]:
@@ -36,7 +36,7 @@ class VisibleProcess:
         return next(int(line.split()[1], 8) for line in lines if line.startswith("flags:"))
 
     def is_inside(self, directory: str) -> bool:
-        """Return whether its working directory or one of its open files is a directory, or in it."""
+        """Return whether `directory` contains its working directory or one of its open files."""
         places = [str((self._directory / "cwd").readlink()), *(path for _, path in self.open_files())]
         return any(f"{place}/".startswith(f"{directory}/") for place in places)
 

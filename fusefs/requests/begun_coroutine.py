@@ -1,4 +1,4 @@
-"""A coroutine that was begun before it is awaited."""
+"""Awaiting a coroutine that has already been started."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 class BegunCoroutine(Generic[T]):
-    """A coroutine that waits for something: awaiting this goes on with it from there."""
+    """A started coroutine that waits for something; awaiting this object resumes it."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], awaited: object) -> None:
-        """Take over a coroutine whose first `send` returned what is `awaited`."""
+        """Wrap a coroutine whose first `send` returned `awaited`."""
         self._coroutine = coroutine
         self._awaited = awaited
 

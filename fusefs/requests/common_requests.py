@@ -1,10 +1,10 @@
-"""The common requests, answered where they are read. `fusefs.requests.loop` has the picture.
+"""Answers the common requests where they are read. `fusefs.requests.loop` has the picture.
 
-A request costs two system calls and what its handler takes. The handler is begun without a task of its own; nearly every
-one ends without waiting, and its answer is written at once. The kernel copies from and to where the bytes lie, while other
-threads may have the interpreter's lock.
+A request costs two system calls and its handler. The handler starts without a task of its own; nearly every handler
+ends without waiting, and its answer is written immediately. The kernel copies data directly from and to its buffers,
+while other threads may hold the interpreter's lock.
 
-This module is compiled by Cython, and runs uncompiled with the same results.
+Compiled by Cython; runs uncompiled with the same results.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ log = logging.getLogger("topicfs")
 NANOSECONDS = cython.declare(cython.longlong, 1_000_000_000)
 
 REQUESTS_IN_A_ROW = cython.declare(cython.int, 64)
-"""Requests that are served before the event loop has its turn, which costs about as much as half a request."""
+"""Requests served before the event loop runs, whose turn costs about as much as half a request."""
 NANOSECONDS_IN_A_ROW = cython.declare(cython.longlong, 1_000_000)
-"""Time after which the event loop has its turn: a few large reads or writes."""
+"""Time after which the event loop runs: a few large reads or writes."""
 
 _COMES_AGAIN = (errno.EAGAIN, errno.EINTR)
 _FOLLOW = cython.declare(cython.uint, 63)
 """`request_counts.FOLLOW`."""
 
 Waiting = tuple[int, int, int, int, BegunCoroutine[Any]]
-"""A request whose handler waits: opcode, kind that is counted, id, when it was begun, and the handler."""
+"""A request whose handler waits: opcode, kind for the counts, ID, start time, and handler."""
 
 
 @cython.final
 @cython.cclass
 class CommonRequests:
-    """Reads requests from the device, and answers the common ones. Used by one thread."""
+    """Reads requests from the device, and answers the common ones. Not thread-safe."""
 
     _device: cython.int
     _handlers: Any
@@ -71,7 +71,10 @@ class CommonRequests:
         owner: Ownership,
         counts: RequestCounts,
     ) -> None:
-        """Answer by `handlers` (a `fusefs.filesystem`, whose only exception is FileError), and pass whole requests that are not common to `relay`; all files belong to `owner`."""
+        """Answer by `handlers` (a `fusefs.filesystem`, which raises only FileError); `owner` owns all files.
+
+        Uncommon requests go to `relay` as a whole.
+        """
         self._device = device
         self._handlers = handlers
         self._relay = relay
@@ -82,9 +85,9 @@ class CommonRequests:
         self._answered = bytearray(wire.ANSWER_HEADER_SIZE + wire.ENTRY_SIZE)
 
     def serve(self) -> Any:
-        """Serve requests until one waits, none is left, or the event loop has its turn.
+        """Serve requests until one waits, none is left, or the event loop must run.
 
-        Return the one that waits (`Waiting`), with which the same task goes on (`go_on`), or None. Raises OSError.
+        Return the waiting request (`Waiting`), which the same task finishes with `go_on`, or None. Raises OSError.
         """
         octets: cython.p_uchar = memory.writable(self._request)
         size: cython.long
@@ -96,7 +99,7 @@ class CommonRequests:
         for _count in range(REQUESTS_IN_A_ROW):
             size = device.receive(self._device, octets, wire.LARGEST_REQUEST_SIZE)
             if size < 0:
-                if -size == errno.ENOENT:  # The kernel took the request back while it was read.
+                if -size == errno.ENOENT:  # The kernel canceled the request while it was read.
                     continue
                 if -size in _COMES_AGAIN:
                     return None
@@ -106,16 +109,16 @@ class CommonRequests:
             if waiting is not None:
                 return waiting
             if not _is_common(opcode):
-                return None  # It is pyfuse3's turn.
+                return None  # pyfuse3 runs now.
             ended = now()
             self._counts.note(opcode, ended - began)
             if ended >= until:
                 return None
-            began = ended  # One look at the clock a request: the next one begins where this one ended.
+            began = ended  # One clock reading per request: the next one starts where this one ended.
         return None
 
     async def go_on(self, waiting: Waiting) -> None:
-        """Wait for the handler of a request, and answer."""
+        """Wait for the handler of a request, and answer it."""
         opcode, kind, number, began, handler = waiting
         try:
             self._answer(opcode, number, await handler)
@@ -128,7 +131,7 @@ class CommonRequests:
     def _begin(
         self, opcode: cython.uint, octets: cython.p_uchar, size: cython.long, began: cython.longlong
     ) -> Any:
-        """Begin the handler of a request. Answer if it ends; return what waits if it does not."""
+        """Start the handler of a request. If it ends, answer; if it waits, return the waiting request."""
         number: cython.ulonglong = device.number_at(octets, 8, 8)
         try:
             if opcode in (wire.FORGET, wire.BATCH_FORGET):
@@ -158,7 +161,7 @@ class CommonRequests:
 
     @cython.cfunc
     def _handler_of_file(self, opcode: cython.uint, octets: cython.p_uchar, size: cython.long) -> Any:
-        """Return the handler of what is asked of an open file, or None."""
+        """Return the handler of a request about an open file, or None."""
         fh: cython.ulonglong = device.number_at(octets, 40, 8) if size >= 48 else 0
         if opcode == wire.WRITE:
             data = device.octets_at(octets, wire.WRITE_HEADER_SIZE, size - wire.WRITE_HEADER_SIZE)
@@ -173,7 +176,7 @@ class CommonRequests:
 
     @cython.cfunc
     def _handler_of_node(self, opcode: cython.uint, octets: cython.p_uchar, size: cython.long) -> Any:
-        """Return the handler of what is asked of a node, or that of a request that is not common."""
+        """Return the handler of a request about a node, or of an uncommon request."""
         node_id: cython.ulonglong = device.number_at(octets, 16, 8)
         pid: cython.uint = device.number_at(octets, 32, 4)
         if opcode == wire.LOOKUP:
@@ -187,7 +190,7 @@ class CommonRequests:
 
     @cython.cfunc
     def _answer(self, opcode: cython.uint, number: cython.ulonglong, result: Any) -> object:
-        """Answer a common request with what its handler returned."""
+        """Answer a common request with its handler's result."""
         target: cython.p_uchar = memory.writable(self._answered)
         at: cython.Py_ssize_t = wire.ANSWER_HEADER_SIZE
         size: cython.Py_ssize_t = 0
@@ -228,7 +231,7 @@ class CommonRequests:
 
     @cython.cfunc
     def _refuse(self, opcode: cython.uint, kind: cython.uint, number: cython.ulonglong, error: Any) -> object:
-        """Answer with the errno of an error; one that is no FileError is EIO, and in the log."""
+        """Answer with the errno of an error; an error that is not a FileError is logged and becomes EIO."""
         if not isinstance(error, FileError):
             log.error("request %d: unexpected", opcode, exc_info=error)
             error = FileError(Refusal.FAILED)
@@ -239,18 +242,18 @@ class CommonRequests:
 
     @cython.cfunc
     def _put_attributes(self, target: cython.p_uchar, at: cython.Py_ssize_t, attributes: Any) -> object:
-        """Write a `struct fuse_attr` of the attributes of `fusefs.nodes.nodes`."""
+        """Write a `struct fuse_attr` from the attributes in `fusefs.nodes.nodes`."""
         mode, size, mtime_ns, _timeout, ino, block_size = attributes
         size_bytes: cython.longlong = size
         time_ns: cython.longlong = mtime_ns
         number: cython.Py_ssize_t
-        shown = self._shown_modes.get(mode)  # There are a handful, and every stat asks for one.
+        shown = self._shown_modes.get(mode)  # Cached: there are few modes, and every stat needs one.
         if shown is None:
             shown = self._shown_modes[mode] = shown_mode(mode, self._umask)
         device.put_number(target, at, 8, ino)
         device.put_number(target, at + 8, 8, size_bytes)
         device.put_number(target, at + 16, 8, (size_bytes + wire.STAT_BLOCK - 1) // wire.STAT_BLOCK)
-        for number in range(3):  # Of the last access, change of content, and change: the same.
+        for number in range(3):  # atime, mtime and ctime are the same.
             device.put_number(target, at + 24 + 8 * number, 8, time_ns // NANOSECONDS)
             device.put_number(target, at + 48 + 4 * number, 4, time_ns % NANOSECONDS)
         device.put_number(target, at + 60, 4, shown)
@@ -266,7 +269,7 @@ class CommonRequests:
     def _write(
         self, number: cython.ulonglong, error: cython.int, size: cython.Py_ssize_t, body: Any
     ) -> object:
-        """Write the answer to a request: a negative errno, or `size` bytes of what `_answer` filled in, or a body."""
+        """Write the answer: a negative errno, `size` bytes that `_answer` filled in, or a body."""
         target: cython.p_uchar = memory.writable(self._answered)
         head: cython.Py_ssize_t = wire.ANSWER_HEADER_SIZE + size
         written: cython.long
@@ -274,7 +277,7 @@ class CommonRequests:
         device.put_number(target, 4, 4, error & 0xFFFFFFFF)
         device.put_number(target, 8, 8, number)
         written = device.answer(self._device, target, head, body)
-        # ENOENT: nobody waits any more.
+        # ENOENT: the program no longer waits.
         if written < 0 and written != -errno.ENOENT:
             log.error("an answer was refused: %s", os.strerror(-written))
         return None
@@ -327,7 +330,7 @@ def _open_flags(handle: Any) -> cython.uint:
 def _put_time(
     target: cython.p_uchar, at: cython.Py_ssize_t, part_at: cython.Py_ssize_t, seconds: cython.double
 ) -> cython.void:
-    """Write whole seconds at one place, and the nanoseconds beside them at another."""
+    """Write the whole seconds at `at`, and the nanoseconds at `part_at`."""
     whole: cython.ulonglong = int(seconds)
     device.put_number(target, at, 8, whole)
     device.put_number(target, part_at, 4, int((seconds - whole) * NANOSECONDS))

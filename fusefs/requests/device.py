@@ -1,4 +1,4 @@
-"""The kernel's device and raw memory: a request read, an answer written, and the numbers in them; and a coroutine begun.
+"""The kernel's device and raw memory: reads requests, writes answers, gets and puts numbers; starts coroutines.
 
 Compiled by Cython; runs uncompiled with the same results.
 """
@@ -19,13 +19,13 @@ if cython.compiled:
     from cython.cimports.topicfs.storage.codec.binary import memory as raw
 
 LARGE_ANSWER_BYTES = cython.declare(cython.Py_ssize_t, 2**15)
-"""While the kernel copies as much, others may have the interpreter's lock; of less it is not worth to give it away."""
+"""Smallest answer for which the interpreter's lock is released while the kernel copies it."""
 
 
 @cython.cfunc
 @cython.exceptval(-1000, check=True)
 def receive(descriptor: cython.int, memory: cython.p_uchar, room: cython.Py_ssize_t) -> cython.long:
-    """Read the next request, without waiting; return its size, or a negative errno."""
+    """Read the next request without waiting; return its size, or a negative errno."""
     if cython.compiled:
         return read_device(descriptor, memory, room)
     try:
@@ -39,7 +39,7 @@ def receive(descriptor: cython.int, memory: cython.p_uchar, room: cython.Py_ssiz
 def answer(
     descriptor: cython.int, head: cython.p_uchar, head_size: cython.Py_ssize_t, body: Any
 ) -> cython.long:
-    """Write an answer, which ends with what is in the buffer `body` (or None); return its size, or a negative errno."""
+    """Write an answer: a header, and the buffer `body` (or None); return its size, or a negative errno."""
     if cython.compiled:
         if body is None:
             return write_device(descriptor, head, head_size, cython.NULL, 0)
@@ -60,7 +60,7 @@ def answer(
 
 @cython.cfunc
 def begin(coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, Any]:
-    """Run a coroutine up to where it first waits; return whether it ended, and what it returned, or else what it awaits."""
+    """Run a coroutine until it first waits; return whether it ended, and its result or what it awaits."""
     if cython.compiled:
         ended: cython.int = 0
         result: object = begin_coroutine(coroutine, cython.address(ended))

@@ -43,18 +43,19 @@ from topicfs.fusefs.threads.turn import FifoLock
 log = logging.getLogger("topicfs")
 
 IDLE_TASKS = 64
-"""Most tasks that wait for their turn to read. Without them, many followers would begin and end a task each for every line."""
+"""Maximum number of idle tasks. Without them, many followers would start and end a task each for every line."""
 LARGEST_LISTING = 2**16
-"""Most bytes of directory entries in one answer."""
+"""Maximum size of the directory entries in one answer."""
 LARGEST_MESSAGE = 2**17
-"""Most bytes of a message; each end of the pair has room for it."""
+"""Maximum size of a message; each end of the pair has room for it."""
 VERSION_WITHOUT_SPLICE = 13
-"""Minor version of the kernel's protocol, as told to libfuse. From version 14 on libfuse would splice(2) from the pair, which is
-slower than reading from it."""
+"""The minor protocol version reported to libfuse. From version 14 on libfuse would splice(2) from the pair, which is
+slower than reading from it.
+"""
 
 
 class RequestLoop:
-    """Reads the kernel's requests. Used by one thread."""
+    """Reads the kernel's requests. Not thread-safe."""
 
     def __init__(self, device: int, handlers: Any, owner: Ownership, counts: RequestCounts) -> None:
         os.set_blocking(device, False)
@@ -70,13 +71,13 @@ class RequestLoop:
         self._init = b""
 
     def mountpoint_of_library(self) -> str:
-        """Return the mountpoint for libfuse, which closes the descriptor in its end."""
+        """Return the mountpoint for libfuse, which closes the descriptor at its end."""
         return f"/dev/fd/{self._theirs.detach()}"
 
     async def run(self, library: Callable[[], Awaitable[None]], at_end: Callable[[], None]) -> None:
-        """Serve until the file system is unmounted, or `end` is called.
+        """Serve until the filesystem is unmounted, or `end` is called.
 
-        `library` is pyfuse3's main loop. `at_end` ends it and the requests that wait.
+        `library` is pyfuse3's main loop. `at_end` ends it and the waiting requests.
         """
         self._at_end = at_end
         with self._ours:
@@ -89,7 +90,7 @@ class RequestLoop:
                 nursery.cancel_scope.cancel()
 
     def end(self) -> None:
-        """Stop reading requests. The requests that were read are still answered."""
+        """Stop reading requests. Requests already read are still answered."""
         if not self._ended:
             self._ended = True
             trio.lowlevel.notify_closing(self._device)
@@ -97,7 +98,7 @@ class RequestLoop:
             self._at_end()
 
     def return_answers(self) -> None:
-        """Pass all answers of pyfuse3 on to the kernel."""
+        """Forward all of pyfuse3's answers to the kernel."""
         with suppress(BlockingIOError):
             while answer := self._ours.recv(LARGEST_MESSAGE):
                 if answer[8:16] == self._init:
@@ -105,7 +106,7 @@ class RequestLoop:
                 try:
                     os.write(self._device, answer)
                 except FileNotFoundError:
-                    pass  # Nobody waits any more.
+                    pass  # The program no longer waits.
                 except OSError as error:
                     log.warning("the kernel refused an answer: %s", error)
 
@@ -119,7 +120,7 @@ class RequestLoop:
             self.return_answers()
 
     async def _serve(self) -> None:
-        """Read requests until one waits, go on with that, and wait for being needed again."""
+        """Read requests until one waits, finish that request, and wait until another reader is needed."""
         while not self._ended:
             try:
                 waiting = self._requests.serve()
@@ -167,7 +168,7 @@ def _replaced(message: bytes, at: int, number: int) -> bytes:
 
 
 def _answer_of_today(answer: bytes) -> bytes:
-    """Complete libfuse's answer to an older INIT: what lies behind the largest write came later."""
+    """Extend libfuse's answer to an older INIT by the fields after the largest write, which newer kernels expect."""
     if len(answer) != 40:
         return answer
     (largest_write,) = struct.unpack_from("=I", answer, 36)

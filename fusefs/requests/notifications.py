@@ -1,4 +1,4 @@
-"""Notifications to the kernel: it shall forget cached attributes and names."""
+"""Notifications to the kernel, which invalidate cached attributes and names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from topicfs.fusefs.nodes.context import KernelCache
 log = logging.getLogger("topicfs")
 
 END_SECONDS = 5.0
-"""Most seconds that the end of a mount waits for a notification, which may wait in the kernel for a request."""
+"""How long the end of a mount waits for a notification, which may wait in the kernel for a request."""
 
 _HEAD = struct.Struct("=IiQ")
-"""Length, code of the notification, and 0 where an answer has the id of its request."""
+"""Length, code of the notification, and 0 instead of a request ID."""
 _INODE = struct.Struct("=IiQQqq")
-"""The header, the node, and a negative offset: the kernel keeps the cached content."""
+"""The header, the node ID, and a negative offset, so that the kernel keeps the cached content."""
 _INVALIDATE_INODE, _INVALIDATE_ENTRY = 2, 3
 
 
@@ -34,12 +34,12 @@ class KernelNotifications(KernelCache):
         self._ended = False
 
     def forget_attributes(self, node_id: int) -> None:
-        """Invalidate cached attributes. This takes half a microsecond, and never waits for a request."""
-        with suppress(OSError):  # ENOENT: it had forgotten already.
+        """Invalidate only attributes (0.5 µs); never waits for a request."""
+        with suppress(OSError):  # ENOENT: they were not cached.
             os.write(self.device, _INODE.pack(_INODE.size, _INVALIDATE_INODE, 0, node_id, -1, 0))
 
     def forget_name(self, parent_id: int, name: str) -> None:
-        """Have the thread invalidate a cached name. In the kernel it may wait for a request, which this thread goes on to answer."""
+        """Let the thread invalidate a cached name. It may wait in the kernel for a request that this thread answers."""
         if self._ended:
             return
         self._names.put((parent_id, os.fsencode(name)))
@@ -47,7 +47,7 @@ class KernelNotifications(KernelCache):
             thread = threading.Thread(target=self._forget_names, name="forget-names", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # The system has no thread left: the next name tries again.
+            except RuntimeError as error:  # No thread is available: the next call tries again.
                 log.warning("forgetting names cannot begin: %s", error)
             else:
                 self._thread = thread
@@ -59,11 +59,11 @@ class KernelNotifications(KernelCache):
             try:
                 os.write(self.device, _HEAD.pack(_HEAD.size + len(body), _INVALIDATE_ENTRY, 0) + body)
             except OSError as error:
-                # ENOENT, mostly; and whatever it still believes is over after its timeout.
+                # Usually ENOENT; otherwise the cached name expires after its timeout.
                 log.debug("%s: not forgotten: %s", forgotten, error)
 
     def end(self) -> None:
-        """End the thread; no more notifications are sent to the kernel (blocking).
+        """End the thread, and send no more notifications (blocking).
 
         Call this while requests are still answered. A notification waits in the kernel for a request on the same
         directory, so the thread ends only after that request has been answered.
@@ -72,4 +72,4 @@ class KernelNotifications(KernelCache):
         self._names.put(None)
         if self._thread is not None:
             self._thread.join(END_SECONDS)
-        self.device = -1  # The number may soon be that of another file.
+        self.device = -1  # The number may soon belong to another file.

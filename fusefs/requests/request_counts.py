@@ -1,11 +1,11 @@
-"""The counts of the kernel's requests: how many of each kind, how long they took, and which errors they got.
+"""Counts of the kernel's requests: how many of each kind, how long they took, and their errors.
 
-A kind has one row of the table: its buckets, and the sum of all durations behind them.
+Each kind has one row: its buckets, followed by the sum of all durations.
 
     0 durations below 1 ns │ 1 below 2 ns │ 2 below 4 ns │ … │ 40 the rest │ 41 sum in nanoseconds       each 8 bytes
 
-So a request costs a look at the clock, and two additions. Compiled by Cython; runs uncompiled with the same results. Used by
-the event loop's thread; any thread may look at what was counted.
+So a request costs one clock reading and two additions. Compiled by Cython; runs uncompiled with the same results.
+Written by the event loop's thread; any thread may read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ else:
     from topicfs.storage.codec.binary import memory
 
 BUCKETS = 41
-"""Number of buckets: bucket N counts durations of less than 2^N ns that are in none before it, the last one all others."""
+"""Number of buckets: bucket N counts durations below 2^N ns that are in no earlier bucket, the last one all others."""
 ROW = 8 * (BUCKETS + 1)
 """Size of a row in bytes."""
 
@@ -63,7 +63,7 @@ KINDS = {
     42: "batch_forget",
     63: "follow",
 }
-"""The names of the kinds, by the numbers that the kernel has for them (<linux/fuse.h>); `follow` is a read that waits for more."""
+"""Names of the kinds by the kernel's numbers (<linux/fuse.h>); `follow` is a read that waits for more records."""
 NUMBERS = {name: number for number, name in KINDS.items()}
 FOLLOW = NUMBERS["follow"]
 
@@ -92,7 +92,7 @@ class RequestCounts:
 
     @cython.ccall
     def note(self, kind: cython.uint, nanoseconds: cython.longlong) -> object:
-        """Count a request of a kind, by its number, and how long it took."""
+        """Count one request of a kind (by its number), and its duration."""
         octets: cython.p_uchar = memory.writable(self._table)
         row: cython.Py_ssize_t = _ROW * (kind % _MOST_KINDS)
         bucket: cython.int = 0
@@ -107,12 +107,12 @@ class RequestCounts:
         return None
 
     def note_error(self, kind: int, number: int) -> None:
-        """Count a request of a kind that got an errno."""
+        """Count one error of a kind."""
         key = (kind, number)
         self._errors[key] = self._errors.get(key, 0) + 1
 
     def durations(self) -> Mapping[str, RequestDurations]:
-        """Return the durations by the names of kinds, of those that came."""
+        """Return the durations of the kinds that occurred, by name."""
         found = {}
         for number, name in KINDS.items():
             *buckets, total_ns = struct.unpack_from(f"={BUCKETS + 1}Q", self._table, ROW * number)
@@ -121,7 +121,7 @@ class RequestCounts:
         return found
 
     def errors(self) -> Mapping[tuple[str, int], int]:
-        """Return the numbers of errors, by kind and errno."""
+        """Return the counts of errors, by kind and errno."""
         return {
             (KINDS.get(kind, "other"), number): count for (kind, number), count in self._errors.copy().items()
         }
@@ -129,7 +129,7 @@ class RequestCounts:
 
 @cython.cfunc
 def now() -> cython.longlong:
-    """Return nanoseconds by a clock that only goes forward."""
+    """Return the nanoseconds of a monotonic clock."""
     if cython.compiled:
         return monotonic_ns()
     return time.monotonic_ns()

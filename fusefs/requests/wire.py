@@ -1,9 +1,10 @@
-"""The kernel's requests and answers as they pass through /dev/fuse: <linux/fuse.h>, in the machine's byte order.
+"""The kernel's requests and answers on /dev/fuse: <linux/fuse.h>, in the machine's byte order.
 
     request   0 length u32 │ 4 opcode u32 │ 8 id u64 │ 16 node u64 │ 24 uid, gid, pid u32 │ 36 … │ 40 what it asks
     answer    0 length u32 │ 4 -errno i32 │ 8 id u64 │ 16 what was asked for
 
-What the common ones ask, and what they get; the sizes hold since version 7.9 of the protocol, older than what libfuse 3 takes:
+Arguments and results of the common requests; the sizes are those of protocol version 7.9 and later (libfuse 3
+requires a later one):
 
     LOOKUP        40 name, ended by NUL                            node, times, attributes: 128 bytes
     FORGET        40 references u64                                no answer
@@ -14,7 +15,8 @@ What the common ones ask, and what they get; the sizes hold since version 7.9 of
     WRITE         40 handle u64 │ 48 position u64 │ 56 size u32 │ 80 bytes    size u32 │ …
     FLUSH, RELEASE, RELEASEDIR   40 handle u64                     nothing
 
-What the relay changes: INIT asks 44 minor version u32, and gets 36 largest write u32 │ 40 …; READDIR and READDIRPLUS ask as READ does.
+The relay changes two kinds. INIT has 44 minor version u32, and returns 36 largest write u32 │ 40 …; READDIR and
+READDIRPLUS have READ's arguments.
 """
 
 LOOKUP = 1
@@ -47,12 +49,12 @@ WRITTEN_SIZE = 8
 DIRECT_IO = 1
 KEEP_CACHE = 2
 NO_FLUSH = 32
-"""Flags of an opened file: its reads and writes pass by the page cache; the cache of before still holds; close(2) asks nothing."""
+"""Flags of an opened file: bypass the page cache; keep the earlier cache; send no request at close(2)."""
 
 STAT_BLOCK = 512
-"""Bytes; st_blocks counts in these."""
+"""Unit of st_blocks, in bytes."""
 
 LARGEST_WRITE = 1048576
-"""The most of a write(2) that the kernel is told to send at once."""
+"""Maximum data in one write request, as reported to the kernel."""
 LARGEST_REQUEST_SIZE = 1052672
-"""The same, and room for its header; less room it refuses."""
+"""Size of such a request with its header; the kernel refuses a smaller buffer."""

@@ -1,7 +1,7 @@
-"""Blocking calls (fsync, long scans) in threads, all under one bounded limiter.
+"""Runs blocking calls (fsync, long scans) in threads, with one limit.
 
-The event loop has one thread. Every call that may take long, or wait long for the disk, leaves that thread through
-this module alone.
+The event loop has one thread. Every call that may compute for long or wait for the disk leaves that thread through
+this module.
 """
 
 from __future__ import annotations
@@ -17,47 +17,44 @@ from topicfs.storage.remote import ThreadNeededError
 T = TypeVar("T")
 
 THREADS = 8
-"""Number of calls that may wait for the disk at once; more of them queue."""
+"""Calls that may wait for the disk at a time; others queue."""
 
 
 Listen: TypeAlias = Callable[[Callable[[], None]], Callable[[], None]]
-"""Takes a function that is to be called once, and returns one that prevents the call."""
+"""Takes a function to be called once, and returns a function that cancels the call."""
 
 
 class RequestingProcess(Protocol):
-    """The program that waits for its request to be answered."""
+    """The program whose request waits for an answer."""
 
     def wants_to_end(self) -> bool:
-        """Return whether nobody waits any more."""
+        """Return whether the program no longer waits."""
         ...
 
     async def wait(self, listen: Listen) -> None:
-        """Return when the function given to `listen` is called. Raises FileError if the program, or the mount, ends before."""
+        """Return when the function given to `listen` is called. Raises FileError if the program or mount ends."""
         ...
 
 
 class BlockingCalls:
-    """Calls in threads, under one limit."""
+    """Runs calls in threads, with a limit."""
 
     def __init__(self, threads: int = THREADS) -> None:
         self._limiter = trio.CapacityLimiter(threads)
 
-    async def run(
-        self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None
-    ) -> T:
-        """Run `call` in a thread, and return or raise what it does. It is not cancelled half-way.
+    async def run(self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None) -> T:
+        """Run `call` in a thread, and return its result or raise its error. It is not canceled halfway.
 
-        With `abandon` a cancelled caller does not wait for its end: for calls that are ended by other means.
+        `abandon`: a canceled caller does not wait; only for calls that something else ends.
         """
         del caller
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
 
-    async def run_inline_or_in_thread(
-        self, call: Callable[[], T], caller: RequestingProcess | None = None
-    ) -> T:
-        """Run `call` here if it takes little, as nearly every request does, and else as a whole in a thread.
+    async def run_inline_or_in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
+        """Run `call` here if it is short, as nearly every request is; otherwise run it again in a thread.
 
-        `call` may be broken off and called again, once. Raises RequestTooLargeError if it takes more than one request may.
+        `call` may be aborted and called once more. Raises RequestTooLargeError if it exceeds the limits of one
+        request.
         """
         try:
             return Allowance(INLINE_BYTES, inline=True).bound(call)
@@ -65,7 +62,7 @@ class BlockingCalls:
             return await self.in_thread(call, caller)
 
     async def in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
-        """Run a call that takes long, or waits for an answer, in a thread, with the allowance of one request."""
+        """Run a long call, or one that waits for an answer, in a thread, with the allowance of one request."""
         ended = _nobody_ends if caller is None else caller.wants_to_end
         allowance = Allowance(THREAD_BYTES, inline=False, ended=ended)
         return await self.run(lambda: allowance.bound(call), caller=caller)

@@ -1,6 +1,6 @@
-"""Requests to a remote engine: threads wait for its answers, never the event loop, and a request ends with its program.
+"""Calls to a remote engine: threads wait for the answers, never the event loop, and a request ends with its program.
 
-A thread cannot be stopped: a call that nobody waits for any more goes on, and what it returns is dropped.
+A thread cannot be stopped: a call that was abandoned runs on, and its result is dropped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS = 64
-"""Number of calls that may wait for a remote engine at once; more of them queue."""
+"""Calls that may wait for a remote engine at a time; others queue."""
 
 
 @contextmanager
 def event_loop_never_waits(engine: RemoteEngine) -> Iterator[None]:
-    """Have an engine raise ThreadNeededError where it would wait in this thread, or in a call that must not take long."""
+    """Let an engine raise ThreadNeededError where it would wait in this thread, or in a call that must be short."""
     loop = threading.get_ident()
 
     def leave() -> None:
@@ -46,18 +46,18 @@ def event_loop_never_waits(engine: RemoteEngine) -> Iterator[None]:
 
 
 class UnansweredError(FileError):
-    """A call was given up before its answer came. The change that it asked for may be made, or not."""
+    """A call was abandoned before its answer arrived. Its change may have been made or not."""
 
 
 class _UnderWay(Generic[T]):
-    """A call in a thread, and the request that waits for its end."""
+    """A call in a thread, and the request that waits for it."""
 
     __slots__ = ("_ended", "call", "unwrap")
 
     def __init__(self, call: Callable[[], T]) -> None:
         self.call = call
         self.unwrap: Callable[[], T] | None = None
-        """Returns or raises what the call did, once it has ended."""
+        """Returns the result of the call or raises its error; None until the call has ended."""
         self._ended: Callable[[], None] | None = None
 
     def listen(self, ended: Callable[[], None]) -> Cancel:
@@ -75,7 +75,7 @@ class _UnderWay(Generic[T]):
             self._ended()
 
     async def wait(self, caller: RequestingProcess | None) -> T:
-        """Wait for the end. Raises UnansweredError once the program, or the mount, ends before."""
+        """Wait for the end of the call. Raises UnansweredError if the program or the mount ends before."""
         try:
             if caller is None:
                 ended = trio.Event()
@@ -90,7 +90,7 @@ class _UnderWay(Generic[T]):
 
 
 class RemoteCalls(BlockingCalls):
-    """Calls in threads to a remote engine. Used from the event loop's thread."""
+    """Runs calls to a remote engine in threads. Only for the event loop's thread."""
 
     def __init__(self, threads: int = THREADS) -> None:
         super().__init__(threads)
@@ -114,9 +114,9 @@ class RemoteCalls(BlockingCalls):
             self._start(self._queued.popleft())
 
     def _start(self, under_way: _UnderWay[Any]) -> None:
-        """Start a call in a thread, which goes on if its request is given up.
+        """Start a call in a thread, which runs on if its request is abandoned.
 
-        `trio.to_thread` takes three turns of the event loop more.
+        `trio.to_thread` takes three more turns of the event loop.
         """
         token = trio.lowlevel.current_trio_token()
 
@@ -129,7 +129,7 @@ class RemoteCalls(BlockingCalls):
 
         try:
             trio.lowlevel.start_thread_soon(under_way.call, deliver)
-        except RuntimeError as error:  # The system has no thread left.
+        except RuntimeError as error:  # No thread is available.
             reason = error
             self._running -= 1
             under_way.end(lambda: fail(reason))

@@ -1,4 +1,4 @@
-"""Turns at an open file, one call after the other."""
+"""A lock for an open file: one call at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import trio
 
 
 class FifoLock:
-    """A lock that is passed on in the order of arrival; free, it is taken without a turn of the event loop, unlike trio.Lock."""
+    """A FIFO lock; unlike trio.Lock, a free lock is acquired without a turn of the event loop."""
 
     __slots__ = ("_waiting", "is_taken")
 
@@ -22,6 +22,6 @@ class FifoLock:
 
     async def __aexit__(self, *_exception: object) -> None:
         if self._waiting:
-            self._waiting.unpark()  # It stays taken, by the next.
+            self._waiting.unpark()  # The lock stays held, now by the next task.
         else:
             self.is_taken = False

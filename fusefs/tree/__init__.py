@@ -1,5 +1,5 @@
 """The directories of the mount, and the names in each of them.
 
-`root`, `topics`, `partitions`, `groups` and `queues` are the directories, each a table of names. The files behind the names stand in
-`fusefs.files`, one module a kind.
+`root`, `topics`, `partitions`, `groups` and `queues` are the directories, each with a table of names. The files
+behind the names are in `fusefs.files`, one module for each kind.
 """

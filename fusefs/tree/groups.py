@@ -1,4 +1,4 @@
-"""The groups: `@groups`, one directory a group, in it one for what is read, and in that one a partition."""
+"""`@groups`: a directory for each group; in it one for each subscription; in that one for each partition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATTERN_SIGNS = frozenset("*?[")
 
 
 class KindDirectory(Directory):
-    """All groups of one kind: mkdir makes one, rmdir removes one. Each name belongs to one kind for good."""
+    """All groups of one kind: mkdir creates one, rmdir deletes one. A name always belongs to one kind."""
 
     __slots__ = ("_loaded",)
 
@@ -38,7 +38,7 @@ class KindDirectory(Directory):
     @property
     @abstractmethod
     def service(self) -> Groups | ShareGroups:
-        """Creates and deletes the groups."""
+        """The service that creates and deletes the groups."""
 
     @abstractmethod
     def listed(self) -> Collection[str]:
@@ -46,10 +46,10 @@ class KindDirectory(Directory):
 
     @abstractmethod
     def keeps_state(self, name: str) -> bool:
-        """Return whether a deletion loses positions (blocking)."""
+        """Return whether a deletion would lose positions (blocking)."""
 
     def _load(self) -> None:
-        """Leave the event loop where groups may have to be read from the disk first. Raises ThreadNeededError."""
+        """Leave the event loop if groups must first be read from the disk. Raises ThreadNeededError."""
         if not self._loaded:
             leave_event_loop()
             self.listed()
@@ -81,7 +81,7 @@ class KindDirectory(Directory):
         return node
 
     async def remove_directory(self, name: str, pid: int) -> None:
-        """Delete a group without members; one with positions only under --allow-delete."""
+        """Delete a group without members; a group with positions only with --allow-delete."""
 
         def remove() -> None:
             if not self.context.settings.allow_delete and self.keeps_state(name):
@@ -93,7 +93,7 @@ class KindDirectory(Directory):
 
 
 class GroupsDirectory(KindDirectory):
-    """`@groups`: the groups whose members share partitions."""
+    """`@groups`: the consumer groups, whose members share partitions."""
 
     __slots__ = ()
 
@@ -111,12 +111,12 @@ class GroupsDirectory(KindDirectory):
         if name in self.listed():
             return GroupDirectory(self.context, self, name)
         with suppress(UnknownGroupError):
-            self.service.describe(name)  # Raises GroupError if its records cannot be read.
+            self.service.describe(name)  # Raises GroupError if the group's records cannot be read.
         raise FileError(Refusal.NOT_FOUND, f"no such group; `mkdir @groups/{name}` makes it")
 
 
 class GroupDirectory(Directory):
-    """`@groups/billing`: a directory for each topic; any other name is a list of topics, or patterns of their names."""
+    """`@groups/billing`: a directory for each topic; any other name is parsed as a list of topics or patterns."""
 
     __slots__ = ()
     files: ClassVar[Mapping[str, Callable[[Directory, str, str], Node]]] = {
@@ -126,7 +126,7 @@ class GroupDirectory(Directory):
     """The files of a group; all are listed."""
 
     entry_timeout = 0.0
-    """Zero: the kernel is not told when a group is made or deleted, so it asks again each time."""
+    """0: the kernel must look up again, because it is not notified when a group is created or deleted."""
 
     def is_current(self) -> bool:
         parent = self.parent
@@ -147,12 +147,12 @@ class GroupDirectory(Directory):
         return topics.union(*(member.topics for member in groups.describe(self.name).members))
 
     def make_subscription(self, name: str) -> Node:
-        """Make the directory of a list of topics. Raises FileError."""
+        """Make the directory for a list of topics. Raises FileError."""
         return SubscriptionDirectory(self, name, _subscription(self.context, name))
 
 
 def _subscription(context: MountContext, name: str) -> Subscription:
-    """Read `orders,clicks,pay*`. Raises FileError (ENOENT) where a topic does not exist."""
+    """Parse `orders,clicks,pay*`. Raises FileError (ENOENT) if a topic does not exist."""
     names = name.split(",")
     patterns = frozenset(one for one in names if PATTERN_SIGNS.intersection(one))
     topics = frozenset(names) - patterns
@@ -167,17 +167,17 @@ def _subscription(context: MountContext, name: str) -> Subscription:
 
 
 def _log(parent: SubscriptionDirectory, name: str) -> Node | None:
-    """Make a file of records; None for any other name. No such file is listed: reading one moves the group's positions."""
+    """Make a file of records; None for any other name. They are not listed: reading moves the group's positions."""
     suffix = next((one for one in SUFFIXES if name.endswith(one)), "")
     limit = parse_read_limit(name.removesuffix(suffix))
     if limit is None or (limit.records is not None and suffix == BATCH.suffix):
-        return None  # A record batch is given whole, whatever number of records it has.
+        return None  # Record batches are not split, so a number of records does not apply.
     form = parent.context.decoding.form(suffix)
     return GroupLogNode(parent, name, parent.group, parent.subscription, form, limit)
 
 
 class SubscriptionDirectory(Directory):
-    """`@groups/billing/orders`: what a group reads; of one topic its partitions are there, too."""
+    """`@groups/billing/orders`: the files of a subscription; with a single topic, also its partitions."""
 
     __slots__ = ("subscription",)
 
@@ -194,7 +194,7 @@ class SubscriptionDirectory(Directory):
 
     @property
     def _topic(self) -> str | None:
-        """The one topic; None for several, and for patterns."""
+        """The single topic; None for several topics or patterns."""
         (topic, *others) = [*self.subscription.topics, *self.subscription.patterns]
         return None if others or self.subscription.patterns else topic
 
@@ -217,7 +217,7 @@ class SubscriptionDirectory(Directory):
 
 
 class PlaceDirectory(Directory):
-    """`@groups/billing/orders/0`: where the group stands in a partition."""
+    """`@groups/billing/orders/0`: the group's position in a partition."""
 
     __slots__ = ("_group", "_partition")
 
@@ -237,4 +237,4 @@ class PlaceDirectory(Directory):
 
 
 PLACE_FILES = {"position": PositionFile, "lag": LagFile}
-"""The files of a group's place in a partition; both are listed."""
+"""The files of a group's position in a partition; both are listed."""

@@ -1,4 +1,4 @@
-"""A partition's directory: a table of names, and behind it every selector."""
+"""A partition's directory: a table of fixed names, and selectors."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from topicfs.storage.errors import CorruptionError
 
 
 class Name(NamedTuple):
-    """The entry of a fixed name in a partition's directory."""
+    """A fixed name in a partition's directory."""
 
     listed: bool
-    """True if readdir shows it; otherwise it is there by name alone."""
+    """True if readdir lists it; otherwise only a lookup finds it."""
     make: Callable[[PartitionDirectory, str, PartitionFiles], Node]
 
 
@@ -70,7 +70,7 @@ NAMES: dict[str, Name] = {
     "status": Name(listed=True, make=PartitionStatusFile),
     "segments": Name(listed=True, make=_segments),
 }
-"""Every fixed name. What is none of them is a selector, or does not exist."""
+"""All fixed names. Any other name is a selector, or does not exist."""
 
 ONLY_WITH_RECORDS = frozenset({"earliest", "latest"})
 
@@ -83,7 +83,7 @@ class PartitionDirectory(Directory):
     def __init__(
         self, parent: Directory, name: str, files: PartitionFiles | None, find: Callable[[], PartitionFiles]
     ) -> None:
-        """Make the directory; `files` are None where nobody has asked for any: a listing of ten thousand partitions opens none."""
+        """`files` is None if they were not used before, so that listing ten thousand partitions opens none."""
         super().__init__(parent.context, parent, name)
         self._files = files
         self._find = find
@@ -92,12 +92,12 @@ class PartitionDirectory(Directory):
 
     @property
     def files(self) -> PartitionFiles:
-        """The files of the partition that serves now: a directory in use stays valid when the partition is reopened."""
+        """The files of the current partition object: an open directory stays valid when the partition is reopened."""
         files = self._files
         if files is None:
             files = self._found()
         elif files.deleted:
-            with suppress(FileError):  # Its topic is gone: so is the partition.
+            with suppress(FileError):  # If its topic is gone, so is the partition.
                 files = self._found()
                 self._children.clear()
         return files
@@ -126,7 +126,7 @@ class PartitionDirectory(Directory):
         partition, isolation = self.files.partition, self.context.settings.isolation
         empty = self.files.is_empty()
         if not empty and not self.context.engine.remote:
-            # Where the first batch cannot be read, there is one.
+            # If the first batch cannot be read, there is one.
             with suppress(CorruptionError, RequestTooLargeError):
                 empty = earliest_offset(partition, isolation=isolation) is None
         hidden = ONLY_WITH_RECORDS if empty else frozenset()

@@ -1,4 +1,4 @@
-"""The queues: `@queues`, one directory a queue (share group), in it one for the topics that are taken from."""
+"""`@queues`: a directory for each queue (share group); in it one for each topic."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from topicfs.storage.errors import InvalidNameError
 IN_FLIGHT, REJECTED = "in-flight", "rejected"
 
 TAKES = {f"take{form.suffix}": form for form in FORMS}
-"""The names under which records are taken, one for each form of lines."""
+"""The files for taking records, one for each form of lines."""
 
 
 class QueuesDirectory(KindDirectory):
-    """`@queues`: the groups whose members are given records one by one."""
+    """`@queues`: the share groups, whose members get records one by one."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class QueuesDirectory(KindDirectory):
 
 
 class QueueDirectory(GroupDirectory):
-    """`@queues/jobs`: a directory for each topic; any other name is a list of topics."""
+    """`@queues/jobs`: a directory for each topic; any other name is parsed as a list of topics."""
 
     __slots__ = ()
     files = {"config": QueueConfigFile, "status": QueueStatusFile}  # noqa: RUF012 - as in its base
@@ -66,7 +66,7 @@ class QueueDirectory(GroupDirectory):
 
 
 class QueuedTopicDirectory(Directory):
-    """`@queues/jobs/orders`."""
+    """`@queues/jobs/orders`: a topic of a queue."""
 
     __slots__ = ("_topics",)
 
@@ -90,7 +90,7 @@ class QueuedTopicDirectory(Directory):
 
 
 class _Records(Directory):
-    """Records by their names."""
+    """A directory with records as files."""
 
     __slots__ = ("_group", "_topic")
 
@@ -105,7 +105,7 @@ class _Records(Directory):
 
     @abstractmethod
     def places(self) -> Sequence[RecordName]:
-        """The records that are there now."""
+        """Return the records that are in the directory now."""
 
     def names(self) -> Sequence[str]:
         leave_event_loop()
@@ -125,7 +125,7 @@ class _Records(Directory):
 
 
 class InFlightDirectory(_Records):
-    """`in-flight`: rm accepts for the holder, mv to the directory above releases."""
+    """`in-flight`: the leased records; rm accepts one for its holder, mv to the parent directory releases it."""
 
     __slots__ = ()
 
@@ -144,7 +144,7 @@ class InFlightDirectory(_Records):
 
 
 class RejectedDirectory(_Records):
-    """`rejected`: what was given up; rm forgets it."""
+    """`rejected`: the rejected records; rm removes one from the list."""
 
     __slots__ = ()
 
@@ -163,4 +163,4 @@ RECORDS: dict[str, Callable[[Directory, str, str, str], Node]] = {
     IN_FLIGHT: InFlightDirectory,
     REJECTED: RejectedDirectory,
 }
-"""The records of a queue that are held, and those that were given up; both are listed."""
+"""The directories of a queue's leased and rejected records; both are listed."""

@@ -1,4 +1,4 @@
-"""The top: one directory a topic, and the names that begin with `@`, which no topic's name may."""
+"""The mount's root: a directory for each topic, and special names with `@`, which topics' names cannot contain."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ NAMES: dict[str, Callable[[RootDirectory, str], Node]] = {
     QUEUES: _queues,
     "@status": DaemonStatusFile,
 }
-"""The daemon's own names that are listed, `@queues` only where the engine has queues."""
+"""Special names that are listed; `@queues` only if the engine has queues."""
 
 UNLISTED: dict[str, Callable[[RootDirectory, str], Node]] = {
     "@metrics": MetricsFile,
     "@producers": _producers,
     "@scrub": ScrubFile,
 }
-"""Names that no listing shows: their text changes each time, so that copies of a mount would always differ."""
+"""Special names that are not listed: their text always changes, so that copies of a mount would always differ."""
 
 
 class RootDirectory(Directory):
-    """The mount point."""
+    """The root directory of the mount."""
 
     __slots__ = ("topics",)
 
@@ -72,14 +72,14 @@ class RootDirectory(Directory):
         return TopicDirectory(self, name, self.topics.get(name))
 
     def removal(self, name: str) -> str:
-        """The sentence that says how a topic is removed, for people who tried otherwise."""
+        """Return the sentence that explains to users how to remove a topic."""
         if self.context.settings.allow_delete:
             return f"`rmdir {name}` removes the topic with its records"
         command = f"`topicfs topics delete {name} --with-records` after the unmount"
         return f"`rmdir {name}` removes the topic once it is empty, or in a mount with --allow-delete; so does {command}"
 
     async def make_directory(self, name: str, pid: int) -> Directory:
-        """Create a topic with as many partitions as num.partitions says."""
+        """Create a topic with num.partitions partitions."""
         engine = self.context.engine
         if engine.read_only:
             raise FileError(Refusal.READ_ONLY)
@@ -95,7 +95,7 @@ class RootDirectory(Directory):
         return node
 
     async def remove_directory(self, name: str, pid: int) -> None:
-        """Delete a topic: an empty one, or with --allow-delete any."""
+        """Delete a topic: an empty one, or any with --allow-delete."""
         engine = self.context.engine
         if name in NAMES or name in UNLISTED:
             raise FileError(Refusal.NOT_PERMITTED)

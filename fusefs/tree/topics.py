@@ -1,4 +1,4 @@
-"""A topic's directory: its settings, itself as a whole, and its partitions."""
+"""A topic's directory: its settings, files of the whole topic, and its partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,3}")
 
 
 def partition_number(name: str) -> int | None:
-    """Read a partition's directory name: a canonical decimal below 10,000; None for anything else."""
+    """Parse a partition's directory name: a canonical decimal below 10,000; None for anything else."""
     return int(name) if _PARTITION.fullmatch(name) else None
 
 
@@ -40,7 +40,7 @@ def _follow(parent: Directory, name: str, files: TopicFiles) -> Node:
 
 
 def _replicas(parent: Directory, name: str, files: TopicFiles) -> Node:
-    """Make the file of a topic's replicas. Raises FileError (ENOENT) in an engine that looks after none."""
+    """Make the file of a topic's replicas. Raises FileError (ENOENT) if the engine manages none."""
     replication = files.context.engine.replication
     if replication is None:
         raise FileError(Refusal.NOT_FOUND)
@@ -66,7 +66,7 @@ NAMES: dict[str, tuple[bool, Callable[[Directory, str, TopicFiles], Node]]] = {
     **{f"log{suffix}": (False, _log) for suffix in LINE_SUFFIXES},
     **{f"follow{suffix}": (False, _follow) for suffix in LINE_SUFFIXES},
 }
-"""Every fixed name of a topic: whether it is listed, and how its node is made."""
+"""All fixed names of a topic: whether each is listed, and how its node is made."""
 NOT_IN_A_TOPIC = (
     "no such file; a topic has its partitions (0, 1, …), log, follow, config, status, @TIME- and @TIME-@TIME"
 )
@@ -97,13 +97,13 @@ class TopicDirectory(Directory):
             find = partial(self.files.partition, number)
             known = self.files.known(number)
             if known is None and number not in self.files.topic.partitions():
-                find()  # It says what there is instead.
+                find()  # Raises an error that tells which partitions exist.
             return PartitionDirectory(self, name, known, find)
         fixed = NAMES.get(name)
         return _times(self, name) if fixed is None else fixed[1](self, name, self.files)
 
     async def make_directory(self, name: str, pid: int) -> Directory:
-        """Create what is missing of partitions up to the one so numbered."""
+        """Create the missing partitions up to the one with that number."""
         number = partition_number(name)
         if number is None:
             reason = f"{self.path}/{name}: a partition is a number below {MAX_PARTITIONS}"
