@@ -1,4 +1,4 @@
-"""The client of a Kafka cluster: record batches as the brokers keep them, and the mirror of topics on disk.
+"""The client of a Kafka cluster: reads and appends batches, manages topics and groups, and mirrors topics to disk.
 
-It stands on the engine alone: nothing here knows the mount, Spark or the command.
+It needs only the storage engine and coordination: it does not import the mount, Spark or the command.
 """

@@ -1,6 +1,6 @@
 """The engine over a Kafka cluster (`storage.engine`).
 
-What is known without being asked is in its catalog, and in the bounds that each partition has; threads keep both up to date.
+What is *known* is in its catalog and in each partition's bounds; background threads keep both up to date.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def open_engine(
     codec: Codec | None = None,
     connection: Callable[..., Connection] = Connection,
 ) -> ClusterEngine:
-    """Open a cluster (blocking). It starts threads: open it in the process that uses it, after any fork.
+    """Open a cluster (blocking). It starts threads, so call it after any fork, in the process that uses it.
 
-    Lines are compressed with `codec` as they are appended; without it as their topics say. `connection` makes connections.
+    Appended lines are compressed with `codec`, or as set for their topic. `connection` creates connections.
 
     Raises UnreachableError, NotKafkaError, AuthenticationError, ClusterError, CacheError, OSError.
     """
@@ -96,7 +96,7 @@ class ClusterEngine:
         cache: CachePlace | None = None,
         codec: Codec | None = None,
     ) -> None:
-        """Connect to the cluster, and open the cache if there is one. Raises CacheError, OSError."""
+        """Connect to the cluster, and open the cache if one is given. Raises CacheError, OSError."""
         self.read_only = read_only
         self.leaders = leaders
         self._windows = WindowCache()
@@ -118,7 +118,7 @@ class ClusterEngine:
 
     @property
     def warnings(self) -> Sequence[str]:
-        if self.leaders.closed:  # What nobody waits for any more is no news.
+        if self.leaders.closed:  # The engine is closed: do not report anything.
             return tuple(self._warnings.lines)
         now = filter(None, (self._watch.warning, self.leaders.metadata.warning))
         return (*self._warnings.lines, *now, *self.leaders.waiting())
@@ -160,7 +160,7 @@ class ClusterEngine:
     ) -> ClusterTopic:
         self._check_writable(name)
         if topic_id is not None:
-            raise InvalidConfigError(f"{name}: a cluster gives its topics their ids itself")
+            raise InvalidConfigError(f"{name}: a cluster assigns topic ids itself")
         check_new_topic(name, self._catalog.topics)
         if partitions is not None:
             check_partitions(partitions)
@@ -200,10 +200,12 @@ class ClusterEngine:
         found.wait_for_settings(changes)
 
     def reconfigure(self, config: EngineConfig) -> None:  # noqa: ARG002 - the protocol hands settings to every engine
-        raise StorageError("the settings of a cluster are its brokers'; topicfs config changes a topic's")
+        raise StorageError(
+            "a cluster's brokers have their own settings; topicfs config changes those of a topic"
+        )
 
     def reopen_partition(self, topic: str, number: int) -> ClusterPartition:
-        """Return the partition: its replicas are the brokers' to open."""
+        """Return the partition; only brokers open its replicas."""
         return self.partition(topic, number)
 
     def directories(self) -> Sequence[DirectoryStatus]:
@@ -213,10 +215,10 @@ class ClusterEngine:
         return self._catalog.listeners.add(listener)
 
     def maintenance(self, now: Timestamp) -> None:
-        """The brokers do their own."""
+        """Do nothing: brokers do their own maintenance."""
 
     def keep_log_starts(self) -> None:
-        """The brokers do."""
+        """Do nothing: brokers keep the log starts."""
 
     def close(self) -> None:
         self.groups.close()
@@ -226,9 +228,9 @@ class ClusterEngine:
             self._cache.close()
 
     def look(self, *, deleted: str | None = None) -> None:
-        """Read the cluster's metadata again, and notify the listeners of changes (blocking).
+        """Refresh the cluster's metadata, and notify the listeners of changes (blocking).
 
-        What changes topics calls it before it returns; `deleted` is the id of a topic that it deleted. Raises what
+        Each change of topics calls it before it returns; `deleted` is the id of a topic that it deleted. Raises what
         `Brokers.metadata` does.
         """
         self._catalog.follow(self.leaders.look(), deleted=deleted)
@@ -243,9 +245,9 @@ class ClusterEngine:
         return named == topic.known.keys() and _are_known(topic, named)
 
     def _check_empty(self, topic: ClusterTopic) -> None:
-        """Raise TopicNotEmptyError if the leaders say that there are records: others may have written them just now.
+        """Raise TopicNotEmptyError if the leaders report records, which others may just have written.
 
-        Raises PartitionOfflineError if the leader of a partition does not answer: there may be records in it.
+        Raises PartitionOfflineError if the leader of a partition does not answer, because there may be records in it.
         """
         self.look()
         for one in topic.known.values():
@@ -254,10 +256,10 @@ class ClusterEngine:
             raise TopicNotEmptyError(topic.name, records)
 
     def _wait_until(self, name: str, shown: Callable[[ClusterTopic | None], bool]) -> None:
-        """Look until the topic shows its change (blocking). Raises ClusterError if it never does."""
+        """Refresh until the topic shows its change (blocking). Raises ClusterError if it does not in time."""
 
         def seen() -> bool:
-            with suppress(ClusterError):  # The change was made; perhaps the next time.
+            with suppress(ClusterError):  # The change was made; a later refresh may show it.
                 self.look()
             return shown(self._catalog.topics.get(name))
 

@@ -1,4 +1,4 @@
-"""Errors of a cluster: those that brokers answer, in one table from Kafka's codes to types and remedies, and those of connections."""
+"""Errors of a cluster: a table that maps Kafka's error codes to exceptions and remedies, and errors of connections."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from topicfs.storage import errors
 
 
 class UnreachableError(errors.NoAnswerError):
-    """A broker cannot be reached: no connection, a broken one, or no answer in time. Another attempt may succeed."""
+    """A broker cannot be reached: no connection, a broken one, or no answer in time. A retry may succeed."""
 
 
 class ThrottledError(UnreachableError):
-    """A quota is used up, and the broker wants no request for longer than the caller waits. Nothing was sent."""
+    """A quota is exhausted, and the throttle time is longer than the caller waits. Nothing was sent."""
 
 
 class NotKafkaError(errors.ClusterError):
@@ -22,31 +22,31 @@ class NotKafkaError(errors.ClusterError):
 
 
 class MalformedAnswerError(errors.ClusterError):
-    """An answer that is no answer to the request."""
+    """An answer that does not fit the request."""
 
 
 class UnsupportedVersionError(errors.ClusterError):
-    """A broker too old, or too new, for what is asked of it."""
+    """A broker is too old or too new for a request."""
 
 
 class AuthenticationError(errors.ClusterError):
-    """The cluster does not believe the user's identity, or the client the cluster's."""
+    """The cluster rejects the client's identity, or the client the cluster's."""
 
 
 class CacheError(errors.ClusterError):
-    """A directory that cannot be the cache's."""
+    """A directory that cannot be used as a cache."""
 
 
 class MirrorError(errors.ClusterError):
-    """A directory that cannot be this mirror's."""
+    """A directory that cannot be used by this mirror."""
 
 
 class WrittenByOthersError(MirrorError):
-    """A mirror's directory has what the mirror did not write."""
+    """A mirror's directory contains something that the mirror did not write."""
 
 
 class RetryCondition(Enum):
-    """The condition under which another attempt may succeed."""
+    """When a retry may succeed after an error."""
 
     NO = "no attempt helps"
     LATER = "time"
@@ -54,7 +54,7 @@ class RetryCondition(Enum):
 
 
 class ErrorKind(NamedTuple):
-    """A row of the table."""
+    """A row of the table of error codes."""
 
     name: str
     retry: RetryCondition = RetryCondition.NO
@@ -90,7 +90,9 @@ INVALID_PRODUCER_EPOCH = 47
 UNKNOWN_PRODUCER_ID = 59
 PRODUCER_FENCED = 90
 DELETED = frozenset({UNKNOWN_TOPIC_ID, 42})
-"""Answers about the id of a deleted topic. 42, INVALID_REQUEST: topics have no ids yet while Kafka 2.7 is upgraded."""
+"""Codes that mean that a topic id was deleted. 42 is INVALID_REQUEST: during an upgrade from Kafka 2.7 topics have no
+ids.
+"""
 
 _ACL = (
     "ask for an ACL on it: Describe and Read to read, Write to append, DescribeConfigs to see its settings, "
@@ -176,7 +178,7 @@ ERRORS: dict[int, ErrorKind] = {
     UNKNOWN_TOPIC_ID: ErrorKind("UNKNOWN_TOPIC_ID", RetryCondition.ELSEWHERE, errors.UnknownTopicError),
     103: ErrorKind("INCONSISTENT_TOPIC_ID", RetryCondition.ELSEWHERE, errors.UnknownTopicError),
 }
-"""The errors of the requests that are made here, by Kafka's code."""
+"""The errors that the requests here can return, by Kafka's code."""
 
 REMEDIES = {
     UNKNOWN_SERVER_ERROR: "the broker's log says more",
@@ -205,11 +207,11 @@ REMEDIES = {
 
 
 MOST_QUOTED = 300
-"""Most characters of a peer's own words in a message."""
+"""Maximum number of characters quoted from a peer's message."""
 
 
 def quoted(text: str, *secrets: str) -> str:
-    """Return what a peer said, for a message: shortened, and without the secrets that the client had sent."""
+    """Return a peer's text for use in a message: shortened, and without the given secrets."""
     for one in filter(None, secrets):
         text = text.replace(one, "…")
     return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
@@ -220,7 +222,7 @@ def kind_of(code: int) -> ErrorKind:
 
 
 def error_of(code: int, what: str, message: str | None = None) -> errors.StorageError:
-    """Return the error that an answer's code stands for; `what` is the thing at fault, `message` the broker's own words."""
+    """Return the exception for an error code; `what` names the object concerned, `message` is the broker's text."""
     kind = kind_of(code)
     said = f"{kind.name}: {quoted(message)}" if message else kind.name
     remedy = f"; {REMEDIES[code]}" if code in REMEDIES else ""
@@ -231,23 +233,23 @@ NO_TLS = "set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 
 
 def tls_reason(error: ssl.SSLError) -> str:
-    """Return the reason why TLS was not agreed upon, and the remedy."""
+    """Return why the TLS handshake failed, with the remedy."""
     if isinstance(error, ssl.SSLCertVerificationError):
         remedy = _CERTIFICATE_REMEDIES.get(error.verify_code, "")
-        return f"its certificate is not taken: {error.verify_message.rstrip('.')}{remedy and '; '}{remedy}"
+        return f"its certificate is rejected: {error.verify_message.rstrip('.')}{remedy and '; '}{remedy}"
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "wrong version number" in reason or "record layer failure" in reason:
         return f"it does not speak TLS; {NO_TLS}"
     if "unexpected eof" in reason:
-        return f"it closed the connection; where it does not speak TLS, {NO_TLS}"
+        return f"it closed the connection; if it does not speak TLS, {NO_TLS}"
     if "certificate" in reason or "unknown ca" in reason:
-        return f"it does not take this client's certificate ({reason}): set ssl.keystore.location to one that it trusts"
+        return f"it rejects this client's certificate ({reason}): set ssl.keystore.location to one that it trusts"
     return f"TLS: {reason}"
 
 
 _CERTIFICATE_REMEDIES = {
-    10: "it has to be renewed there",
+    10: "its owner has to renew it",
     **dict.fromkeys((18, 19, 20, 21), "set ssl.truststore.location to a file with the CA that signed it"),
-    **dict.fromkeys((62, 64), "use the name that it is for, or let it be made for this one"),
+    **dict.fromkeys((62, 64), "connect by a name that it contains, or have it issued for this name"),
 }
-"""Remedies by OpenSSL's codes: expired; signed by an unknown authority; for another host, or another address."""
+"""Remedies by OpenSSL's verification codes: expired, unknown authority, wrong host name, wrong address."""

@@ -1,4 +1,4 @@
-"""The steps of a lookup in a cluster: who leads, what was asked of it, and the record in its answer."""
+"""The steps of a lookup in a cluster: the leader, the requests to it, and the record in its answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from topicfs.storage.segment.trace import BatchFound, RecordFound
 
 
 class _Sent(NamedTuple):
-    """A request under way."""
+    """A request that is not answered yet."""
 
     name: str
     version: int
@@ -40,18 +40,18 @@ class Trace:
         self._thread = threading.get_ident()
 
     def take(self) -> tuple[RequestAnswered, ...]:
-        """Return what was asked since the last call."""
+        """Return the requests since the last call, and forget them."""
         taken, self._answered = self._answered, []
         return tuple(taken)
 
     def note(self, answered: RequestAnswered) -> None:
-        """Take note of a request, unless another thread made it."""
+        """Record a request, unless another thread made it."""
         if threading.get_ident() == self._thread:
             self._answered.append(answered)
 
 
 class TracedConnection(Connection):
-    """A connection that records each request and answer."""
+    """A connection that records its requests and answers."""
 
     def __init__(self, server: Server, *arguments: Any, trace: Trace, **options: Any) -> None:
         self._trace = trace
@@ -80,21 +80,21 @@ class TracedConnection(Connection):
 
 
 class ClusterExplainer:
-    """Looks records up as readers do, through an engine whose connections are traced.
+    """Looks records up as readers do, through an engine with traced connections.
 
-    Each lookup has the requests that were made since the one before.
+    Each lookup shows the requests that were made since the last one.
     """
 
     def __init__(self, engine: ClusterEngine, trace: Trace) -> None:
         self._engine, self._trace = engine, trace
 
     def offset(self, partition: ClusterPartition, offset: Offset) -> Lookup:
-        """Look an offset up (blocking). Raises what `Partition.read` does."""
+        """Look up an offset (blocking). Raises what `Partition.read` does."""
         found = record_at(partition, offset)
         return self._lookup(partition, found)
 
     def timestamp(self, partition: ClusterPartition, timestamp: Timestamp, isolation: Isolation) -> Lookup:
-        """Look for the first record at or after a timestamp (blocking). Raises what `Partition.offset_for_timestamp` does."""
+        """Look up the first record at or after a timestamp (blocking). Raises as `Partition.offset_for_timestamp`."""
         answer = partition.offset_for_timestamp(timestamp, isolation=isolation)
         found = None if answer is None else record_at(partition, answer.offset)
         return self._lookup(partition, found)

@@ -1,4 +1,4 @@
-"""The address of a cluster: `kafka://host:9092`, with more of its brokers after commas."""
+"""The address of a cluster: `kafka://host:9092`, or several brokers separated by commas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SERVER = r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]*)(:(?P<port>[^:/]*))?"
 
 
 class AddressError(StorageError):
-    """A text that is no cluster's address."""
+    """Raised for a text that is not a cluster's address."""
 
 
 class Server(NamedTuple):
@@ -28,13 +28,13 @@ class Server(NamedTuple):
 
 
 class ClusterAddress(NamedTuple):
-    """Some of a cluster's brokers: they name the others."""
+    """Some brokers of a cluster; the client learns the others from them."""
 
     servers: tuple[Server, ...]
 
     @property
     def bootstrap_servers(self) -> str:
-        """The same as Kafka's clients take it."""
+        """The brokers as Kafka's setting bootstrap.servers."""
         return ",".join(map(str, self.servers))
 
     def __str__(self) -> str:
@@ -42,12 +42,12 @@ class ClusterAddress(NamedTuple):
 
 
 def is_cluster(text: str) -> bool:
-    """Return whether a place is meant to be a cluster."""
+    """Return whether a text is meant as a cluster's address."""
     return text[: len(SCHEME)].lower() == SCHEME
 
 
 def cluster_address(text: str) -> ClusterAddress:
-    """Read an address. Raises AddressError."""
+    """Parse an address. Raises AddressError."""
     if not is_cluster(text):
         raise AddressError(f"{text}: is not a cluster; expected {EXAMPLE}")
     servers = text[len(SCHEME) :].removesuffix("/").split(",")

@@ -1,1 +1,1 @@
-"""The brokers of a cluster, the leader of each partition, and the requests that brokers answer."""
+"""The brokers of a cluster, the leader of each partition, and the requests to brokers."""

@@ -1,7 +1,7 @@
-"""Changes of topics: asked of the controller, again where an answer was lost, and waited for until the cluster shows them.
+"""Changes of topics: requests to the controller, repeated if an answer is lost, until the cluster shows the change.
 
-A change that was asked for twice is made once: where the answer to the first request was lost, the second one is
-answered that the topic exists already, or no longer, and that is what was wanted.
+A repeated request changes nothing twice: if the first answer was lost, the second one says that the topic exists
+already, or no longer exists, and counts as success.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.wire import Values
 
 AS_THE_BROKERS_SAY = -1
-"""Stands for a number of partitions or replicas: the brokers' num.partitions or default.replication.factor."""
+"""Stands for a number of partitions or replicas: the broker uses num.partitions or default.replication.factor."""
 WORK_SHARE = 0.8
-"""Share of an answer's time limit that the cluster may spend working on a change."""
+"""Share of a request's time limit that the broker may use for the change itself."""
 
 _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT))
-"""Answers after which the change may be made, now or later."""
+"""Error codes after which the change may still be made."""
 _SET, _DELETE = 0, 1
 
 
 class Outcome(NamedTuple):
     error: int
     message: str | None
-    """The broker's own message."""
+    """The broker's error message."""
     doubtful: bool
-    """An answer was lost before: the change may be one that was made already."""
+    """True if an earlier answer was lost: that attempt may already have made the change."""
     answer: Values
 
 
 class Admin:
-    """Changes of topics, asked of a cluster. Safe from any thread. Each call raises ClusterError if no broker answers in time."""
+    """Sends changes of topics to a cluster. Safe from any thread. Raises ClusterError if no broker answers in time."""
 
     def __init__(self, leaders: Leaders) -> None:
         self._leaders = leaders
@@ -90,7 +90,7 @@ class Admin:
         return encode_id(outcome.answer["topicId"])
 
     def add_partitions(self, topic: str, *, total: int) -> None:
-        """Create what is missing up to `total` partitions (blocking). Raises InvalidConfigError, NotAuthorizedError."""
+        """Add partitions until the topic has `total` (blocking). Raises InvalidConfigError, NotAuthorizedError."""
         request = {"topics": [{"name": topic, "count": total, "assignments": None}], "validateOnly": False}
         outcome = self._change(CREATE_PARTITIONS, request, topic, "results")
         if outcome.error == INVALID_PARTITIONS:
@@ -100,7 +100,7 @@ class Admin:
         self._check(outcome, topic)
 
     def delete_topic(self, name: str, topic_id: str) -> None:
-        """Delete the topic of an id (blocking). Raises UnknownTopicError, NotAuthorizedError."""
+        """Delete the topic that has this id (blocking). Raises UnknownTopicError, NotAuthorizedError."""
         request = {"topics": [{"name": None, "topicId": decode_id(topic_id)}]}
         outcome = self._change(DELETE_TOPICS, request, name, "responses")
         if outcome.error == UNKNOWN_TOPIC_ID:
@@ -110,7 +110,7 @@ class Admin:
         self._check(outcome, name)
 
     def alter_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        """Set a topic's own settings, or with None remove them: all or none (blocking).
+        """Set a topic's settings, or reset those with None; all or none (blocking).
 
         Raises InvalidConfigError, UnknownTopicError, NotAuthorizedError.
         """
@@ -125,20 +125,20 @@ class Admin:
         self._check(self._change(INCREMENTAL_ALTER_CONFIGS, request, topic, "responses"), topic)
 
     def wait_until(self, shown: Callable[[], bool], what: str) -> None:
-        """Wait until the cluster shows a change (blocking). Raises ClusterError if it does not in time."""
+        """Wait until `shown` returns True (blocking). Raises ClusterError if it does not in time."""
         deadline, backoff = self._deadline(), Backoff()
         while not shown():
             pause = backoff.next()
             if time.monotonic() + pause > deadline:
                 raise ClusterError(
-                    f"{what}: made, but not to be seen within {self._leaders.patience_seconds:g} s; it may take longer"
+                    f"{what}: the change was made, but the cluster does not show it within {self._leaders.patience_seconds:g} s; it may take longer"
                 )
             self._leaders.pause(pause, what)
 
     def _change(self, api: Api, request: Values, what: str, answers: str) -> Outcome:
-        """Return the one answer to a change, an error if no other attempt would mend it.
+        """Send a change until its outcome is final; return the outcome, which may be a permanent error.
 
-        `answers` is the name of the field in which it is.
+        `answers` names the field of the response that holds the single result.
         """
         deadline, backoff, doubtful = self._deadline(), Backoff(), False
         while True:
@@ -160,7 +160,7 @@ class Admin:
                 doubtful = doubtful or outcome.error in _DOUBTFUL
             pause = backoff.next()
             if time.monotonic() + pause > deadline:
-                unknown = "; nobody knows if the change was made" if doubtful else ""
+                unknown = "; the change may have been made" if doubtful else ""
                 raise ClusterError(
                     f"{what}: no answer within {self._leaders.patience_seconds:g} s: {error}{unknown}"
                 )
@@ -168,7 +168,7 @@ class Admin:
             self._leaders.look_again(metadata)
 
     def _id_of(self, name: str) -> str:
-        """Return the id of a topic that exists, as soon as a broker says it."""
+        """Return the id of an existing topic, waiting until the metadata has it."""
         found = ""
 
         def shown() -> bool:
@@ -194,9 +194,9 @@ class Deleted(NamedTuple):
 
 
 def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, before: int) -> Offset | None:
-    """Move a partition's log start offset up to `before`, with -1 to the high watermark, and return the new one (blocking).
+    """Raise a partition's log start offset to `before` (-1: the high watermark), and return the new one (blocking).
 
-    None where `before` is beyond the high watermark. Raises PolicyViolationError, NotAuthorizedError, and what
+    Returns None if `before` is above the high watermark. Raises PolicyViolationError, NotAuthorizedError, and what
     `Leaders.ask` does.
     """
     asked = {"partitionIndex": partition.partition, "offset": before}
@@ -208,7 +208,7 @@ def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, b
             for one in topic["partitions"]:
                 if one["partitionIndex"] == partition.partition:
                     return Deleted(one["errorCode"], Offset(one["lowWatermark"]))
-        raise MalformedAnswerError(f"{partition}: the answer to DeleteRecords says nothing of it")
+        raise MalformedAnswerError(f"{partition}: the answer to DeleteRecords does not mention it")
 
     answer = leaders.ask(partition, topic_id, attempt)
     if answer.error == OFFSET_OUT_OF_RANGE:
@@ -219,7 +219,7 @@ def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, b
 
 
 def _timed(api: Api, request: Values) -> Values:
-    """Add the time that the cluster may work on a change, to requests that have that field."""
+    """Add timeoutMs to a request, if its API has that field."""
     if api is INCREMENTAL_ALTER_CONFIGS:
         return request
     return {**request, "timeoutMs": int(ATTEMPT_SECONDS * WORK_SHARE * 1000)}
@@ -227,6 +227,6 @@ def _timed(api: Api, request: Values) -> Values:
 
 def _outcome(said: Values, answers: str, what: str, *, doubtful: bool) -> Outcome:
     if len(said[answers]) != 1:
-        raise MalformedAnswerError(f"{what}: the answer says nothing of the change")
+        raise MalformedAnswerError(f"{what}: the answer does not mention the change")
     (answer,) = said[answers]
     return Outcome(answer["errorCode"], answer["errorMessage"], doubtful, answer)

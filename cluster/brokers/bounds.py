@@ -1,4 +1,4 @@
-"""The bounds of partitions: log start offset, last stable offset and high watermark; and the sizes of their logs."""
+"""The bounds of partitions (log start offset, last stable offset and high watermark) and the sizes of their logs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_LEADER = "no broker leads it"
 
 
 class PartitionBounds(NamedTuple):
-    """A partition's bounds, as the leader of an epoch answered them; all but the first are exclusive."""
+    """A partition's bounds, as the leader of `leader_epoch` reported them; all but the first are exclusive."""
 
     log_start_offset: Offset
     last_stable_offset: Offset
@@ -24,7 +24,7 @@ class PartitionBounds(NamedTuple):
     leader_epoch: int
 
     def raised(self, other: PartitionBounds) -> PartitionBounds:
-        """Return the larger of each bound: two answers may arrive in the wrong order."""
+        """Return the larger of each bound, because two answers may arrive in the wrong order."""
         return PartitionBounds(
             max(self.log_start_offset, other.log_start_offset),
             max(self.last_stable_offset, other.last_stable_offset),
@@ -33,17 +33,17 @@ class PartitionBounds(NamedTuple):
         )
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        """Return the end of the records that a reader of `isolation` sees, exclusive."""
+        """Return the exclusive end of the records that a reader with `isolation` sees."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
     def offsets(self) -> PartitionOffsets:
-        """Return the bounds as an engine does; clients do not see records that are not replicated."""
+        """Return the bounds in the engine's form; clients see no records above the high watermark."""
         start, stable, end, epoch = self
         return PartitionOffsets(start, stable, end, end, recovery_point=start, leader_epoch=epoch)
 
 
 class KnownBounds(Protocol):
-    """A partition with its bounds as last known, which learns newer ones from each answer."""
+    """A partition's last known bounds; each answer of a leader updates them."""
 
     bounds: PartitionBounds
     unknown: str | None
@@ -52,10 +52,10 @@ class KnownBounds(Protocol):
     def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None: ...
 
     def note_append(self, timestamp: Timestamp, told_until: float) -> None:
-        """Take note of an append: its largest timestamp, and the time until which its answer stands for the bounds (0: it does not)."""
+        """Note an append's largest timestamp, and until when its answer makes asking for bounds needless (or 0)."""
 
     def moved(self) -> None:
-        """Take note that the bounds have moved, and that no answer has said where to."""
+        """Note that the bounds have moved to an unknown place."""
 
 
 class AskedBounds(NamedTuple):
@@ -66,7 +66,7 @@ class AskedBounds(NamedTuple):
 
 
 def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id: str) -> PartitionBounds:
-    """Return the bounds of one partition (blocking). Raises what `Leaders.ask` does, and the error that was answered."""
+    """Return the bounds of one partition (blocking). Raises as `Leaders.ask`, and for an error in the answer."""
 
     def attempt(leader: Leader) -> AskedBounds:
         found = ask_bounds(leaders.brokers, leader.node, {partition: leader.epoch}, seconds=ATTEMPT_SECONDS)
@@ -82,9 +82,9 @@ def ask_leader_for_bounds(leaders: Leaders, partition: TopicPartition, topic_id:
 def ask_bounds(
     brokers: Brokers, node: int, epochs: Mapping[TopicPartition, int], *, seconds: float
 ) -> dict[TopicPartition, PartitionBounds | int]:
-    """Return the bounds of partitions that a broker leads in the epochs given, or Kafka's error codes (blocking).
+    """Return the bounds of partitions that a broker leads in the given epochs, or Kafka's error codes (blocking).
 
-    It needs the right to describe them, not to read. Raises what `Connection.call` does.
+    Needs the permission Describe, not Read. Raises what `Connection.call` does.
     """
     starts, stable, ends = list_all_offsets(
         brokers,
@@ -107,7 +107,7 @@ def ask_bounds(
 
 
 def log_size(brokers: Brokers, node: int, partition: TopicPartition) -> int | None:
-    """Return the bytes of a partition's log at one broker; None if the broker does not say, as without the right to ask (blocking).
+    """Return the size of a partition's log at one broker in bytes; None if not answered (no permission) (blocking).
 
     Raises what `Connection.call` does.
     """

@@ -1,4 +1,4 @@
-"""A cluster's brokers: their addresses, the partitions they lead, and a pool of connections to each."""
+"""A cluster's brokers: their addresses, the partitions they lead, and a connection pool for each."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from topicfs.storage.wire import Values
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 NEXT_SECONDS = 1.0
-"""How long one server may say nothing before the next one is tried beside it."""
+"""How long to wait for one server before trying the next one in parallel."""
 MOST_IDLE = 8
-"""Idle connections that are kept to each broker."""
+"""Maximum number of idle connections per broker."""
 
 
 class Backoff:
-    """Pauses between attempts, each twice as long as the one before, up to LONGEST_PAUSE_SECONDS."""
+    """Pauses between attempts; each is twice as long as the last, up to LONGEST_PAUSE_SECONDS."""
 
     def __init__(self) -> None:
         self.failures = 0
 
     def next(self) -> float:
-        """Return how long to wait now, after one more failure."""
+        """Count a failure, and return how long to wait."""
         self.failures += 1
         return min(FIRST_PAUSE_SECONDS * (1 << min(self.failures - 1, 10)), LONGEST_PAUSE_SECONDS)
 
 
 class Leader(NamedTuple):
-    """The broker that leads a partition, or -1, and the epoch of its leadership."""
+    """The broker that leads a partition (-1 without a leader), and its leader epoch."""
 
     node: int
     epoch: int
@@ -64,7 +64,7 @@ class TopicMetadata(NamedTuple):
     internal: bool
     leaders: Mapping[int, Leader]
     error: int = NONE
-    """Kafka's error code, if nothing else is known."""
+    """Kafka's error code for the topic, if the answer has nothing else."""
 
 
 class Metadata(NamedTuple):
@@ -72,13 +72,13 @@ class Metadata(NamedTuple):
     brokers: Mapping[int, Server]
     topics: Mapping[str, TopicMetadata]
     controller: int = -1
-    """The broker that changes of topics are asked of: it makes them, or passes them on."""
+    """The broker to send changes of topics to; it makes them or forwards them."""
     illegal_names: Sequence[str] = ()
-    """Names of topics that Kafka allows no topic: those are left out."""
+    """Topic names that Kafka does not allow; such topics are left out."""
 
     @property
     def warning(self) -> str | None:
-        """A sentence about what was left out; None if nothing was."""
+        """A warning about topics that were left out; None if there are none."""
         if not self.illegal_names:
             return None
         return (
@@ -92,7 +92,7 @@ class Metadata(NamedTuple):
 
 
 class _ReadTopics(NamedTuple):
-    """The topics of an answer to Metadata, and a digest of its bytes: it takes long to read thousands of partitions."""
+    """The topics of a Metadata answer, and a digest of its bytes, because parsing thousands of partitions is slow."""
 
     digest: bytes
     topics: Mapping[str, TopicMetadata]
@@ -100,9 +100,9 @@ class _ReadTopics(NamedTuple):
 
 
 class _AnswerReader:
-    """A reader of the next answer to Metadata. Mostly the topics in it are those of the last one, byte for byte.
+    """Reads a Metadata answer, and reuses the topics of the last one if their bytes are the same.
 
-    (What is before them differs: a broker names any other one as the controller.)
+    (The fields before the topics differ in each answer: a broker names a random one as the controller.)
     """
 
     def __init__(self, last: _ReadTopics | None) -> None:
@@ -110,7 +110,7 @@ class _AnswerReader:
         self._digest = b""
 
     def read(self, body: memoryview, version: int) -> Values:
-        """Return the fields; those before the topics alone if the rest is the last one again."""
+        """Return the fields; without `topics` if those are the same as last time."""
         before, start = METADATA.response.read_before("topics", body, version)
         self._digest = blake2b(body[start:], person=b"%d" % version).digest()
         if self._last is not None and self._digest == self._last.digest:
@@ -118,7 +118,7 @@ class _AnswerReader:
         return METADATA.response.read(body, version, items={"topics": _topic, "partitions": _leader})
 
     def topics(self, answer: Values) -> _ReadTopics:
-        """Return the topics of the answer that was read."""
+        """Return the topics of the answer that was just read."""
         if "topics" not in answer:
             assert self._last is not None
             return self._last
@@ -128,7 +128,7 @@ class _AnswerReader:
 
 
 class _Pool:
-    """The idle connections to a broker, and the time for which it wants no request."""
+    """The idle connections to a broker, and until when it throttles this client."""
 
     def __init__(self) -> None:
         self.idle: list[Connection] = []
@@ -136,19 +136,20 @@ class _Pool:
 
 
 class _Standing(NamedTuple):
-    """A connection that can be used."""
+    """A connection that is ready for a request."""
 
     connection: Connection
     pool: _Pool
     fresh: bool
-    """True if it was made for this use."""
+    """True if the connection was made for this request."""
 
 
 class Brokers:
-    """The brokers of one cluster. Safe from any thread, and in a process that was forked off.
+    """The brokers of one cluster. Safe from any thread, and in a forked process.
 
-    A broker whose answer demands a pause gets no request before that is over. Only requests to it as a coordinator have
-    connections and pauses of their own, as in Kafka's consumer: otherwise a quota of bytes would end memberships.
+    A broker that throttles this client gets no request until the throttle time is over. Requests to a broker as a
+    group coordinator use separate connections and throttle times, as in Kafka's consumer: otherwise an exhausted byte
+    quota would stop heartbeats and end memberships.
     """
 
     def __init__(self, address: ClusterAddress, connect: Callable[..., Connection] = Connection) -> None:
@@ -156,20 +157,20 @@ class Brokers:
         self._connect = connect
         self._lock = threading.Lock()
         self._pools: dict[tuple[Server, bool], _Pool] = {}
-        """By server, and whether it is asked as a coordinator."""
+        """One pool for each server and role (coordinator or not)."""
         self._known: Mapping[int, Server] = {}
         self._silent: set[Server] = set()
-        """Brokers that did not answer when they were last asked."""
+        """Servers that did not answer the last request."""
         self._lent_out: set[Connection] = set()
         self._closed = threading.Event()
         self._pid = os.getpid()
         self._topics: _ReadTopics | None = None
-        """The topics as a broker named them last."""
+        """The topics of the last Metadata answer."""
 
     def metadata(self, *, seconds: float = ANSWER_SECONDS) -> Metadata:
-        """Ask any broker for all its metadata (blocking). Raises UnreachableError, NotKafkaError, ClusterError.
+        """Return the metadata of any broker (blocking). Raises UnreachableError, NotKafkaError, ClusterError.
 
-        They are a new value each time; where no topic has changed, of the same topics as the last.
+        Each call returns a new value; it shares its `topics` with the last one if no topic changed.
         """
         reader = _AnswerReader(self._topics)
         asked = {"topics": None, "allowAutoTopicCreation": False}
@@ -197,14 +198,14 @@ class Brokers:
         seconds: float = ANSWER_SECONDS,
         coordinator: bool = False,
     ) -> Values:
-        """Ask one broker, by its id (blocking). Raises what `connection` and `Connection.call` do."""
+        """Send a request to one broker, by its id (blocking). Raises what `connection` and `Connection.call` do."""
         with self.connection(node, seconds=seconds, coordinator=coordinator) as connection:
             return connection.call(api, request, max_bytes=max_bytes, seconds=seconds)
 
     def topic_ids(
         self, node: int, topics: Iterable[str], *, seconds: float, coordinator: bool = False
     ) -> dict[str, str]:
-        """Return the ids by which one broker knows topics, but for those that it does not know (blocking).
+        """Return the ids of topics by name, as one broker knows them, without topics unknown to it (blocking).
 
         Raises what `ask` does.
         """
@@ -213,12 +214,12 @@ class Brokers:
         return {one["name"]: encode_id(one["topicId"]) for one in answer["topics"] if not one["errorCode"]}
 
     def answers_by_id(self, topics: Mapping[str, str], *, seconds: float) -> dict[str, int]:
-        """Ask about topics by id (ids by name) and return the error codes by name (blocking).
+        """Ask about topics by id (`topics` maps names to ids) and return the error codes by name (blocking).
 
-        The metadata of all topics omit a topic that the user may not describe, as if it were deleted. Asked by id, a broker
-        answers TOPIC_AUTHORIZATION_FAILED for such a topic and UNKNOWN_TOPIC_ID for a deleted one.
-        Brokers before Kafka 3.1 cannot be asked by id: if the cluster has only those, each topic counts as deleted.
-        Raises what `ask_any` does, except UnsupportedVersionError.
+        The metadata of all topics omits a topic that the user may not describe, as if it were deleted. Asked by id, a
+        broker answers TOPIC_AUTHORIZATION_FAILED for such a topic and UNKNOWN_TOPIC_ID for a deleted one. Brokers
+        before Kafka 3.1 cannot be asked by id: if the cluster has only those, each topic counts as deleted. Raises
+        what `ask_any` does, except UnsupportedVersionError.
         """
         ids = [{"topicId": decode_id(one), "name": None} for one in topics.values()]
         asked = {"topics": ids, "allowAutoTopicCreation": False}
@@ -233,9 +234,9 @@ class Brokers:
     def connection(
         self, node: int, *, seconds: float = ANSWER_SECONDS, coordinator: bool = False
     ) -> Iterator[Connection]:
-        """Lend a connection to a broker for the block, an idle or a new one, as soon as the broker wants requests (blocking).
+        """Lend a connection to a broker, idle or new, for the block, after its throttle time (blocking).
 
-        Raises ThrottledError if that takes longer than `seconds`, UnreachableError.
+        Raises ThrottledError if that time is longer than `seconds`, UnreachableError.
         """
         server = self._known.get(node)
         if server is None:
@@ -244,19 +245,19 @@ class Brokers:
             yield connection
 
     def throttled_since(self, node: int, begin: float) -> bool:
-        """Return whether a broker has wanted no request at some time after `begin`, by the clock of `time.monotonic`."""
+        """Return whether a broker throttled this client at some time after `begin`, by `time.monotonic`."""
         server = self._known.get(node)
         return server is not None and self._pool(server).throttle.until > begin
 
     def ask_any(
         self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS, read: Read | None = None
     ) -> Values:
-        """Ask one broker after the other until one answers, each for `seconds` at most (blocking).
+        """Send a request to one broker after another until one answers, each for at most `seconds` (blocking).
 
-        They come in the order in which connections to them stand. Those that were silent last are tried last; of the
-        others those first that want requests soonest.
-        Raises ThrottledError if a broker wants no request now; UnsupportedVersionError if a broker is too old for the
-        request and no other broker of the cluster is silent; otherwise UnreachableError with the reasons of all.
+        The first broker with a working connection is asked first. Servers that did not answer last time are tried
+        last, and throttled ones late. Raises ThrottledError if a broker throttles this client;
+        UnsupportedVersionError if a broker is too old for the request and no other broker of the cluster failed to
+        answer; otherwise UnreachableError with all reasons.
         """
         reasons: list[str] = []
         throttled: ThrottledError | None = None
@@ -288,7 +289,7 @@ class Brokers:
     def _connections(
         self, servers: Sequence[Server], seconds: float
     ) -> Iterator[tuple[Server, Future[_Standing]]]:
-        """Yield servers as connections to them stand, or fail; try the next one beside a server that says nothing for a second."""
+        """Yield each server when its connection is made or has failed; start the next one after a second of waiting."""
         pending: dict[Future[_Standing], Server] = {}
         left, more = iter(servers), True
         try:
@@ -302,12 +303,14 @@ class Brokers:
                     yield pending.pop(one), one
         finally:
             for one, server in pending.items():
-                if not one.cancel():  # It is no longer waiting for the end of a pause.
+                if (
+                    not one.cancel()
+                ):  # It is connecting already: waiting for the end of a throttle time can be cancelled.
                     self._silent.update(() if one.done() else (server,))
                     one.add_done_callback(self._put_away)
 
     def _begin_to(self, server: Server, seconds: float, *, alone: bool) -> Future[_Standing]:
-        """Begin to connect in a thread; at once where there is an idle connection, or no other server to try meanwhile."""
+        """Connect in a thread, or at once if there is an idle connection or no other server to try meanwhile."""
         future: Future[_Standing] = Future()
         pool = self._pool(server)
 
@@ -328,13 +331,13 @@ class Brokers:
             if not alone:
                 threading.Thread(target=connect, name=f"connects to {server}", daemon=True).start()
                 return future
-        except RuntimeError:  # The system has no thread left.
+        except RuntimeError:  # The system cannot start another thread.
             pass
         connect()
         return future
 
     def _put_away(self, future: Future[_Standing]) -> None:
-        """Keep a connection that nobody waits for any more."""
+        """Return an unused connection to its pool."""
         if future.exception() is None:
             self._give_back(future.result())
 
@@ -348,7 +351,7 @@ class Brokers:
             connection.close()
 
     def break_off(self) -> None:
-        """Close the idle connections, and break the others: callers that wait on them get UnreachableError."""
+        """Close all connections: callers that wait for an answer get UnreachableError."""
         with self._lock:
             self._closed.set()
             for connection in self._lent_out:
@@ -363,7 +366,7 @@ class Brokers:
             yield connection
 
     def _wait_for(self, pool: _Pool, server: Server, seconds: float) -> None:
-        """Wait until a broker wants requests. Raises ThrottledError if that takes longer than `seconds`."""
+        """Wait until a broker's throttle time is over. Raises ThrottledError if that takes longer than `seconds`."""
         deadline = time.monotonic() + seconds
         while left := pool.throttle.left():
             if time.monotonic() + left > deadline or self._closed.wait(left):
@@ -381,7 +384,7 @@ class Brokers:
             self._give_back(standing)
 
     def _note(self, pool: _Pool, connection: Connection) -> None:
-        """Remember a connection that is in use, or being made."""
+        """Track a connection while it is made or in use."""
         connection.throttle = pool.throttle
         with self._lock:
             self._lent_out = {one for one in self._lent_out if one.usable} | {connection}
@@ -410,7 +413,7 @@ class Brokers:
             if connection.usable and len(pool.idle) < MOST_IDLE and not self._closed.is_set():
                 pool.idle.append(connection)
                 return
-            # Of a broker that was restarted all the old connections are broken.
+            # If the broker was restarted, all old connections to it are broken.
             broken = [] if fresh else pool.idle[:]
             del pool.idle[: len(broken)]
         for one in (connection, *broken):
@@ -433,5 +436,5 @@ def _leader(answer: Values) -> tuple[int, Leader]:
 
 @lru_cache(maxsize=1 << 12)
 def _shared(node: int, epoch: int) -> Leader:
-    """Return a leader, one value for all partitions that have it."""
+    """Return a leader; all partitions with this leader share one value."""
     return Leader(node, epoch)

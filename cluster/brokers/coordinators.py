@@ -1,4 +1,4 @@
-"""The brokers that coordinate groups: found once, and again where a coordinator has moved."""
+"""The brokers that coordinate groups: looked up once, and again after a coordinator has moved."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from topicfs.storage.model import TopicPartition
 from topicfs.storage.wire import Values
 
 GROUP, SHARE = 0, 2
-"""Kinds of coordinators: a group's, and that of a share group's state in one partition."""
+"""Types of coordinators: for groups, and for the state of a share group in one partition."""
 TIMEOUT_SECONDS = 30.0
-"""Time after which the search for a coordinator that answers ends."""
+"""Time limit for finding a coordinator that answers."""
 
 Codes: TypeAlias = Callable[[Values], Iterable[int]]
-"""The codes of an answer's errors."""
+"""Returns all error codes in an answer."""
 
 
 class Coordinators:
@@ -46,10 +46,9 @@ class Coordinators:
         what: str,
         seconds: float = ANSWER_SECONDS,
     ) -> Values:
-        """Ask the coordinator of `key`, again while it is being made, found or loaded (blocking).
+        """Send a request to the coordinator of `key`; retry while it is created, moved or loading (blocking).
 
-        Raises the error of the first code of an answer that time does not mend, UnreachableError, and what
-        `Connection.call` does.
+        Raises the first permanent error in the answer, UnreachableError, and what `Connection.call` does.
         """
         deadline, backoff = time.monotonic() + self._timeout_seconds, Backoff()
         while True:
@@ -71,7 +70,7 @@ class Coordinators:
                 raise error from None
 
     def node(self, kind: int, key: str, *, what: str) -> int:
-        """Return the broker that coordinates `key` (blocking). Raises UnreachableError also while there is none."""
+        """Return the broker that coordinates `key` (blocking). Raises UnreachableError also if there is none yet."""
         found = self._found.get((kind, key))
         if found is not None:
             return found
@@ -87,21 +86,21 @@ class Coordinators:
                 else UnreachableError(str(error))
             )
         node: int = one["nodeId"]
-        self.brokers.metadata()  # It may have another address than before.
+        self.brokers.metadata()  # Learn the broker's present address.
         self._found[kind, key] = node
         return node
 
     def forget(self, kind: int, key: str) -> None:
-        """Look for the coordinator again the next time."""
+        """Forget the coordinator, so that the next request looks it up."""
         self._found.pop((kind, key), None)
 
     def close(self) -> None:
-        """End every request that waits for another attempt."""
+        """Stop every request that waits for another attempt."""
         self._closed.set()
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Return the numbers of partitions by topic, both in order, as requests have them."""
+    """Return the partition numbers by topic, both ascending, as requests list them."""
     found: dict[str, list[int]] = defaultdict(list)
     for topic, number in sorted(partitions):
         found[topic].append(number)

@@ -1,7 +1,7 @@
-"""Record batches as the brokers have them, and the bounds of partitions.
+"""Fetches record batches as the brokers store them, and the bounds of partitions.
 
-Each request goes to one leader and may ask for many of its partitions; errors of a single partition are in its own
-answer, for the others are good.
+Each request goes to one leader, for any number of its partitions. An error of one partition stands in that
+partition's part of the answer, because the other parts are valid.
 """
 
 from __future__ import annotations
@@ -33,30 +33,32 @@ from topicfs.storage.wire import Values
 
 LATEST = -1
 EARLIEST = -2
-"""Stands for a timestamp."""
+"""Pseudo-timestamp of ListOffsets."""
 
 MAX_ANSWER_BYTES = 512 << 20
-"""Most bytes of an answer with batches: a first batch comes whole, whatever was asked for."""
+"""Size limit of an answer with batches: a broker always sends the first batch whole, whatever limit was requested."""
 FIRST_VERSION_BY_ID = 13
 NO_SESSION = -1
 SESSION_ERRORS = frozenset((70, 71, 103, 106))
-"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, INCONSISTENT_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR: begin again."""
+"""FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, INCONSISTENT_TOPIC_ID, FETCH_SESSION_TOPIC_ID_ERROR: start
+a new session.
+"""
 NO_EPOCHS = EpochEnd(NO_LEADER_EPOCH, Offset(2**63 - 1))
-"""The answer of a leader whose log has no epochs, as in Kafka's oldest formats: it does not tell what was lost."""
+"""The answer of a leader whose log has no epochs (Kafka's oldest formats): it cannot tell which records were lost."""
 _FIRST_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 
 
 class FetchPartition(NamedTuple):
-    """One partition of a fetch request: the offset to read from, and how much."""
+    """One partition of a fetch request: the offset to read from, and the size limit."""
 
     partition: TopicPartition
     topic_id: str
     offset: Offset
     leader_epoch: int = NO_LEADER_EPOCH
-    """The leader's epoch, as far as known: a leader of another epoch refuses."""
+    """The leader's epoch, if known; a leader of another epoch rejects the request."""
     last_epoch: int = NO_LEADER_EPOCH
-    """The epoch of the batch before `offset`, where one was read: the leader says if its log went another way."""
+    """The epoch of the batch before `offset`, if one was read: the leader then reports if its log diverges."""
     max_bytes: int = 1 << 20
 
 
@@ -65,27 +67,27 @@ class FetchedPartition:
     """A leader's answer about one partition."""
 
     error: int
-    """Kafka's code; the offsets mean nothing unless it is NONE."""
+    """Kafka's error code; the offsets are valid only if it is NONE."""
     high_watermark: Offset
     last_stable_offset: Offset
     log_start_offset: Offset
     records: memoryview
-    """Batches as they are on the broker's disk; the last one may be cut off."""
+    """Batches as on the broker's disk; the last one may be incomplete."""
     aborted: tuple[AbortedTransaction, ...]
     diverging: EpochEnd | None
-    """The end of the last epoch that the leader's log shares with the one read so far; there are no records then."""
+    """The end of the last epoch that the leader's log shares with the one read so far; `records` is then empty."""
 
     @property
     def at_place(self) -> bool:
-        """True if the leader has read from the offset that was asked for."""
+        """True if the leader has read from the requested offset."""
         return self.error == NONE and self.diverging is None
 
 
 class FetchAnswer(NamedTuple):
     partitions: Mapping[TopicPartition, FetchedPartition]
-    """The partitions in the answer: over the quota there are none, which says nothing about their ends."""
+    """The partitions in the answer; empty if the quota is exceeded, even if there are new records."""
     throttle_ms: int
-    """Milliseconds for which the broker wants no request; `Brokers` waits for that."""
+    """The throttle time in milliseconds; `Brokers` respects it."""
 
 
 def fetch(
@@ -97,7 +99,7 @@ def fetch(
     isolation: Isolation = Isolation.READ_COMMITTED,
     seconds: float = ANSWER_SECONDS,
 ) -> FetchAnswer:
-    """Fetch from one broker what there is (blocking).
+    """Fetch the available records from one broker (blocking).
 
     Raises what `Connection.call` does, ClusterError.
     """
@@ -111,17 +113,19 @@ def fetch(
 
 
 class FetchSession:
-    """Fetches of many partitions from one broker, which remembers them (KIP-227): each time both name what changed.
+    """An incremental fetch session (KIP-227): broker and client remember the partitions, and send only changes.
 
-    It serves one thread at a time, over any connection. A broker that has no room for a session is asked for
-    everything each time.
+    Used by one thread at a time, over any connection. If the broker has no free session slot, each request names all
+    partitions.
     """
 
     def __init__(self, brokers: Brokers, node: int, isolation: Isolation) -> None:
         self._brokers, self._node, self._isolation = brokers, node, isolation
         self._id = 0
         self._epoch = _FIRST_EPOCH
-        """Epoch of the next request; the first request of a session names everything and ends the session before."""
+        """Epoch of the next request. _FIRST_EPOCH starts a session, names all partitions and ends the previous
+        session.
+        """
         self._known: dict[TopicPartition, FetchPartition] = {}
         """The partitions as the broker remembers them."""
         self._names: dict[UUID, str] = {}
@@ -134,9 +138,9 @@ class FetchSession:
         wait_ms: int = 0,
         seconds: float = ANSWER_SECONDS,
     ) -> FetchAnswer:
-        """Return what is new in those partitions. A partition that is not in the answer has nothing new, unless the broker throttles.
+        """Return the changed partitions. Unless the broker throttles, others have nothing new.
 
-        With `wait_ms` the broker waits so long for the first new byte. Blocks, and raises, as the function `fetch` does.
+        With `wait_ms` the broker waits at most so long for new bytes. Blocks and raises like the function `fetch`.
         """
         now = {one.partition: one for one in wanted}
         while True:
@@ -157,7 +161,7 @@ class FetchSession:
         return FetchAnswer({name: found[name] for name in found if name in now}, answer["throttleTimeMs"])
 
     def _changes(self, now: Mapping[TopicPartition, FetchPartition]) -> dict[str, Any]:
-        """Return what the next request names: everything, or what differs from what the broker remembers."""
+        """Return the topics of the next request: all in a new session, else the changes since the last request."""
         known = {} if self._epoch == _FIRST_EPOCH else self._known
         changed = [one for one in now.values() if known.get(one.partition) != one]
         gone = [
@@ -246,13 +250,13 @@ def _fetched(answer: Mapping[str, Any]) -> FetchedPartition:
 
 
 class ListedOffset(NamedTuple):
-    """An offset that was asked for, or Kafka's error code."""
+    """The offset found for a partition, or Kafka's error code."""
 
     error: int
     offset: Offset
-    """The offset; -1 if there is none, as for a time after the last record."""
+    """The offset; -1 if there is none, for example for a timestamp after the last record."""
     timestamp: Timestamp = NO_TIMESTAMP
-    """Timestamp of the record, if it was asked for by time."""
+    """Timestamp of the record, for lookups by time."""
     leader_epoch: int = NO_LEADER_EPOCH
 
 
@@ -265,7 +269,7 @@ def list_offsets(
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
     seconds: float = ANSWER_SECONDS,
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return the first offset at or after `timestamp`, or LATEST (the visible end), or EARLIEST (blocking).
+    """Return the first offset at or after `timestamp`, or the one for LATEST (the visible end) or EARLIEST (blocking).
 
     If `partitions` maps each one to a leader epoch, a broker that leads it in another epoch answers with an error.
     Raises what `Connection.call` does.
@@ -281,7 +285,7 @@ def list_all_offsets(
     *asked: tuple[int, Isolation],
     seconds: float = ANSWER_SECONDS,
 ) -> list[dict[TopicPartition, ListedOffset]]:
-    """Return what `list_offsets` does for several times, in one round trip and in their order (blocking)."""
+    """Return the results of `list_offsets` for several timestamps, in order, with one round trip (blocking)."""
     requests = [
         (LIST_OFFSETS, offsets_request(epochs, time, isolation, seconds)) for time, isolation in asked
     ]
@@ -323,7 +327,7 @@ def offsets_request(
 def bounds_of(
     answer: Values, node: int, partitions: Iterable[TopicPartition], timestamp: int
 ) -> dict[TopicPartition, ListedOffset]:
-    """Return what an answer to ListOffsets says. Raises MalformedAnswerError if a partition is not in it."""
+    """Return the offsets in a ListOffsets answer. Raises MalformedAnswerError if a partition is missing."""
     found = {
         TopicPartition(topic["name"], one["partitionIndex"]): ListedOffset(
             one["errorCode"], Offset(one["offset"]), Timestamp(one["timestamp"]), one["leaderEpoch"]
@@ -334,7 +338,9 @@ def bounds_of(
     for partition in partitions:
         bound = found.get(partition)
         if bound is None or (timestamp < 0 and not bound.error and bound.offset < 0):
-            raise MalformedAnswerError(f"broker {node}: ListOffsets says nothing of {partition}")
+            raise MalformedAnswerError(
+                f"broker {node}: the answer to ListOffsets does not mention {partition}"
+            )
     return found
 
 
@@ -344,10 +350,10 @@ def epoch_ends(
     epochs: Mapping[TopicPartition, int],
     leader_epochs: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, EpochEnd]:
-    """Return for each partition the newest epoch up to the one given that the leader knows, and where it ended (blocking).
+    """Return the leader's newest epoch up to the given one, with its end, for each partition (blocking).
 
-    Partitions that the broker does not lead, or leads in another epoch than `leader_epochs` says, are left out.
-    Raises what `Connection.call` does.
+    Partitions that the broker does not lead, or leads in another epoch than in `leader_epochs`, are left out. Raises
+    what `Connection.call` does.
     """
     request = {
         "replicaId": -1,

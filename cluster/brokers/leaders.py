@@ -1,4 +1,4 @@
-"""Requests to the brokers that lead partitions: made again where a leader has moved, each up to an end."""
+"""Requests to the leaders of partitions, repeated until a time limit if a leader has moved."""
 
 from __future__ import annotations
 
@@ -31,66 +31,69 @@ from topicfs.storage.errors import (
 from topicfs.storage.model import TopicPartition
 
 LEADER_TIMEOUT_SECONDS = 30.0
-"""Time after which the search for a partition's leader ends."""
+"""Time limit for finding a partition's leader that answers."""
 ATTEMPT_SECONDS = 10.0
-"""Time that one broker may take for one answer: a leader that hangs has a successor by then."""
+"""Time limit for one broker's answer: a leader that hangs has been replaced by then."""
 ANSWERING_SECONDS = 5.0
-"""Time that is added while brokers answer but know no leader yet."""
+"""Additional time while brokers answer but do not know a leader yet."""
 METADATA_SECONDS = 5.0
-"""Time that one broker may take for the metadata, which any broker has."""
+"""Time limit for one broker's metadata; any other broker has it, too."""
 REPORT_AFTER_SECONDS = 1.0
-"""Time after which it is told that a leader has not answered yet."""
+"""Time after which a missing answer is reported."""
 MAX_REPORTED_PARTITIONS = 10
-"""The most partitions of which that is told one by one."""
+"""Maximum number of partitions reported individually."""
 FAILURES_GONE = 4
-"""Number of answers that a topic does not exist until that is believed: a broker may not know a new topic yet."""
+"""Number of answers after which a topic counts as missing: a broker may not know a new topic yet."""
 
 
 class Coded(Protocol):
-    """Part of an answer that is about one partition."""
+    """The part of an answer about one partition."""
 
     @property
     def error(self) -> int:
-        """Kafka's code."""
+        """Kafka's error code."""
 
 
 Answer = TypeVar("Answer", bound=Coded)
 
 
 class PendingRequest(NamedTuple):
-    """A request to the leader of a partition, without an answer yet."""
+    """A request to a partition's leader that is not answered yet."""
 
     partition: TopicPartition
     since: float
-    """By the clock of `time.monotonic`."""
+    """When the request began, by `time.monotonic`."""
     error: str = ""
-    """The outcome of the last attempt."""
+    """The error of the last attempt."""
 
 
 class Leaders:
-    """The leaders of partitions, as far as known, and requests to them. Safe from any thread."""
+    """The known leaders of partitions, and requests to them. Safe from any thread."""
 
     def __init__(self, brokers: Brokers, *, patience_seconds: float = LEADER_TIMEOUT_SECONDS) -> None:
-        """Ask the cluster for its metadata (blocking). Raises what `Brokers.metadata` does."""
+        """Read the cluster's metadata (blocking). Raises what `Brokers.metadata` does."""
         self.brokers = brokers
         self.patience_seconds = patience_seconds
         self.metadata = brokers.metadata()
-        """The metadata last seen, an immutable value that newer metadata replace."""
+        """The latest metadata, an immutable value that is replaced as a whole."""
         self.before_waiting: Callable[[], None] = lambda: None
-        """Called in each thread that is about to wait for an answer (`storage.remote.RemoteEngine`)."""
+        """Called by each thread before it waits for an answer (`storage.remote.RemoteEngine`)."""
         self._closed = threading.Event()
         self._looking = threading.Lock()
         self._asking: dict[object, PendingRequest] = {}
 
     def look(self, seen: Metadata | None = None) -> Metadata:
-        """Return newer metadata than `seen`, or than there is now (blocking). Raises what `Brokers.metadata` does."""
+        """Return metadata newer than `seen`, or newer than the present one without it (blocking).
+
+        Raises what `Brokers.metadata` does.
+        """
         with self._looking:
             if seen is None or seen is self.metadata:
                 self.metadata = self.brokers.metadata(seconds=METADATA_SECONDS)
             return self.metadata
 
     def look_again(self, seen: Metadata) -> None:
-        """Look, unless others have since `seen`. It is no error if no broker answers (blocking)."""
+        """Refresh the metadata unless another thread has since `seen`; ignore unreachable brokers (blocking)."""
         with suppress(ClusterError):
             self.look(seen)
 
@@ -102,19 +105,19 @@ class Leaders:
         *,
         since: int = -1,
     ) -> Answer:
-        """Return the answer of a partition's leader, which may be an error that no other attempt would mend (blocking).
+        """Return the answer of a partition's leader, which may be a permanent error (blocking).
 
-        A leader that wants no request because a quota is used up is waited for, however long that takes. Leaders of
-        epochs before `since` are not asked: such metadata come from a broker that lags behind.
-        Raises NoAnswerError when there was none in time, PartitionGoneError if the topic was deleted,
-        NotAuthorizedError if the user may no longer describe it, and what `attempt` raises except UnreachableError.
+        Waits without limit for a leader that throttles this client. Ignores leaders with epochs below `since`,
+        because such metadata comes from a broker that lags behind. Raises NoAnswerError if there is no answer in
+        time, PartitionGoneError if the topic was deleted, NotAuthorizedError if the user may no longer describe it,
+        and what `attempt` raises except UnreachableError.
         """
         with self.noted(partition) as question:
             return self._ask(question, partition, topic_id, attempt, since)
 
     @contextmanager
     def noted(self, partition: TopicPartition) -> Iterator[object]:
-        """Count a request to a partition's leader among those that wait, for the block."""
+        """List a request to a partition's leader in `waiting` for the duration of the block."""
         question = object()
         self._asking[question] = PendingRequest(partition, time.monotonic())
         try:
@@ -123,7 +126,7 @@ class Leaders:
             del self._asking[question]
 
     def known(self, partition: TopicPartition, topic_id: str) -> Leader | None:
-        """Return the leader of a partition as far as known, without asking for it."""
+        """Return the known leader of a partition without asking a broker."""
         metadata = self.metadata
         topic = metadata.topics.get(partition.topic)
         leader = metadata.leader(partition)
@@ -131,7 +134,7 @@ class Leaders:
         return leader if found and not self.closed else None
 
     def waiting(self) -> list[str]:
-        """Return a line for each partition whose leader has not answered for a while: since when, and why."""
+        """Return a line for each partition whose leader has not answered for a while: for how long, and why."""
         now, metadata = time.monotonic(), self.metadata
         oldest: dict[TopicPartition, PendingRequest] = {}
         for one in sorted(self._asking.values(), key=lambda one: one.since):
@@ -172,7 +175,7 @@ class Leaders:
                 deadline = time.monotonic() + self.patience_seconds
             self._asking[question] = self._asking[question]._replace(error=str(error))
             pause = backoff.next()
-            # A broker that answers again is given the time to find its leaders.
+            # If brokers answer again, give them time to elect leaders.
             answers = not isinstance(error, UnreachableError)
             if time.monotonic() + pause > deadline + answers * ANSWERING_SECONDS:
                 raise NoAnswerError(f"{partition}: no answer within {self.patience_seconds:g} s: {error}")
@@ -180,7 +183,7 @@ class Leaders:
             self.look_again(seen)
 
     def _check_exists(self, partition: TopicPartition, topic_id: str) -> None:
-        """Raise the reason why metadata omit a topic, unless it exists after all (blocking). Raises what `ask_any` does, too."""
+        """Raise why the metadata omits a topic, unless it exists after all (blocking). Also raises as `ask_any`."""
         codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_SECONDS)
         code = codes.get(partition.topic)
         if code == TOPIC_AUTHORIZATION_FAILED:
@@ -196,7 +199,7 @@ class Leaders:
         attempt: Callable[[Leader], Answer],
         since: int,
     ) -> Answer | int:
-        """Return the leader's answer, or the error code for which another attempt is due."""
+        """Return the leader's answer, or an error code after which a retry may help."""
         self.pause(0, str(partition))
         topic = metadata.topics.get(partition.topic)
         if topic is None or topic.topic_id != topic_id:
@@ -217,6 +220,6 @@ class Leaders:
         return self._closed.is_set()
 
     def close(self) -> None:
-        """End every request that waits."""
+        """Stop every waiting request."""
         self._closed.set()
         self.brokers.break_off()

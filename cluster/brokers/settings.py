@@ -18,28 +18,30 @@ from topicfs.storage.wire import Values
 TOPICS_A_REQUEST = 100
 
 TOPIC_RESOURCE = 2
-"""Kafka's number for topics among the resources that have settings."""
+"""Kafka's resource type for topics."""
 _OVERRIDE = 1
-"""The source of a value that the topic itself sets."""
+"""Config source of a value set for the topic itself."""
 _DEFAULT = 5
-"""The source of a value that neither the topic nor a broker sets."""
+"""Config source of a value set neither for the topic nor by a broker."""
 _SOURCES = {_OVERRIDE: ConfigSource.TOPIC, _DEFAULT: ConfigSource.DEFAULT}
-"""The other sources are files and settings of brokers."""
+"""All other sources are settings or files of brokers."""
 
 
 class TopicSettings(NamedTuple):
     config: TopicConfig
-    """The settings that have a meaning here."""
+    """The settings that topicfs knows."""
     overrides: Mapping[str, str]
-    """The settings that the topic itself sets, by Kafka's names."""
+    """The settings that are set for the topic itself, by Kafka's names."""
     shown: Sequence[ShownSetting]
-    """Every setting as the cluster describes it."""
+    """Every setting, as the cluster describes it."""
     refused: NotAuthorizedError | None = None
-    """The reason why they are not known, and taken to be Kafka's defaults: appending needs no right to see settings."""
+    """Why the settings could not be read; Kafka's defaults then apply, because appending needs no permission to read
+    settings.
+    """
 
 
 def topic_settings(brokers: Brokers, topics: Sequence[str]) -> dict[str, dict[str, str] | StorageError]:
-    """Return each topic's settings as far as the topic or its brokers set them, or why they are not known (blocking).
+    """Return each topic's settings without Kafka's defaults, or the error that a broker returned (blocking).
 
     Raises what `Brokers.ask_any` does.
     """
@@ -55,7 +57,7 @@ def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSett
     """Return a topic's settings (blocking). Raises StorageError, and what `Brokers.ask_any` does."""
     found = dict(_described(brokers, [topic], seconds=seconds)).get(topic)
     if found is None:
-        raise MalformedAnswerError(f"{topic}: the answer says nothing of its settings")
+        raise MalformedAnswerError(f"{topic}: the answer does not mention its settings")
     if isinstance(found, NotAuthorizedError):
         return TopicSettings(TopicConfig(), {}, (), refused=found)
     if isinstance(found, StorageError):
@@ -65,7 +67,7 @@ def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSett
         row = SETTINGS.get(each["name"])
         if row is None:
             continue
-        # What a newer Kafka allows, and tiered storage, keep no topic from being read.
+        # Values that only a newer Kafka allows, and tiered storage, must not make a topic unreadable.
         with suppress(InvalidConfigError):
             TopicConfig.from_overrides({row.name: each["value"]})
             values[row.field] = row.parse(each["value"])
@@ -74,7 +76,7 @@ def describe_topic(brokers: Brokers, topic: str, *, seconds: float) -> TopicSett
 
 
 def _shown(said: Values) -> ShownSetting:
-    """Return a setting as the command lists it: its value, and the source of that."""
+    """Return a setting in the form that the command lists."""
     name, value = said["name"], said["value"]
     source = _SOURCES.get(said["configSource"], ConfigSource.BROKER)
     synonyms = {each["source"]: each for each in reversed(said["synonyms"])}
@@ -90,7 +92,7 @@ def _shown(said: Values) -> ShownSetting:
 def _described(
     brokers: Brokers, topics: Sequence[str], *, seconds: float = ANSWER_SECONDS
 ) -> Iterator[tuple[str, Sequence[Values] | StorageError]]:
-    """Yield each topic's settings that have a value, or the error that stands for them."""
+    """Yield each topic's settings that have a value, or an error."""
     for first in range(0, len(topics), TOPICS_A_REQUEST):
         asked = topics[first : first + TOPICS_A_REQUEST]
         resources = [

@@ -1,4 +1,4 @@
-"""Share groups of a cluster, as another coordinator hands them over: where they stand, and what is to be delivered again."""
+"""Writes share groups into a cluster: their start offsets, and the records to be delivered again."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.wire import Values
 
 NOT_COMPARED = -1
-"""Stands for an epoch."""
+"""Pseudo-epoch: the coordinator does not compare it."""
 
 
 class ShareGroupAdmin:
-    """Asks the coordinators of share groups. Calls block, and raise ClusterError, UnreachableError."""
+    """Sends requests to the coordinators of share groups. Blocks; raises ClusterError, UnreachableError."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._coordinators = Coordinators(brokers)
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return where a group stands in those of the partitions in which it has begun."""
+        """Return a group's start offsets in those partitions in which it has one."""
         topics = [
             {"topicName": name, "partitions": numbers} for name, numbers in by_topic(partitions).items()
         ]
@@ -46,9 +46,9 @@ class ShareGroupAdmin:
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
-        """Set the start offsets of a group without members as the states say, and have what they name delivered again.
+        """Store start offsets of an empty group, and the records to deliver again, from `states`.
 
-        Raises ClusterError where it has members there.
+        Raises ClusterError if the group has members in the cluster.
         """
         topics = [
             {
@@ -96,7 +96,7 @@ class ShareGroupAdmin:
 
 
 def _described(answer: Values) -> Iterator[int]:
-    """A group that is not there yet stands nowhere."""
+    """Yield the error codes, ignoring that the group does not exist yet: it has no positions."""
     return (one["errorCode"] for one in answer["groups"] if one["errorCode"] != GROUP_ID_NOT_FOUND)
 
 

@@ -1,4 +1,4 @@
-"""The cache as a whole: its directory, which one process has at a time, and its bound."""
+"""The whole cache: its directory, which one process owns at a time, and its size limit."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from topicfs.storage.errors import DirectoryLockedError
 from topicfs.storage.messages import WarningBook, reason_of
 
 MARK = "topicfs.cache"
-"""The file that tells a cache from any other directory."""
+"""The file that marks a directory as a cache."""
 CLEAN = "topicfs.clean"
-"""Made at the end of a process that closed the cache in order, removed at the beginning of the next."""
+"""Created when a process closes the cache cleanly, removed when the next process opens it."""
 _OWN = frozenset((MARK, CLEAN, ".lock", "lost+found"))
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RUNS = 8
-"""Least number of files that have room: with fewer, a new one would take the place of all the others."""
+"""Minimum number of files that fit into the cache; with fewer, a new file would displace all others."""
 
 
 class Cache:
-    """The cache of one process. Safe from any thread. Its errors fail no read: they are reported, and the cluster is asked."""
+    """The cache of one process. Safe from any thread. Its errors are only reported: reads then ask the cluster."""
 
     def __init__(self, directory: Path, max_bytes: int, warnings: WarningBook) -> None:
-        """Take over a directory, or make it. Raises CacheError, OSError."""
+        """Take over or create a directory. Raises CacheError, OSError."""
         self._directory, self._max_bytes, self._warnings = directory, max_bytes, warnings
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check(directory)
@@ -45,30 +45,30 @@ class Cache:
         (directory / MARK).touch()
         self._believes_transactions = (directory / CLEAN).exists()
         if self._believes_transactions:
-            # On disk, too: a power loss must not bring it back beside what is written from now on.
+            # Sync the removal: a power loss must not restore the mark next to newer data.
             (directory / CLEAN).unlink()
             sync(directory)
         self._lock = threading.Lock()
         self._partitions: dict[Path, PartitionCache] = {}
         self._unread: OrderedDict[Path, int] = OrderedDict()
-        """Directories of partitions that nobody has asked for yet, with their bytes, the oldest first."""
+        """The sizes of partition directories that were not opened yet, the oldest first."""
         self._runs: OrderedDict[CachedRun, tuple[PartitionCache, int]] = OrderedDict()
-        """Runs with the partition and the bytes of each, the least recently used first."""
+        """The runs, with their partition's cache and size, least recently used first."""
         self._bytes = 0
         self._working = True
 
     @property
     def bytes(self) -> int:
-        """Size of the files in bytes."""
+        """Total size of the files in bytes."""
         return self._bytes
 
     @property
     def working(self) -> bool:
-        """False once its disk is full, or has failed: nothing more is kept."""
+        """False after the disk was full or failed; nothing more is cached then."""
         return self._working
 
     def find(self, cluster_id: str, topic_ids: Container[str]) -> None:
-        """Find the files that are there; those of a cluster's deleted topics are removed."""
+        """Find existing files, and remove those of the cluster's deleted topics."""
         directory = self._directory_of(cluster_id)
         found = {path: _files(path) for path in self._directory.glob("*/*-*") if path.is_dir()}
         for path, (_, size) in sorted(found.items(), key=lambda each: each[1]):
@@ -99,13 +99,13 @@ class Cache:
         return found
 
     def fail(self, error: OSError) -> None:
-        """Keep nothing more: the disk is full, or has failed."""
+        """Stop caching because the disk is full or has failed."""
         if self._working:
             self._working = False
-            self._warnings.add(f"{self._directory}: {reason_of(error)}; nothing more is kept in the cache")
+            self._warnings.add(f"{self._directory}: {reason_of(error)}; nothing more is cached")
 
     def make_room(self) -> None:
-        """Remove the least recently used files, until the rest is within the bound."""
+        """Remove the least recently used files until the cache fits its limit."""
         while True:
             with self._lock:
                 if self._bytes <= self._max_bytes:
@@ -123,7 +123,7 @@ class Cache:
                 return
 
     def used(self, run: CachedRun, cache: PartitionCache) -> None:
-        """Count a run of a partition's cache that was read, or grew."""
+        """Note that a run was read, or grew."""
         with self._lock:
             self._bytes += run.size - self._runs.pop(run, (cache, 0))[1]
             self._runs[run] = cache, run.size
@@ -134,11 +134,11 @@ class Cache:
                 self._bytes -= self._runs.pop(run)[1]
 
     def damaged(self, what: str) -> None:
-        """Warn of a damaged file, which is removed."""
+        """Warn about a damaged file, which the caller removes."""
         self._warnings.add(f"{what}; it is removed from the cache, and fetched again")
 
     def close(self) -> None:
-        """Close the files, and give up the directory. Idempotent."""
+        """Close the files and release the directory. Idempotent."""
         self._working = False
         with self._lock:
             partitions, self._partitions = list(self._partitions.values()), {}
@@ -146,29 +146,29 @@ class Cache:
             for one in partitions:
                 closing.callback(one.close)
             closing.close()
-            # What was not believed, and nobody has read since, is not to be believed the next time either.
+            # Untrusted runs that nobody has read are still there: do not let the next process trust them.
             if self._owned.held and (self._believes_transactions or not self._unread):
                 (self._directory / CLEAN).touch()
         self._owned.release()
 
     def _directory_of(self, cluster_id: str) -> Path:
-        """Return a cluster's directory. The id comes from a broker and may be a path: only a plain name is used as it is."""
+        """Return a cluster's directory. The cluster id comes from a broker and may be a path: hash unusual ids."""
         if cluster_id and not _PLAIN_ID.fullmatch(cluster_id):
             cluster_id = f"sha256-{sha256(cluster_id.encode()).hexdigest()}"
         return self._directory / (cluster_id or "unnamed")
 
 
 def _check(directory: Path) -> None:
-    """Raise CacheError unless a directory is a cache, or empty."""
+    """Raise CacheError unless the directory is a cache or empty."""
     names = {path.name for path in directory.iterdir()}
     if MARK not in names and names - _OWN:
         raise CacheError(
-            f"{directory}: holds {min(names - _OWN)}, and is no cache; name an empty directory with --cache"
+            f"{directory}: not a cache: contains {min(names - _OWN)}; name an empty directory with --cache"
         )
 
 
 def _files(directory: Path) -> tuple[float, int]:
-    """Return the time of the last write to a directory's files, and their bytes."""
+    """Return the time of the last write to a directory's files, and their total size."""
     found = []
     with suppress(OSError):
         found = [path.stat() for path in directory.iterdir()]

@@ -1,4 +1,4 @@
-"""The cache of one partition: runs of batches, the lowest offsets first, none of which overlap."""
+"""The cache of one partition: runs of batches in ascending order, which never overlap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from topicfs.cluster.cache.cache import Cache
 
 RUN_BYTES = 32 << 20
-"""Size of a file from which on the next one is begun: whole files are removed, the least recently used first."""
+"""Size at which a new file is started; whole files are removed, the least recently used first."""
 HURRY_SECONDS = 0.005
 
 
@@ -31,13 +31,13 @@ class PartitionCache:
     def __init__(
         self, directory: Path, keeper: Cache, *, believes_transactions: bool, run_bytes: int = RUN_BYTES
     ) -> None:
-        """Load the files. `believes_transactions` is true if the last process that wrote there closed the cache in order."""
+        """Load the files. `believes_transactions`: the last process closed the cache cleanly."""
         self._directory, self._keeper, self._run_bytes = directory, keeper, run_bytes
         self._lock = threading.RLock()
         self._runs: list[CachedRun] = []
         self._closed = False
         self._checked_epoch = -1
-        """Epoch of the leader that has confirmed the kept records."""
+        """The leader epoch whose leader has confirmed the cached records."""
         for path in sorted(directory.glob(f"*{LOG_SUFFIX}")):
             with suppress(OSError):
                 self._load(path, believes_transactions=believes_transactions)
@@ -50,7 +50,8 @@ class PartitionCache:
             path.unlink()
             return
         before = self._runs[-1].next_offset if self._runs else Offset(0)
-        # Which transactions were aborted may have been lost in a crash: then all would seem to be committed.
+        # After a crash the list of aborted transactions may be incomplete, and all transactions would seem
+        # committed.
         if not run.size or run.base_offset < before or (run.transactional and not believes_transactions):
             run.close()
             run.remove()
@@ -61,8 +62,8 @@ class PartitionCache:
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
     ) -> FetchedWindow | None:
-        """Return batches from the one that holds `offset` on; None if they are not kept, or if the leader may have others."""
-        # Who is in a hurry does not wait for a disk that is slow to take what others put there.
+        """Return batches from the one containing `offset`; None if not cached, or if the leader may have others."""
+        # Do not wait long for another thread that writes to a slow disk.
         if not self._lock.acquire(timeout=HURRY_SECONDS):
             return None
         try:
@@ -81,7 +82,7 @@ class PartitionCache:
         return found if offset < found.next_offset and _has(found, offset) else None
 
     def put(self, window: FetchedWindow, known: PartitionBounds) -> None:
-        """Keep batches that every reader of their isolation sees the same way from now on (OSError)."""
+        """Cache the batches that every reader with their isolation level will see the same way (OSError)."""
         data = _keepable(window, known)
         if not data:
             return
@@ -91,7 +92,7 @@ class PartitionCache:
             self._drop_below(known.log_start_offset)
             if self._checked_epoch != window.leader_epoch:
                 if self._runs:
-                    return  # Until `check` has compared them.
+                    return  # `check` has to compare the cached runs first.
                 self._checked_epoch = window.leader_epoch
             run = self._run_at(window.offset)
             start = window.offset
@@ -124,7 +125,7 @@ class PartitionCache:
         self._keeper.used(run, self)
 
     def end_from(self, offset: Offset, known: PartitionBounds) -> Offset:
-        """Return the end of the records kept from `offset` on without a gap, exclusive; `offset` if there are none."""
+        """Return the exclusive end of the records cached from `offset` without a gap; `offset` if there are none."""
         with self._lock:
             if self._checked_epoch != known.leader_epoch:
                 return offset
@@ -137,13 +138,13 @@ class PartitionCache:
         return not self._runs
 
     def needs_check(self, known: PartitionBounds) -> bool:
-        """Return whether the leader has yet to confirm the kept records."""
+        """Return whether the present leader has yet to confirm the cached records."""
         return bool(self._runs) and self._checked_epoch != known.leader_epoch
 
     def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:
-        """Compare with the log of the leader of an epoch; `ask` says where an epoch ended there (blocking).
+        """Compare the cache with the leader's log; `ask` returns where an epoch ended there (blocking).
 
-        What has the same last epoch, and ends before that epoch does, has the same batches.
+        Runs that end within an epoch that the leader's log also has contain the same batches; others are removed.
         """
         while True:
             with self._lock:
@@ -163,12 +164,12 @@ class PartitionCache:
             self._checked_epoch = leader_epoch
 
     def forget(self, run: CachedRun) -> None:
-        """Remove a run, to make room."""
+        """Remove a run to make room."""
         with self._lock:
             self._drop(run)
 
     def remove(self) -> None:
-        """Remove everything: the topic is no more, or is not to be kept."""
+        """Remove everything, because the topic was deleted or must not be cached."""
         with self._lock:
             for run in list(self._runs):
                 self._drop(run)
@@ -176,7 +177,7 @@ class PartitionCache:
                 self._directory.rmdir()
 
     def close(self) -> None:
-        """Close the files; which transactions were aborted is on disk then. Raises OSError."""
+        """Close the files after syncing the lists of aborted transactions. Raises OSError."""
         with self._lock:
             self._closed = True
             runs, self._runs = self._runs, []
@@ -207,12 +208,12 @@ class PartitionCache:
 
 
 def _has(window: FetchedWindow, offset: Offset) -> bool:
-    """Return whether there is a batch at or after `offset` in a window."""
+    """Return whether a window has a batch at or after `offset`."""
     return find_offset(window.data, offset, len(window.data)) < len(window.data)
 
 
 def _keepable(window: FetchedWindow, known: PartitionBounds) -> memoryview:
-    """Return the batches of a window that are decided: below the last stable offset, with what was aborted of them."""
+    """Return the batches of a window that may be cached: below the last stable offset, aborted ones known."""
     data = part_below(window.data, known.last_stable_offset)
     batches = scan(data)
     plain = not any(one.is_transactional or one.is_control for one in batches)

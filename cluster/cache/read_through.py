@@ -1,4 +1,4 @@
-"""The cache as a partition's reader uses it: looked at first, compared with a new leader, and filled with what is fetched."""
+"""The cache behind a partition's reader: consulted first, compared with each new leader, and filled by fetches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 PLAIN_SECONDS = 60.0
-"""Time for which a topic that was not compacted is believed not to be."""
+"""How long a topic that was not compacted is assumed not to be."""
 
 
 class ReadThroughCache:
-    """The cached records of a partition. Safe from any thread. It raises nothing: the cluster is asked for what is missing."""
+    """The cached records of a partition. Safe from any thread. Never raises: readers then ask the cluster."""
 
     def __init__(
         self,
@@ -37,35 +37,35 @@ class ReadThroughCache:
         self._partition, self._topic_id = partition, topic_id
         self._ask_settings = ask_settings
         self._found: PartitionCache | None = None
-        """The files, once a thread that may wait has read them through."""
+        """The partition's files, once a thread that may wait has loaded them."""
         self._plain_until = 0.0
-        """Time until which the topic is believed not to be compacted."""
+        """Until when the topic is assumed not to be compacted."""
 
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
     ) -> FetchedWindow | None:
-        """Return batches from the one that holds `offset` on; None if they are not kept."""
+        """Return batches from the one containing `offset`; None if they are not cached."""
         if self._found is None or time.monotonic() >= self._plain_until:
             return None
         return self._found.window(offset, max_bytes, isolation, known)
 
     def end_from(self, offset: Offset, known: PartitionBounds) -> Offset:
-        """Return the end of the records kept from `offset` on without a gap, exclusive; `offset` if there are none."""
+        """Return the exclusive end of the records cached from `offset` without a gap; `offset` if there are none."""
         return self._found.end_from(offset, known) if self._found else offset
 
     def check(self, known: PartitionBounds) -> None:
-        """Check that the kept records are still the cluster's, after a change of leader or of cleanup.policy (blocking)."""
+        """Validate the cached records after a change of leader or of cleanup.policy (blocking)."""
         if not self._cache.working and self._found is None:
             return
         files = self._files()
         if not files.empty and self._is_compacted():
             files.remove()
         if files.needs_check(known):
-            with suppress(StorageError):  # Another time.
+            with suppress(StorageError):  # The next call tries again.
                 files.check(partial(self._ask_epoch_end, known.leader_epoch), known.leader_epoch)
 
     def put(self, window: FetchedWindow, known: PartitionBounds) -> None:
-        """Keep a window (blocking), unless the topic is compacted: it changes without a trace."""
+        """Cache a window (blocking), unless the topic is compacted: compaction changes batches without notice."""
         if not window.data or not self._cache.working:
             return
         try:
@@ -81,11 +81,11 @@ class ReadThroughCache:
         self._cache.make_room()
 
     def remove(self) -> None:
-        """Remove the kept records: the topic was deleted."""
+        """Remove the cached records of a deleted topic."""
         self._files().remove()
 
     def _is_compacted(self) -> bool | None:
-        """Return whether the topic is compacted; if no broker answers, what was so before, or None."""
+        """Return whether the topic is compacted; if no broker answers, the last known value, or None."""
         now = time.monotonic()
         if now < self._plain_until:
             return False

@@ -1,6 +1,6 @@
-"""A run of adjacent batches in a file: appended to where it ends, and read from any offset of it.
+"""A run of adjacent batches in a file, which grows at its end and can be read from any offset.
 
-Checksums are checked each time that batches are read: a file that was damaged, or cut off by a crash, gives nothing wrong.
+Each read verifies the checksums, so a damaged or truncated file never returns wrong records.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from topicfs.storage.model import AbortedTransaction, Fetched, Isolation, Offset
 LOG_SUFFIX = ".log"
 ABORTED_SUFFIX = ".aborted"
 PLACE_BYTES = 1 << 16
-"""Bytes between two remembered places: the most that is read in vain."""
+"""Distance in bytes between remembered batch positions: at most this much is read needlessly."""
 _NEVER = Offset(2**63 - 1)
 
 
 class DamagedError(Exception):
-    """The file is not as it was written."""
+    """Raised if a file differs from what was written."""
 
 
 class FetchedWindow(NamedTuple):
-    """Batches from an offset on, as the leader of an epoch answered them."""
+    """Batches from an offset on, as fetched from the leader of `leader_epoch`."""
 
     offset: Offset
     next_offset: Offset
     data: memoryview
     aborted: tuple[AbortedTransaction, ...]
     isolation: Isolation | None
-    """The reader's; None for batches that every reader sees."""
+    """The reader's isolation level; None for batches that look the same in each."""
     leader_epoch: int
 
     def part(self, offset: Offset, max_bytes: int) -> Fetched:
-        """Return the batches from the one that holds `offset` on: at least one, where there is one."""
+        """Return the batches from the one containing `offset`: at least one if the window has one."""
         data = self.data
         position = find_offset(data, offset, len(data))
         if position == len(data):
@@ -55,37 +55,37 @@ class FetchedWindow(NamedTuple):
         if aborted and position:
             aborted = still_aborted(aborted, scan(data, 0, position))
         end = position + size
-        # Brokers do not say where in a segment a batch is; its offset tells it from all others.
+        # Brokers do not report a batch's position in its segment; its base offset identifies it instead.
         place = Position(first.base_offset)
         after = Offset(max(first.last_offset, last_offset) + 1)
         return Fetched(data[position:end], place, Offset(0), after, aborted)
 
 
 class CachedRun:
-    """Batches from `base_offset` on, up to `next_offset`. All but `window` is for one thread at a time."""
+    """Batches from `base_offset` up to `next_offset`. Only `window` may be called by several threads."""
 
     def __init__(self, path: Path, base_offset: Offset) -> None:
-        """Open or make the file `path`, of which nothing is believed yet (`load`). Raises OSError."""
+        """Open or create the file `path`, without trusting its content (see `load`). Raises OSError."""
         self.path = path
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
-        """Bytes of batches."""
+        """Size of the valid batches in bytes."""
         self.leader_epoch = -1
         """Leader epoch of the last batch."""
         self.transactional = False
-        """True if a batch belongs to a transaction."""
+        """True if some batch belongs to a transaction."""
         self._descriptor = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         self._offsets: list[Offset] = []
         self._positions: list[int] = []
-        """Positions in the file of the batches with certain offsets, or of the next ones."""
+        """File positions of remembered batches, which begin at `_offsets`."""
         self._aborted: list[AbortedTransaction] = []
         self._markers: dict[ProducerId, list[Offset]] = defaultdict(list)
-        """The offsets at which a producer's transactions ended, either way."""
+        """The offsets of each producer's commit and abort markers."""
 
     @classmethod
     def load(cls, path: Path) -> CachedRun:
-        """Open a file that was written before; what is torn at its end is cut off. Raises OSError, DamagedError."""
+        """Open an existing file, cutting off a torn end. Raises OSError, DamagedError."""
         run = cls(path, Offset(int(path.name.removesuffix(LOG_SUFFIX))))
         try:
             run._aborted = _read_aborted(path.with_suffix(ABORTED_SUFFIX))
@@ -100,10 +100,10 @@ class CachedRun:
         return run
 
     def append(self, data: memoryview, next_offset: Offset, aborted: Iterable[AbortedTransaction]) -> None:
-        """Append batches that follow, and the transactions among them that were aborted. Raises OSError, DamagedError."""
+        """Append the following batches, and note the aborted transactions among them. Raises OSError, DamagedError."""
         new = [one for one in aborted if one not in self._aborted]
         if new:
-            # Before the batches: without it they would seem to be committed.
+            # First: without this list the transactions would seem to be committed.
             with self.path.with_suffix(ABORTED_SUFFIX).open("a") as file:
                 file.writelines(f"{one.producer_id} {one.first_offset}\n" for one in new)
             self._aborted += new
@@ -118,9 +118,9 @@ class CachedRun:
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, leader_epoch: int
     ) -> FetchedWindow:
-        """Return batches around `offset`: the one that holds it, and about `max_bytes` of what follows.
+        """Return the batch that contains `offset`, and about `max_bytes` of the following ones.
 
-        Raises OSError, DamagedError.
+        The window may begin with earlier batches. Raises OSError, DamagedError.
         """
         index = max(bisect_right(self._offsets, offset) - 1, 0)
         start = self._positions[index]
@@ -135,7 +135,7 @@ class CachedRun:
         first, last = batches[0].base_offset, batches[-1].last_offset
         after = self.next_offset if start + batches.stop == self.size else Offset(last + 1)
         if not first <= offset < after and index:
-            raise DamagedError(f"{self.path}: position {start}: offset {offset} is not there")
+            raise DamagedError(f"{self.path}: position {start}: offset {offset} is missing")
         aborted: tuple[AbortedTransaction, ...] = ()
         if isolation is Isolation.READ_COMMITTED and self._aborted:
             aborted = self._aborted_between(first, last)
@@ -144,7 +144,7 @@ class CachedRun:
         )
 
     def flush(self) -> None:
-        """Put on disk which transactions were aborted. Raises OSError."""
+        """Sync the list of aborted transactions to disk. Raises OSError."""
         if self._aborted:
             sync(self.path.with_suffix(ABORTED_SUFFIX))
             sync(self.path.parent)
@@ -155,13 +155,13 @@ class CachedRun:
             self._descriptor = -1
 
     def remove(self) -> None:
-        """Delete the files. Who is reading them may go on."""
+        """Delete the files; readers that have them open can go on."""
         for path in (self.path, self.path.with_suffix(ABORTED_SUFFIX)):
             with suppress(OSError):
                 path.unlink()
 
     def _note(self, batches: Batches, position: int) -> None:
-        """Remember the batches at a position of the file."""
+        """Index batches that begin at a position of the file."""
         for one in batches:
             if one.base_offset < self.next_offset and self.size:
                 raise DamagedError(
@@ -189,7 +189,7 @@ class CachedRun:
 
 
 def sync(path: Path) -> None:
-    """Put a file, or the names of a directory, on disk. Raises OSError."""
+    """Sync a file or directory to disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -207,7 +207,7 @@ def part_below(data: memoryview, end: Offset) -> memoryview:
 
 
 def _read_aborted(path: Path) -> list[AbortedTransaction]:
-    """Read the file beside a run; none where there is none. Raises DamagedError."""
+    """Read a run's file of aborted transactions; empty if it does not exist. Raises DamagedError."""
     if not path.exists():
         return []
     try:

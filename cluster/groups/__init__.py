@@ -4,6 +4,6 @@
        ▲ heartbeats, commits     │
        └───── what it holds ◄────┘
 
-`groups` is what the others see (`coordination.membership`); `member` is the thread of one member; `requests` says in values
-what is asked of a coordinator; `descriptions` reads what it tells about groups.
+`groups` implements `coordination.membership`; `member` is the thread of one member; `requests` builds the requests to
+coordinators; `descriptions` reads their descriptions of groups.
 """

@@ -1,7 +1,7 @@
-"""Descriptions of groups, as their coordinators tell them, in the words of `coordination.membership`.
+"""Converts coordinators' descriptions of groups into those of `coordination.membership`.
 
-Groups of the protocol of Kafka 4 are shown, too: who joins one of them from here is taken in by the coordinator as a
-member of the classic protocol, where the cluster allows that.
+Groups of Kafka 4's consumer protocol are included. If the cluster allows it, the coordinator accepts members from
+here in such a group by the classic protocol.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ STATES = {
     "Assigning": GroupState.PREPARING_REBALANCE,
     "Reconciling": GroupState.COMPLETING_REBALANCE,
 }
-"""The states by their names: those of Kafka 4's protocol have their nearest relatives here."""
+"""Group states by name; those of Kafka 4's protocol map to the most similar classic state."""
 CLASSIC = ("", "consumer")
-"""Protocol types of groups whose members share partitions."""
+"""Protocol types of groups of consumers; empty before a group's first member."""
 
 
 def state_of(name: str) -> GroupState:
-    """Return the state of that name; one that is not known is DEAD."""
+    """Return the state with that name; DEAD for an unknown one."""
     return STATES.get(name, GroupState.DEAD)
 
 
 def read_listing(answer: Values) -> Iterator[GroupListing]:
-    """Yield the groups that one broker coordinates, but for share groups and what is no consumer's."""
+    """Yield the groups of consumers that one broker coordinates, without share groups."""
     for one in answer["groups"]:
         if one["protocolType"] in CLASSIC and one.get("groupType", "").lower() != SHARE:
             yield GroupListing(name=one["groupId"], state=state_of(one["groupState"]))
 
 
 def describe(client: GroupClient, coordinator: TopicPartition) -> GroupDescription:
-    """Ask for a group as it is now (blocking). Raises UnknownGroupError."""
+    """Ask the coordinator for a group's description (blocking). Raises UnknownGroupError."""
     found = client.described(DESCRIBE_GROUPS, "groups")
     if found is not None and found["groupState"] != GroupState.DEAD.value:
         generation, assignor, read = -1, found["protocolData"], _classic
     else:
         found = None
-        with suppress(UnsupportedVersionError):  # Kafka 3 has no groups of the newer kind.
+        with suppress(UnsupportedVersionError):  # Kafka 3 does not have groups of the new protocol.
             found = client.described(CONSUMER_GROUP_DESCRIBE, "groupIds")
         if found is None:
             raise UnknownGroupError(f"{client.group}: no such group")

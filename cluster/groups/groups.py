@@ -1,7 +1,7 @@
-"""The groups of a cluster behind `coordination.membership.Groups`.
+"""Implements `coordination.membership.Groups` for a cluster.
 
-Positions and members are the coordinators'. A group's settings are this engine's own, and end with it: a broker has no
-place for them. So does a group that was made here and has neither members nor positions.
+Coordinators keep positions and members. Brokers cannot store the settings of groups, so this engine keeps them only
+while it runs. The same is true for a created group that has neither members nor positions.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ from topicfs.storage.partitioning import coordinator_partition
 
 TOPIC = names.CONSUMER_OFFSETS
 DEFAULT_PARTITIONS = 50
-"""Of `__consumer_offsets`, where the cluster does not show it."""
+"""Partitions of `__consumer_offsets`, if the cluster does not show it."""
 KNOWN_SECONDS = 0.5
-"""So long a list of groups is used without asking again."""
+"""How long a list of groups is reused."""
 LOOK_SECONDS = 1.0
-"""How often those are called that want to know of groups: coordinators tell nobody of changes."""
+"""Interval for calling listeners, because coordinators do not report changes."""
 LEAVE_SECONDS = 5.0
-"""How long the end of the engine waits for members to leave; then their sessions time out."""
+"""How long `close` waits for members to leave; those that are late end by session timeout."""
 
 
 class ClusterGroups:
@@ -71,17 +71,17 @@ class ClusterGroups:
         self._coordinators = Coordinators(leaders.brokers, timeout_seconds=leaders.patience_seconds)
         self._overrides: dict[str, dict[str, str]] = {}
         self._made: set[str] = set()
-        """Groups that were created here: no coordinator knows them before they have a member, or a position."""
+        """Groups created here; coordinators do not know them until they have a member or a position."""
         self._known: tuple[float, Mapping[str, GroupListing]] | None = None
         self._members: dict[str, dict[LocalMember, str]] = {}
-        """The members of this engine by group, each with its reader."""
+        """The members of this engine by group, each with its reader's name."""
         self._lock = threading.Lock()
         self._listeners = Listeners()
         self._looking: threading.Thread | None = None
         self._closed = threading.Event()
         catalog.listeners.add(self._topics_changed)
 
-    # What there is.
+    # Queries.
 
     def summary(self) -> GroupsSummary | None:
         with self._lock:
@@ -89,7 +89,7 @@ class ClusterGroups:
         return None if self._known is None else GroupsSummary(len(self._known[1]), members)
 
     def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
-        """Return none: they are their coordinators' to know."""
+        """Return nothing: only coordinators know positions."""
         return {}
 
     def listed(self) -> Mapping[str, GroupListing]:
@@ -136,7 +136,7 @@ class ClusterGroups:
         own = {one.member_id: reader for one, reader in readers.items()}
         if not own:
             return found
-        # Coordinators do not tell the generation of a group of the classic protocol; its members here know it.
+        # Coordinators do not report the generation of a classic group, but its members here know it.
         return replace(
             found,
             generation=min(one.settled_generation for one in readers),
@@ -197,9 +197,9 @@ class ClusterGroups:
             self._client(group).delete_positions(partitions)
 
     def _check_empty(self, group: str) -> None:
-        """Raise GroupNotEmptyError: coordinators answer that with codes that tell less.
+        """Raise GroupNotEmptyError with a clear message, because coordinators only return error codes.
 
-        A rebalance that the last member left goes on for a moment: until its end a coordinator refuses changes.
+        After the last member has left, a rebalance may still run, and the coordinator refuses changes until it ends.
         """
         self._check_no_member_here(group)
         deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
@@ -217,7 +217,7 @@ class ClusterGroups:
             self._closed.wait(backoff.next())
 
     def _check_no_member_here(self, group: str) -> None:
-        """Raise GroupNotEmptyError for a member of this engine that stays: its coordinator may not know it yet."""
+        """Raise GroupNotEmptyError if this engine has a member that stays, which the coordinator may not know yet."""
         self._wait_for_leaves(self._members_of(group))
         if members := self._members_of(group):
             what = (
@@ -231,7 +231,7 @@ class ClusterGroups:
         self._check_writable()
         check_group_name(group)
         if group in self._listed():
-            raise GroupExistsError(f"{group}: there is a group of that name")
+            raise GroupExistsError(f"{group}: a group of that name exists")
         self._made.add(group)
         self._forget_list()
 
@@ -263,10 +263,10 @@ class ClusterGroups:
         self._check_writable()
         if group not in self._listed():
             raise UnknownGroupError(f"{group}: no such group")
-        merge_group_overrides(self._overrides.get(group, {}), changes)  # Raises InvalidConfigError first.
+        merge_group_overrides(self._overrides.get(group, {}), changes)  # Check for InvalidConfigError first.
         if "assignor" in changes:
             self._check_no_member_here(group)
-        with self._lock:  # What others changed while this call waited counts too.
+        with self._lock:  # Merge again, because another call may have changed them.
             self._overrides[group] = merge_group_overrides(self._overrides.get(group, {}), changes)
 
     # Members.
@@ -280,7 +280,7 @@ class ClusterGroups:
         reader: str = "",
         listener: Callable[[], None],
     ) -> Membership:
-        """A coordinator knows a member by the id of this process's client: `client_id` is not told."""
+        """Join a group. `client_id` is ignored: coordinators know a member by the client id of this process."""
         del client_id
         check_group_name(group)
         self._check_writable()
@@ -316,10 +316,10 @@ class ClusterGroups:
         while not self._closed.wait(LOOK_SECONDS):
             self._listeners.notify()
 
-    # Topics, as members see them.
+    # The topics that members see.
 
     def partitions_of(self, topic: str) -> Collection[int]:
-        """Return the partitions of a topic; none for one that is not there."""
+        """Return the partitions of a topic; empty if it does not exist."""
         found = self._catalog.topics.get(topic)
         return () if found is None else found.known.keys()
 
@@ -344,10 +344,10 @@ class ClusterGroups:
         for member in self._all_members():
             member.topics_changed()
 
-    # The end.
+    # End.
 
     def close(self) -> None:
-        """End all memberships (blocking, for some seconds at most). Idempotent."""
+        """End all memberships (blocking, for a few seconds at most). Idempotent."""
         self._closed.set()
         deadline = time.monotonic() + LEAVE_SECONDS
         for left in [member.leave() for member in self._all_members()]:
@@ -366,9 +366,9 @@ class ClusterGroups:
             return list(self._members.get(group, ()))
 
     def _wait_for_leaves(self, members: Collection[LocalMember]) -> None:
-        """Wait, for a bounded time, until those that leave have left: close(2) of a member's file does not wait for that.
+        """Wait, up to a limit, for members that are leaving: close(2) of a member's file does not wait for them.
 
-        Then a shell that closed the file sees the last commit, and finds the group without that member.
+        A shell that closed the file then sees the last commit, and the group without that member.
         """
         wait([left for one in members if (left := one.leaving) is not None], self._leaders.patience_seconds)
 
@@ -378,7 +378,7 @@ class ClusterGroups:
     def _check_writable(self) -> None:
         if self._read_only:
             raise ReadOnlyError(
-                "the cluster was opened read-only: groups and their positions are shown, and not changed"
+                "the cluster was opened read-only: its groups and their positions cannot be changed"
             )
 
 

@@ -1,7 +1,7 @@
-"""A member's coordinator in a cluster: one thread that joins, says that the member lives, commits, and joins again.
+"""A member's coordinator in a cluster: one thread that joins, sends heartbeats, commits, and rejoins.
 
-The thread waits in a join for the other members, and for a coordinator that is away: what the member is asked to do
-waits for that. A member that its coordinator gave up, as after a long pause, holds nothing any longer and joins anew.
+While the thread waits in a join or for an unreachable coordinator, other requests of the member wait, too. A member
+that the coordinator removed, for example after a long pause, drops its partitions and joins as a new member.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from topicfs.storage.model import Timestamp, TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 HEARTBEAT_MS = 1_000
-"""How soon a rebalance is noticed; Kafka's consumer takes up to three seconds."""
+"""Heartbeat interval, which limits how soon a rebalance is noticed; Kafka's consumer uses three seconds."""
 REBALANCE_MS = 300_000
-"""Kafka's max.poll.interval.ms, where the group sets none: how long the others wait for this one to join again."""
+"""Default of Kafka's max.poll.interval.ms: how long other members wait for this one to rejoin."""
 
 
 class ClusterCoordinator:
@@ -49,19 +49,19 @@ class ClusterCoordinator:
         self._closed = False
         self._leaves = threading.Event()
         self._waiting: Connection | None = None
-        """The connection on which a join waits for the others."""
+        """The connection of a join that waits for other members."""
         self._lock = threading.Lock()
         self._backoff = Backoff()
         self._pause_seconds: float | None = None
-        """How long to wait before the member tries again; None: nothing has failed."""
+        """How long to wait before the member retries; None if nothing failed."""
         self._rebalance_ms = REBALANCE_MS
 
     def start(self, member: LocalMember) -> None:
-        """Have the member join."""
+        """Let the member join."""
         self._member = member
         threading.Thread(target=self._run, name=f"member of {self.group}", daemon=True).start()
 
-    # From any thread.
+    # Safe from any thread.
 
     def post(self, action: Callable[[], None]) -> None:
         with self._lock:
@@ -92,7 +92,7 @@ class ClusterCoordinator:
             self._guarded(self._inbox.get())
 
     def _next(self) -> Callable[[], object]:
-        """Wait for something to do."""
+        """Wait for the next action."""
         now, due = self.timers.clock(), self.timers.next_due()
         action = self.timers.take_due(now)
         if action is not None:
@@ -106,18 +106,18 @@ class ClusterCoordinator:
         try:
             action()
         except GivenUpError as error:
-            _LOGGER.info("[GroupId %s] %s; it joins anew.", self.group, error)
+            _LOGGER.info("[GroupId %s] %s; it joins as a new member.", self.group, error)
             self._member.forget()
             self._pause_seconds = 0.0
         except RebalanceError:
             self._pause_seconds = 0.0
-        except UnreachableError:  # It goes on with what it holds, for as long as its coordinator is away.
+        except UnreachableError:  # The member keeps its partitions while the coordinator is unreachable.
             self._client.forget_coordinator()
             self.timers.cancel("heartbeat")
             self._pause_seconds = self._backoff.next()
         except Exception as error:
             if not isinstance(error, StorageError | OSError):
-                _LOGGER.exception("an error that nobody expected in group %s", self.group)
+                _LOGGER.exception("unexpected error in group %s", self.group)
             self._leave_group()
             self._member.end(error)
 
@@ -165,7 +165,7 @@ class ClusterCoordinator:
         return self._client.fetch_stable(partitions)
 
     def commit_soon(self, *, at_once: bool = False) -> None:
-        del at_once  # A request is under way as soon as the one before is answered.
+        del at_once  # The next commit is sent as soon as the last one is answered.
         self.commit_now()
 
     def commit_now(self) -> None:
@@ -189,20 +189,22 @@ class ClusterCoordinator:
             return
         taken.answered({one: self._error(one, code) for one, code in codes.items() if code != NONE})
         if not GIVEN_UP.isdisjoint(codes.values()):
-            raise GivenUpError(f"member {member.member_id} was given up by its coordinator")
+            raise GivenUpError(f"member {member.member_id} was removed by its coordinator")
 
     def _error(self, place: TopicPartition, code: int) -> StorageError:
-        if code == UNKNOWN_TOPIC_ID:  # The topics that are there now show soon, and it joins again.
+        if (
+            code == UNKNOWN_TOPIC_ID
+        ):  # The recreated topic appears in the catalog soon, and the member rejoins.
             return NotAssignedError(f"{self.group}: {place}: its topic was deleted")
         return error_of(code, f"group {self.group}: {place}")
 
-    # The end.
+    # End.
 
     def leave(self) -> None:
         try:
             self.commit_now()
         except (StorageError, OSError, GivenUpError) as error:
-            _LOGGER.info("[GroupId %s] the last commit: %s", self.group, error)
+            _LOGGER.info("[GroupId %s] the last commit failed: %s", self.group, error)
         self._leave_group()
 
     def _leave_group(self) -> None:

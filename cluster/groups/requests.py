@@ -1,4 +1,4 @@
-"""The requests to coordinators of groups, in values: as a member of the classic protocol, and about positions."""
+"""The requests to group coordinators: membership in the classic protocol, and positions."""
 
 from __future__ import annotations
 
@@ -44,33 +44,33 @@ from topicfs.storage.wire import Values
 
 PROTOCOL_TYPE = "consumer"
 NO_GENERATION = -1
-"""In the name of no member."""
+"""The generation of a commit that comes from no member."""
 COMMIT_BY_ID = 10
-"""The first version of OffsetCommit that names topics by their ids: that of Kafka 4.1."""
+"""The first version of OffsetCommit with topic ids (Kafka 4.1)."""
 SESSION_MS = 10_000
-"""After so long without a heartbeat, as when this process is killed, the others get what a member held."""
+"""Session timeout: after this time without a heartbeat, other members get the partitions of a killed process."""
 GIVEN_UP = frozenset({UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID})
-"""Codes that say: this member is none any longer."""
+"""Codes that mean that the coordinator has removed the member."""
 MOST_GROUPS = 200
-"""Groups in one request."""
+"""Maximum number of groups per request."""
 
 
 class GivenUpError(Exception):
-    """The coordinator knows the member no longer."""
+    """Raised if the coordinator has removed the member."""
 
 
 class RebalanceError(Exception):
-    """A rebalance is under way, and the member is to join again."""
+    """Raised during a rebalance: the member has to rejoin."""
 
 
 class GroupClient:
-    """The requests about one group. Calls block, and raise ClusterError, UnreachableError, GroupError, NotAuthorizedError."""
+    """The requests about one group. Blocks; raises ClusterError, UnreachableError, GroupError, NotAuthorizedError."""
 
     def __init__(self, coordinators: Coordinators, group: str) -> None:
         self.group = group
         self._coordinators = coordinators
 
-    # As a member.
+    # Membership.
 
     def join(
         self,
@@ -79,10 +79,10 @@ class GroupClient:
         rebalance_ms: int,
         lent: Callable[[Connection | None], None],
     ) -> JoinAnswer:
-        """Join, or join again; it takes as long as others take to join. `lent` is told of the connection that waits.
+        """Join or rejoin; blocks until the other members have joined. `lent` gets the waiting connection, then None.
 
-        The code of the answer may be MEMBER_ID_REQUIRED: the member got its id, and has to join with that. Others raise
-        what `check_member` does; also UnreachableError while there is no coordinator.
+        If the answer's code is MEMBER_ID_REQUIRED, the member must rejoin with the id in the answer. For other codes
+        raises what `check_member` does; also UnreachableError while there is no coordinator.
         """
         request = {
             "groupId": self.group,
@@ -117,7 +117,7 @@ class GroupClient:
         )
 
     def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes], rebalance_ms: int) -> bytes:
-        """Ask for the assignment; the leader brings all of them. Raises what `check_member` does."""
+        """Return the member's assignment; the leader sends all of them. Raises what `check_member` does."""
         request = {
             "groupId": self.group,
             "generationId": joined.generation,
@@ -133,7 +133,7 @@ class GroupClient:
         return found
 
     def heartbeat(self, member_id: str, generation: int) -> None:
-        """Say that a member lives. Raises what `check_member` does."""
+        """Send a heartbeat. Raises what `check_member` does."""
         request = {
             "groupId": self.group,
             "generationId": generation,
@@ -143,7 +143,7 @@ class GroupClient:
         self._ask_as_member(HEARTBEAT, request, ANSWER_SECONDS)
 
     def leave(self, member_id: str, reason: str) -> None:
-        """End a membership; nothing happens where it has ended already."""
+        """Leave the group; does nothing if the membership has ended."""
         leaving = {"memberId": member_id, "groupInstanceId": None, "reason": reason}
         request = {"groupId": self.group, "members": [leaving]}
         self._ask(LEAVE_GROUP, request, lambda answer: [answer["errorCode"]])
@@ -155,9 +155,9 @@ class GroupClient:
         member_id: str,
         generation: int,
     ) -> dict[TopicPartition, int]:
-        """Commit positions in the topics that have these ids; return Kafka's error code of each partition.
+        """Commit positions in topics with the given ids; return Kafka's error code for each partition.
 
-        A topic of the same name that was made again keeps its positions: the code is UNKNOWN_TOPIC_ID.
+        If a topic was deleted and created again, nothing is committed to the new one: the code is UNKNOWN_TOPIC_ID.
         """
         known = {one.topic: ids[one.topic] for one in positions if one.topic in ids}
         current = known.keys() - self._made_again(known)
@@ -198,9 +198,9 @@ class GroupClient:
         }
 
     def _made_again(self, topics: Mapping[str, str]) -> set[str]:
-        """Return the topics (ids by name) that have other ids now, if the coordinator takes names alone (blocking).
+        """Return the topics that now have another id than in `topics`, if the coordinator takes only names (blocking).
 
-        They are asked for right before a commit. From Kafka 4.1 on the coordinator itself compares the ids.
+        Called right before a commit. Since Kafka 4.1 the coordinator compares the ids itself.
         """
         node = self._coordinators.node(GROUP, self.group, what=self._what)
         brokers = self._coordinators.brokers
@@ -210,16 +210,16 @@ class GroupClient:
         now = brokers.topic_ids(node, topics, seconds=ANSWER_SECONDS, coordinator=True)
         return {name for name, one in topics.items() if now.get(name, one) != one}
 
-    # About positions, and the group as a whole.
+    # Positions, and the group as a whole.
 
     def positions(self) -> dict[TopicPartition, CommittedPosition]:
-        """Return all positions."""
+        """Return all positions of the group."""
         return _committed(self._fetch(None, stable=False))
 
     def fetch_stable(
         self, partitions: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, CommittedPosition], frozenset[TopicPartition]]:
-        """Return the positions in those of the partitions that have one, and which ones a transaction may still move."""
+        """Return the positions of those partitions that have one, and partitions whose position may still move."""
         answers = self._fetch(partitions, stable=True)
         unstable = frozenset(
             one for one, answer in answers.items() if answer["errorCode"] == UNSTABLE_OFFSET_COMMIT
@@ -264,7 +264,7 @@ class GroupClient:
         )
 
     def described(self, api: Api, names: str) -> Values | None:
-        """Return what `api` tells about the group, asked for under the name `names`; None: not of its kind, or not there."""
+        """Return the answer of `api`, whose request lists groups in the field `names`; None if the group is missing."""
         request = {names: [self.group], "includeAuthorizedOperations": False}
         try:
             answer = self._ask(api, request, lambda found: (one["errorCode"] for one in found["groups"]))
@@ -287,15 +287,15 @@ class GroupClient:
         return answer
 
     def forget_coordinator(self) -> None:
-        """Look for the coordinator again the next time."""
+        """Look the coordinator up again at the next request."""
         self._coordinators.forget(GROUP, self.group)
 
 
 def check_member(code: int, group: str) -> None:
-    """Raise for the code of an answer to a member.
+    """Raise the exception for an error code in an answer to a member.
 
-    GivenUpError, RebalanceError; UnreachableError if another broker coordinates the group, or this one later; else what
-    the code stands for.
+    Raises GivenUpError, RebalanceError; UnreachableError if a retry, perhaps at another coordinator, may succeed;
+    else the exception of the code.
     """
     if code in GIVEN_UP:
         raise GivenUpError(f"its coordinator gave the member up: {kind_of(code).name}")
@@ -307,7 +307,7 @@ def check_member(code: int, group: str) -> None:
 
 
 def _coordinators_codes(answer: Values) -> Iterator[int]:
-    """Yield the error codes that another coordinator, or a later attempt, may not give. A missing topic is not among them."""
+    """Yield the error codes that a retry, perhaps at another coordinator, may avoid; not that of a missing topic."""
     for topic in answer["topics"]:
         for one in topic["partitions"]:
             code = one["errorCode"]
@@ -327,7 +327,7 @@ def _fetched_codes(answer: Values) -> Iterator[int]:
 
 
 def _by_partition(group: Values) -> dict[TopicPartition, Values]:
-    """Return what an answer tells of a group's partitions."""
+    """Return the parts of an answer about a group, by partition."""
     return {
         TopicPartition(topic["name"], one["partitionIndex"]): one
         for topic in group["topics"]
@@ -336,7 +336,7 @@ def _by_partition(group: Values) -> dict[TopicPartition, Values]:
 
 
 def _committed(answers: Mapping[TopicPartition, Values]) -> dict[TopicPartition, CommittedPosition]:
-    """Return the positions in those partitions that have one."""
+    """Return the positions of those partitions that have one."""
     return {
         place: CommittedPosition(
             Offset(one["committedOffset"]), one["committedLeaderEpoch"], one["metadata"] or ""
@@ -355,18 +355,18 @@ def _deleted_codes(answer: Values) -> Iterator[int]:
 
 
 class TopicPositions(NamedTuple):
-    """The answer of one coordinator."""
+    """The positions that one coordinator returned."""
 
     found: Mapping[str, Mapping[TopicPartition, CommittedPosition]]
     """The positions of the groups that have any in the topic."""
     unanswered: Sequence[str]
-    """The groups that have to be asked for one by one: another broker has them now, or this one knows no other way."""
+    """The groups to ask for one by one: they have moved to another broker, or this broker is too old."""
 
 
 def fetch_positions(
     brokers: Brokers, node: int, groups: Sequence[str], topic: str, numbers: Collection[int]
 ) -> Iterator[TopicPositions]:
-    """Yield the positions of groups that a broker coordinates (blocking). Raises what `Brokers.ask` does."""
+    """Yield the positions in a topic of groups that a broker coordinates (blocking). Raises what `Brokers.ask` does."""
     topics = [{"name": topic, "partitionIndexes": sorted(numbers)}]
     for first in range(0, len(groups), MOST_GROUPS):
         some = groups[first : first + MOST_GROUPS]
@@ -379,7 +379,7 @@ def fetch_positions(
             "requireStable": False,
         }
         answer = brokers.ask(node, OFFSET_FETCH, request)
-        # Brokers before Kafka 3.0 tell of one group at a time.
+        # Brokers before Kafka 3.0 answer for one group at a time.
         yield _read(answer["groups"]) if "groups" in answer else TopicPositions({}, some)
 
 

@@ -1,7 +1,7 @@
-"""The copy of one partition: its position at the source, and its handling of the leader's answers.
+"""The copy of one partition: its position in the source, and how it applies the leader's answers.
 
-The rules are a follower's (kafka-storage.md#follower-append, kafka-storage.md#truncation): batches go in at their own offsets, the log start is the
-leader's, and where the leader's log left the way that was copied so far, the copy goes back to that point first.
+It follows the rules for followers (kafka-storage.md#follower-append, kafka-storage.md#truncation): batches keep their
+offsets, the log start is the leader's, and where the leader's log diverges, the copy is truncated first.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import NO_LEADER_EPOCH, Isolation, Offset, TopicPartition
 
 PARTITION_BYTES = 8 << 20
-"""Bytes asked for of a partition at once."""
+"""Maximum size of a fetch from one partition."""
 REFUSED_SECONDS = 30.0
-"""Time until the next attempt after an error that does not pass by itself."""
+"""Pause after an error that does not pass by itself."""
 FAILURES_TOLD = 7
-"""Number of failed attempts, within about three seconds, after which the failure is reported."""
+"""Number of failed attempts, within about three seconds, after which the error is reported."""
 _HEADER_BYTES = 61
 
 
 class MirroredPartition:
-    """One partition's log, and its position at the source."""
+    """The copy of one partition: its log and its progress."""
 
     def __init__(self, log: Log, topic_id: str, *, placed: bool, verified: bool, report: ReportLine) -> None:
         self.log = log
         self.topic_id = topic_id
         self.partition = TopicPartition(log.topic, log.number)
         self.placed = placed
-        """True once it is known where the copy begins."""
+        """True once the first offset of the copy is set."""
         self.verified = verified
-        """True once it is known that nobody else wrote to the copy."""
+        """True once it is certain that nobody else has written to the copy."""
         self.goal: Offset | None = None
-        """The source's high watermark when it was first seen, up to which `--once` copies."""
+        """The source's first known high watermark, up to which `--once` copies."""
         self.problem: str | None = None
-        """The reason why it does not go on at the moment."""
+        """Why the copy does not progress now; None if it does."""
         self.stale = False
-        """True if others may lead it by now."""
+        """True if another broker may lead the partition by now."""
         self.refused = False
         """True if the problem does not pass by itself."""
         self.served_at = 0.0
-        """Time of the last records: copies that wait longest are served first."""
+        """When records last arrived; the copies that have waited longest are served first."""
         self.copied_bytes = 0
         self._report = report
         self._backoff = Backoff()
@@ -74,12 +74,12 @@ class MirroredPartition:
 
     @property
     def due(self) -> bool:
-        """True unless it waits for its next attempt."""
+        """True unless the copy pauses after an error."""
         return time.monotonic() >= self._not_before
 
     @property
     def complete(self) -> bool:
-        """True once everything is there that the source had when it was first asked."""
+        """True once the copy has reached `goal`."""
         return self.goal is not None and self.log.log_end_offset >= self.goal
 
     def wanted(self, leader: Leader) -> FetchPartition:
@@ -93,16 +93,16 @@ class MirroredPartition:
         )
 
     def place(self, start_offset: Offset) -> None:
-        """Start the copy, which is empty, at an offset."""
+        """Set the first offset of an empty copy."""
         if start_offset != self.log.log_end_offset:
             self.log.replacer.truncate_fully_and_start_at(start_offset, "the mirror begins here")
         self.placed = True
 
     def verify(self, brokers: Brokers, leader: Leader) -> None:
-        """Compare the last batch with the leader's, which shows whether others appended here (blocking).
+        """Compare the last batch with the leader's, to find out if something else has appended to the copy (blocking).
 
-        First what a loss of power took is cut off, with all that is behind it. Raises WrittenByOthersError, and what `fetch`
-        does.
+        If a power loss destroyed batches that the source still has, first truncate the copy there. Raises
+        WrittenByOthersError, and what `fetch` does.
         """
         log, self.verified = self.log, True
         for hole in log.holes:
@@ -111,7 +111,9 @@ class MirroredPartition:
                 return
             theirs = self._header_of(answer)
             if theirs is not None and theirs.base_offset < hole.stop:
-                log.replacer.truncate_to(hole.start, "its source has what a loss of power took here")
+                log.replacer.truncate_to(
+                    hole.start, "its source has records that a power loss destroyed here"
+                )
                 break
         log.holes = ()
         if log.log_end_offset == log.log_start_offset:
@@ -119,18 +121,18 @@ class MirroredPartition:
         last = Offset(log.log_end_offset - 1)
         ours = log.read(last, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED).data
         if not ours:
-            return  # Compaction took it.
+            return  # The batch was removed by compaction.
         header = read_header(ours)
         answer = self._first_at(header.base_offset, brokers, leader)
         theirs = None if answer is None else self._header_of(answer)
         if answer is None or theirs is None:
-            return  # The source has nothing there: the next fetch finds out why.
+            return  # The source has no batch there; the next fetch shows why.
         same_bytes = ours[:_HEADER_BYTES] == answer.records[:_HEADER_BYTES]
         if not same_bytes and _contradict(header, theirs):
             raise self._written_by_others(f"has another batch at offset {header.base_offset} than its source")
 
     def _first_at(self, offset: Offset, brokers: Brokers, leader: Leader) -> FetchedPartition | None:
-        """Return the leader's answer to a fetch of the first batch at an offset; None, and it is not verified, for an error."""
+        """Fetch the first batch at an offset; after an error note it, unset `verified` and return None."""
         wanted = FetchPartition(self.partition, self.topic_id, offset, leader.epoch, max_bytes=1)
         answer = fetch(
             brokers, leader.node, [wanted], max_bytes=1, isolation=Isolation.READ_UNCOMMITTED
@@ -142,7 +144,7 @@ class MirroredPartition:
         return answer
 
     def _header_of(self, answer: FetchedPartition) -> BatchHeader | None:
-        """Return the header of the batch in an answer; None where there is none, or where it is none, and not verified."""
+        """Return the header of the answer's batch, None without one; a damaged one also unsets `verified`."""
         if len(answer.records) < _HEADER_BYTES:
             return None
         try:
@@ -155,7 +157,7 @@ class MirroredPartition:
     def take(self, answer: FetchedPartition, brokers: Brokers, leader: Leader) -> None:
         """Apply a leader's answer to the copy (blocking).
 
-        Raises WrittenByOthersError, and for the whole mirror what the directory's disk does: OSError, PartitionOfflineError.
+        Raises WrittenByOthersError; errors of the disk end the whole mirror: OSError, PartitionOfflineError.
         """
         if answer.error == OFFSET_OUT_OF_RANGE:
             self._out_of_range(brokers, leader)
@@ -173,31 +175,32 @@ class MirroredPartition:
             self._worked()
 
     def lacks_epoch(self, leader: Leader) -> bool:
-        """Return whether everything is here, but no batch of the leader's epoch: perhaps nothing was written in it."""
+        """Return whether the copy is complete but has no batch of the leader's epoch, which may be empty so far."""
         return self._at_end and leader.epoch > self._latest_epoch
 
     def note_epoch(self, leader: Leader, end: EpochEnd | None) -> None:
-        """Note the leader's epoch if nothing was written in it, which no batch will ever tell."""
+        """Record the leader's epoch if it is empty so far: no batch tells the copy about it."""
         if end == EpochEnd(leader.epoch, self.log.log_end_offset):
             self.log.appender.follow_epoch(end.epoch, end.end_offset)
 
     def has_all(self, answer: FetchedPartition | None) -> None:
-        """Take note that the source has nothing more: up to its high watermark compaction may have left a gap.
+        """Note that the source has no more records: compaction may have left a gap below its high watermark.
 
-        `answer` is what was said of this partition, None if nothing new; an error is not the end of the log.
+        `answer` is the answer about this partition, None if nothing changed; an error does not mean the end of the
+        log.
         """
         if self.goal is not None and (answer is None or answer.at_place):
             self.goal = min(self.goal, self.log.log_end_offset)
 
     def failed(self, error: StorageError, *, code: int = NONE) -> None:
-        """Take note of what went wrong, reported once, and wait before the next attempt."""
+        """Note an error, report it once, and pause before the next attempt."""
         retry = kind_of(code).retry if code in ERRORS else RetryCondition.LATER
         self.stale = self.stale or retry is RetryCondition.ELSEWHERE
         self.refused = retry is RetryCondition.NO
         pause = REFUSED_SECONDS if retry is RetryCondition.NO else self._backoff.next()
         self._not_before = time.monotonic() + pause
         self.problem = str(error)
-        # Leaders move, and nobody has to know: a second attempt mostly succeeds.
+        # Leaders often move, and a second attempt mostly succeeds: do not report the first failures.
         if self.problem != self._told and (self.refused or self._backoff.failures >= FAILURES_TOLD):
             self._told = self.problem
             self._report(self.problem)
@@ -212,20 +215,22 @@ class MirroredPartition:
         return latest.epoch if latest else NO_LEADER_EPOCH
 
     def _append(self, records: memoryview, leader: Leader) -> None:
-        """Append the whole batches, one after the other as the leader did: so segments and indexes become the same."""
+        """Append the whole batches one by one like the leader, so that segments and indexes become the same."""
         end, _ = find_end(records)
         log = self.log
         for batch in scan(records, 0, end):
             if batch.last_offset < log.log_end_offset:
                 continue
-            if not NO_LEADER_EPOCH <= batch.leader_epoch <= leader.epoch:  # No checksum is over it.
+            if (
+                not NO_LEADER_EPOCH <= batch.leader_epoch <= leader.epoch
+            ):  # The checksum does not cover the epoch.
                 raise CorruptBatchError(
                     batch.position,
                     f"leader epoch {batch.leader_epoch}, from the leader of epoch {leader.epoch}",
                 )
             start = log.log_start_offset
             if batch.base_offset < log.log_end_offset:
-                # The log ends within a batch, where it begins or was cut: batches are kept whole.
+                # The log starts or was truncated inside this batch, but batches are appended whole.
                 log.replacer.truncate_to(batch.base_offset, "a batch begins here")
             log.appender.append_as_follower(bytearray(records[batch.position : batch.end_position]))
             if log.log_start_offset < start:
@@ -241,7 +246,7 @@ class MirroredPartition:
         self._at_end = log.log_end_offset == answer.high_watermark
 
     def _go_back(self, diverging: EpochEnd, leader: Leader) -> None:
-        """Cut off what the leader does not have: another replica had it, which is lost (an unclean election)."""
+        """Truncate records that the leader lacks: only a lost replica had them (unclean election)."""
         log = self.log
         own = log.epochs.end_offset_for(diverging.epoch, log.log_end_offset)
         target = min(diverging.end_offset, own.end_offset if own else log.log_end_offset, log.log_end_offset)
@@ -284,10 +289,10 @@ class MirroredPartition:
 
 
 def _contradict(ours: BatchHeader, theirs: BatchHeader) -> bool:
-    """Return whether two batches, of which the second is the source's at or behind the first, cannot be of one log.
+    """Return whether two batches cannot belong to one log; `theirs` is the source's batch at or after `ours`.
 
-    Compaction takes records out of a batch, or all of it, and may note a delete horizon; offsets, epoch and producer
-    stay. A newer leader may have written anything.
+    Compaction may remove records, or the whole batch, and may set a delete horizon; offsets, epoch and producer stay.
+    A newer leader may have written other batches.
     """
     if theirs.leader_epoch > ours.leader_epoch or theirs.base_offset > ours.last_offset:
         return False

@@ -1,10 +1,11 @@
-"""The journal of a mirror: one plain file in its directory, which a broker ignores.
+"""The journal of a mirror: a text file in its directory, which brokers ignore.
 
     topicfs.mirror:  {"version": 1, "cluster": "Some-KafkaClusterId000", "topics": {"orders": "1EvPSKI_SvihSIy3lMKMvg"},
                       "unplaced": ["orders-3"], "ends": {"orders-0": 1200}}
 
-`topics` has each topic's id, written down before the topic is made. `unplaced` are partitions whose first offset is still to be
-found out. `ends` is there only after the mirror has ended in order: other ends mean that somebody else wrote there.
+`topics` maps names to topic ids, written before the topic is created. `unplaced` lists partitions whose first offset
+is not known yet. `ends` has the log ends after a clean exit of the mirror: if the logs now end elsewhere, something
+else wrote to them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class MirrorJournal:
-    """The content of the file."""
+    """The content of the journal."""
 
     cluster_id: str
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +35,7 @@ class MirrorJournal:
 
     @classmethod
     def read(cls, directory: Path, files: FileSystem) -> MirrorJournal | None:
-        """Return the content, None without the file. Raises CorruptionError, OSError."""
+        """Return the content; None without the file. Raises CorruptionError, OSError."""
         path = directory / names.MIRROR
         if not files.exists(path):
             return None
@@ -54,7 +55,7 @@ class MirrorJournal:
             raise CorruptionError(path, 0, f"not as a mirror writes it: {error!r}") from None
 
     def write(self, directory: Path, files: FileSystem) -> None:
-        """Put it in place, on disk when this returns (OSError)."""
+        """Replace the file atomically; it is on disk when this returns (OSError)."""
         content = {
             "version": VERSION,
             "cluster": self.cluster_id,

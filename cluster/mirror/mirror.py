@@ -1,8 +1,8 @@
-"""The run of a mirror: rounds in which each broker is asked once for the new records of its partitions.
+"""The main loop of a mirror: in each round it asks each broker once for new records of its partitions.
 
-What changes topics happens between two rounds, in one thread; in a round each broker has a thread of its own, and each
-partition one leader, so nothing is done twice at a time. While something comes, nobody waits; when a round brought
-nothing, the brokers are asked to answer as soon as they have something.
+Topics are changed between rounds, in one thread. In a round, each broker has its own thread and each partition one
+leader, so no partition is handled twice at a time. After a round without new records, the brokers are asked to wait
+for some before they answer.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Isolation, TopicPartition
 
 ANSWER_BYTES = 32 << 20
-"""Bytes asked for of a broker at once."""
+"""Size limit of one broker's answer."""
 LONG_POLL_MS = 1000
-"""Milliseconds that a broker may wait for new records: each answer costs a round through all copies, however little it brings."""
+"""How long a broker may wait for new records; each answer, however small, costs a pass over all copies."""
 METADATA_SECONDS = 5.0
-"""Time between two looks at the topics."""
+"""Interval for refreshing the topics."""
 LEADER_RETRY_SECONDS = 0.25
-"""Time between two looks while leaders are searched for."""
+"""The same while leaders are unknown."""
 IDLE_TIMEOUT_SECONDS = 60.0
-"""Time without any record after which a run with `once` is given up."""
+"""Time without new records after which a run with `once` gives up."""
 MOST_THREADS = 16
 TOLD_THROTTLE_SECONDS = 30.0
-"""Length from which a pause that a broker demands is reported."""
+"""Minimum throttle time that is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorOptions:
-    """The options of a mirror: which topics are copied, and for how long."""
+    """The options of a mirror: what to copy, from where, and until when."""
 
     names: TopicNames = field(default_factory=TopicNames)
     begin: int = EARLIEST
-    """The beginning of a new copy: EARLIEST, LATEST, or a time in milliseconds."""
+    """First offset of a new copy: EARLIEST, LATEST, or a timestamp in milliseconds."""
     once: bool = False
-    """End as soon as everything is there that the source had at the beginning."""
+    """True: end once the copies have reached the high watermarks of the start."""
     throttle: int | None = None
-    """The most bytes that are fetched in a second."""
+    """Maximum number of bytes fetched per second."""
     metadata_seconds: float = METADATA_SECONDS
     patience_seconds: float = IDLE_TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The result of a run, in numbers."""
+    """The result of a run."""
 
     topics: int
     partitions: int
     copied_bytes: int
     problems: tuple[str, ...]
-    """The reasons why partitions are not complete."""
+    """Why partitions are incomplete."""
 
 
 def mirror(
@@ -87,8 +87,8 @@ def mirror(
 ) -> Summary:
     """Copy topics into a data directory until `stop` is set, or with `once` until they are complete (blocking).
 
-    Raises UnreachableError (at the beginning; later it goes on when the cluster is back), MirrorError for a directory
-    that is not this mirror's, DirectoryLockedError, OSError. What was copied by then stays, and the next run goes on.
+    Raises UnreachableError (only at the start; later it waits for the cluster), MirrorError if the directory does not
+    belong to this mirror, DirectoryLockedError, OSError. The next run continues from the records copied so far.
     """
     metadata = brokers.metadata()
     journal = _own_journal(directory, metadata)
@@ -100,27 +100,28 @@ def mirror(
         run = _Run(engine, topics, brokers, options, stop)
         run.rounds(metadata)
         ends = topics.ends()
-    # Only now: what it says must be on disk.
+    # After the close: the journal must only mention data that is on disk.
     replace(topics.journal, ends=ends).write(directory, NativeFileSystem())
     return run.summary()
 
 
 def _own_journal(directory: Path, metadata: Metadata) -> MirrorJournal:
-    """Return the directory's journal, a new one for a new directory. Raises MirrorError."""
+    """Return the directory's journal, or a new one for a new directory. Raises MirrorError."""
     files = NativeFileSystem(read_only=True)
     if not metadata.cluster_id:
-        raise MirrorError("the cluster does not say its id; a mirror needs one")
+        raise MirrorError("the cluster reports no id, which a mirror needs")
     journal = MirrorJournal.read(directory, files) or MirrorJournal(metadata.cluster_id)
     if journal.cluster_id != metadata.cluster_id:
         raise MirrorError(
-            f"{directory}: a mirror of the cluster {journal.cluster_id}, and this one is {metadata.cluster_id}; "
+            f"{directory}: a mirror of the cluster {journal.cluster_id}, not of {metadata.cluster_id}; "
             f"mirror into another directory"
         )
-    # Before it is opened, which already gives settings to the topics that it finds.
+    # Check before the engine opens the directory, because opening already adds settings for the topics it
+    # finds.
     topics = {one.topic for one in find_partitions(files, [directory])} if files.exists(directory) else set()
     for name in sorted(topics - journal.topics.keys()):
         raise MirrorError(
-            f"{directory}: has topic {name}, which no mirror made there; mirror into another directory"
+            f"{directory}: has topic {name}, which the mirror did not create; mirror into another directory"
         )
     return journal
 
@@ -139,7 +140,7 @@ class _Run:
         self._engine, self._topics, self._brokers = engine, topics, brokers
         self._options, self._stop = options, stop
         self._resume_at: dict[int, float] = defaultdict(float)
-        """Time at which each broker may be asked again."""
+        """When each broker may be asked again."""
         self._backoff: dict[int, Backoff] = defaultdict(Backoff)
         self._sessions: dict[int, FetchSession] = {}
         self._most_bytes = min(ANSWER_BYTES, options.throttle or ANSWER_BYTES)
@@ -173,7 +174,7 @@ class _Run:
     def summary(self) -> Summary:
         copies = self._topics.copies.values()
         incomplete = [
-            one.problem or f"{one.partition}: no answer of a leader" for one in copies if not one.complete
+            one.problem or f"{one.partition}: no answer from a leader" for one in copies if not one.complete
         ]
         incomplete += self._topics.disputed.values()
         return Summary(
@@ -184,12 +185,12 @@ class _Run:
         )
 
     def _ended(self) -> bool:
-        """Return whether all that can be complete is."""
+        """Return whether all copies are complete, or cannot become so."""
         copies = self._topics.copies.values()
         return not self._topics.disputed and all(one.complete or one.refused for one in copies)
 
     def _look(self, metadata: Metadata) -> Metadata:
-        """Return the cluster as it is now, its topics followed; as it was while it cannot be reached."""
+        """Return fresh metadata after applying changed topics; the old metadata if the cluster is unreachable."""
         try:
             metadata = self._brokers.metadata(seconds=METADATA_SECONDS)
             self._topics.follow(metadata)
@@ -202,7 +203,7 @@ class _Run:
         return metadata
 
     def _copies_by_leader(self, metadata: Metadata) -> dict[int, list[tuple[MirroredPartition, Leader]]]:
-        """Return the copies that are due, those first that have waited longest, by the brokers that may be asked."""
+        """Return the copies to fetch by leading broker, those that waited longest first, skipping paused ones."""
         found: dict[int, list[tuple[MirroredPartition, Leader]]] = defaultdict(list)
         now = time.monotonic()
         for copy in sorted(self._topics.copies.values(), key=lambda one: one.served_at):
@@ -215,7 +216,7 @@ class _Run:
         return found
 
     def _serve(self, node: int, copies: Sequence[tuple[MirroredPartition, Leader]], *, wait_ms: int) -> int:
-        """Ask one broker for its partitions, and return how many bytes they got (blocking)."""
+        """Fetch from one broker, and return the number of bytes for its copies (blocking)."""
         leaders = {copy.partition: (copy, leader) for copy, leader in copies}
         try:
             for copy, leader in copies:
@@ -233,7 +234,7 @@ class _Run:
             answer = session.fetch(wanted, max_bytes=self._most_bytes, wait_ms=wait_ms)
             self._throttled(node, leaders.values(), answer)
             came = self._take(answer, leaders)
-            # Over the quota nothing is said of any partition, and the broker wants no request.
+            # An answer that is throttled omits all partitions.
             if not answer.throttle_ms:
                 self._note_epochs(
                     node, [(copy, leader) for copy, leader in copies if copy.lacks_epoch(leader)]
@@ -243,7 +244,7 @@ class _Run:
         except (MirrorError, NotAuthorizedError):
             raise
         except ClusterError as error:
-            # What was not taken of its answer would not be said again.
+            # End the session: it would not repeat the part of the answer that was not applied.
             self._sessions.pop(node, None)
             self._unanswered(node, [copy for copy, _ in copies], error)
             return 0
@@ -254,7 +255,7 @@ class _Run:
     def _throttled(
         self, node: int, copies: Iterable[tuple[MirroredPartition, Leader]], answer: FetchAnswer
     ) -> None:
-        """Send a broker nothing for as long as it wants, and report it where nothing comes for long."""
+        """Pause for the broker's throttle time, and report it if it is long or stops the copies."""
         seconds = answer.throttle_ms / 1000
         self._resume_at[node] = time.monotonic() + min(seconds, MAX_THROTTLE_SECONDS)
         text = f"broker {node}: the quota of this client is used up; ask for a larger consumer_byte_rate"
@@ -267,7 +268,7 @@ class _Run:
     def _take(
         self, answer: FetchAnswer, leaders: Mapping[TopicPartition, tuple[MirroredPartition, Leader]]
     ) -> int:
-        """Do with the copies what an answer says, and return how many bytes brought them on (blocking)."""
+        """Apply an answer to the copies; return the number of bytes that advanced them (blocking)."""
         came = 0
         for partition, fetched in answer.partitions.items():
             copy, leader = leaders[partition]
@@ -279,7 +280,7 @@ class _Run:
         return came
 
     def _note_epochs(self, node: int, copies: Sequence[tuple[MirroredPartition, Leader]]) -> None:
-        """Ask for the epochs of leaders that have written nothing so far."""
+        """Ask for the ends of leader epochs in which nothing was written so far."""
         if copies:
             epochs = {copy.partition: leader.epoch for copy, leader in copies}
             ends = epoch_ends(self._brokers, node, epochs, epochs)
@@ -287,7 +288,7 @@ class _Run:
                 copy.note_epoch(leader, ends.get(copy.partition))
 
     def _place(self, node: int, copies: Sequence[MirroredPartition]) -> None:
-        """Find out where new copies begin."""
+        """Find the first offsets of new copies."""
         if not copies:
             return
         partitions = [copy.partition for copy in copies]

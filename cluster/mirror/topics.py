@@ -1,4 +1,4 @@
-"""The topics of a mirror: the source's, and their copies here."""
+"""The topics of a mirror: those of the source, and their copies."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from topicfs.storage.model import TopicPartition
 
 GROUPS_TOPIC = "__consumer_offsets"
 IDS_SECONDS = 2.0
-"""Time within which a broker tells the ids of topics, or is not heard."""
+"""Time limit for a broker's answer about topic ids."""
 SETTINGS_SECONDS = 60.0
-"""Time between two looks at the topics' settings."""
+"""Interval for refreshing the settings of topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """The names of the topics that are copied."""
+    """Selects the topics to copy."""
 
     patterns: tuple[str, ...] = ("*",)
-    """Names, or patterns as in a shell."""
+    """Names or shell patterns."""
     groups: bool = False
-    """True if the positions of groups are copied too: Kafka keeps them in a topic of its own."""
+    """True: also copy the positions of groups, which Kafka keeps in an internal topic."""
 
     def match(self, topic: TopicMetadata) -> bool:
         if topic.internal:
@@ -45,16 +45,16 @@ class TopicNames:
 
 
 class TopicCopies:
-    """The copies of topics in one directory. One thread changes them, between two rounds."""
+    """The copies of topics in one directory. One thread changes them, between rounds."""
 
     def __init__(
         self, engine: LogManager, directory: Path, brokers: Brokers, names: TopicNames, report: ReportLine
     ) -> None:
         self.journal = MirrorJournal("")
         self.copies: dict[TopicPartition, MirroredPartition] = {}
-        """The copies that have a source now."""
+        """The copies of topics that are in the source now."""
         self.disputed: Mapping[str, str] = {}
-        """What to say of topics that have another id than their copies, by which some broker still knows them."""
+        """A message for each topic whose id differs from its copy's while some broker still knows the copy's id."""
         self._engine, self._directory, self._brokers = engine, directory, brokers
         self._names, self._report = names, report
         self._files = NativeFileSystem()
@@ -63,7 +63,7 @@ class TopicCopies:
         self._verified = False
 
     def say_once(self, about: str, text: str | None) -> None:
-        """Report a state when it begins, None: when it ends there is nothing to say."""
+        """Report `text` unless it was the last report about `about`; None forgets that report."""
         if text is None:
             self._said.pop(about, None)
         elif self._said.get(about) != text:
@@ -71,7 +71,7 @@ class TopicCopies:
             self._report(text)
 
     def take_over(self, journal: MirrorJournal) -> None:
-        """Make sure that the directory is as the mirror left it. Raises WrittenByOthersError."""
+        """Check that nobody changed the directory since the last run. Raises WrittenByOthersError."""
         for name, topic in self._engine.topics().items():
             if journal.topics.get(name) != topic.topic_id:
                 raise self._written_by_others(f"topic {name} is not the one that was copied")
@@ -84,7 +84,7 @@ class TopicCopies:
         self.journal.write(self._directory, self._files)
 
     def follow(self, metadata: Metadata) -> None:
-        """Make, extend, replace and alter topics as they are at the source (blocking; OSError, StorageError)."""
+        """Create, extend, replace and reconfigure copies to match the source (blocking; OSError, StorageError)."""
         found = {
             name: topic
             for name, topic in metadata.topics.items()
@@ -116,13 +116,13 @@ class TopicCopies:
                 self.say_once(f"topic {name}", f"{name}: {why}; its copy stays")
 
     def note_placed(self) -> None:
-        """Write down which copies have found their beginnings."""
+        """Store in the journal which copies now have their first offset."""
         placed = {str(one.partition) for one in self.copies.values() if one.placed}
         if placed & self.journal.unplaced:
             self._write(replace(self.journal, unplaced=self.journal.unplaced - placed))
 
     def ends(self) -> dict[str, int]:
-        """Return the ends of all logs in the directory, but for those that are offline."""
+        """Return the log ends of all partitions that are online."""
         return {
             f"{name}-{number}": log.log_end_offset
             for name, topic in self._engine.topics().items()
@@ -131,10 +131,10 @@ class TopicCopies:
         }
 
     def _find_disputed(self, found: Mapping[str, TopicMetadata], metadata: Metadata) -> dict[str, str]:
-        """Find the topics that were made again, as far as brokers do not agree on it (blocking).
+        """Return messages about topics that were recreated, unless all brokers agree on it (blocking).
 
-        A broker that lags behind names a topic that is no more: of two ids nobody can tell which one is newer. No copy
-        is deleted for it.
+        A broker that lags behind may still name a deleted topic, and ids do not show which one is newer. So no copy
+        is deleted until they agree.
         """
         copied = {
             name: copy.topic_id
@@ -147,7 +147,7 @@ class TopicCopies:
                 known = self._brokers.topic_ids(node, copied, seconds=IDS_SECONDS)
                 for name in (name for name, topic_id in copied.items() if known.get(name) == topic_id):
                     disputed[name] = (
-                        f"{name}: the cluster tells another topic of that name, but broker {node} has the one that "
+                        f"{name}: the cluster reports another topic of that name, but broker {node} has the one that "
                         "was copied; the copy stays as it is until all brokers agree"
                     )
         return disputed
@@ -156,7 +156,7 @@ class TopicCopies:
         name = source.name
         copy = self._engine.topics().get(name)
         if copy is not None and copy.topic_id != source.topic_id:
-            self._report(f"{name}: deleted and made again in the cluster; so is its copy")
+            self._report(f"{name}: deleted and created again in the cluster, and its copy as well")
             self._engine.delete_topic(name)
             copy = None
         numbers = range(len(copy.partitions()) if copy else 0, max(source.leaders) + 1)
@@ -201,7 +201,7 @@ class TopicCopies:
         return copies
 
     def _settings(self, topics: Mapping[str, TopicMetadata]) -> dict[str, dict[str, str]]:
-        """Return the settings of topics that are new, and from time to time of all."""
+        """Return the settings of new topics, and every SETTINGS_SECONDS of all."""
         due = time.monotonic() >= self._settings_at
         asked = [
             name
@@ -219,7 +219,7 @@ class TopicCopies:
         return settings
 
     def _known(self, name: str, settings: Mapping[str, str]) -> dict[str, str]:
-        """Return those settings that have a meaning here, but for Kafka's defaults."""
+        """Return the settings that topicfs knows, without Kafka's defaults."""
         default, known = TopicConfig(), {}
         for setting, value in settings.items():
             if setting not in SETTINGS:

@@ -1,1 +1,1 @@
-"""One connection to a broker: requests and their answers, TLS, and authentication."""
+"""A connection to a broker: requests and answers, TLS, and authentication."""

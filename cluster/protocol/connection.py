@@ -1,10 +1,10 @@
-"""One connection to a broker: a request at a time, each answered before the next.
+"""A connection to a broker, which sends requests and receives their answers in order.
 
     request   int32 size | int16 key, int16 version, int32 correlation id, string client id, tags | the request's fields
     answer    int32 size | int32 correlation id, tags | the answer's fields
 
-Calls block, with a timeout. A connection that failed in the middle of a call is of no use any more, nor is one in
-a process that was forked off: sockets are shared then.
+Calls block, with a timeout. A connection cannot be used after a failed call, or in a forked process, which shares the
+socket.
 """
 
 from __future__ import annotations
@@ -45,56 +45,56 @@ from topicfs.storage.wire import Values
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 << 20
-"""Most bytes of an answer: the metadata of a million partitions."""
+"""Size limit of an answer: enough for the metadata of a million partitions."""
 MAX_FIRST_ANSWER_BYTES = 1 << 20
-"""Most bytes of the first answer: the first four bytes of an answer in HTTP or TLS are a larger number."""
+"""Size limit of the first answer; an HTTP or TLS answer, read as one of Kafka's, seems larger."""
 SLOWEST_BYTES_PER_SECOND = 128 << 10
-"""A broker may take longer for an answer than the caller waits if it sends at least this fast: a slow link."""
+"""The minimum speed at which an answer may take longer than the caller's time limit, because the link is slow."""
 MAX_THROTTLE_SECONDS = 600.0
-"""The longest pause that a broker is given: an answer with a wrong number must not end all requests for days."""
+"""Maximum throttle time: a wrong number in an answer must not stop all requests for days."""
 CLIENT_ID = b"topicfs"
 SESSION_SHARE = 0.85
-"""Share of a session's lifetime after which the client authenticates again."""
+"""Share of the session's lifetime after which the client authenticates again."""
 
 Read: TypeAlias = Callable[[memoryview, int], Values]
-"""Returns an answer's fields, or some of them, from its bytes in a version. Raises CorruptBatchError."""
+"""Parses the bytes of an answer of a version into all or some fields. Raises CorruptBatchError."""
 
 _SIZE_BYTES = 4
-"""Bytes of an answer's size, before it."""
+"""Size of the length prefix of an answer."""
 _FIRST_BYTES = 4096
-"""Bytes received at once at first: most answers are no larger."""
+"""Size of the first receive call, which most answers fit into."""
 _TLS_ALERT = b"\x15\x03"
 _UNSUPPORTED_VERSION = 35
 
 
 class SentRequest(NamedTuple):
-    """A request that was sent, and whose answer was not received."""
+    """A request that was sent and whose answer is still to be received."""
 
     api: Api
     version: int
     correlation: int
     seconds: float
-    """Time limit of the answer."""
+    """Time limit for the answer."""
 
 
 class Throttle:
-    """The time for which a broker wants no request because a quota of the client is used up (KIP-219)."""
+    """The throttle time of a broker: no requests until then, because a client quota is exhausted (KIP-219)."""
 
     until = 0.0
-    """The end, by the clock of `time.monotonic`."""
+    """When the throttle time ends, by `time.monotonic`."""
 
     def note(self, answer: Values) -> None:
-        """Read the time that an answer demands; it never shortens the one before."""
+        """Apply an answer's throttle time; it never shortens the present one."""
         seconds = min(answer.get("throttleTimeMs", 0) / 1000, MAX_THROTTLE_SECONDS)
         self.until = max(self.until, time.monotonic() + seconds)
 
     def left(self) -> float:
-        """Return how many seconds are left."""
+        """Return the remaining seconds."""
         return max(0.0, self.until - time.monotonic())
 
 
 class Connection:
-    """A connection to one broker, with the versions agreed upon."""
+    """A connection to one broker, with the API versions that both sides support."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Connection:
         connect_seconds: float = CONNECT_SECONDS,
         opened: Callable[[Connection], None] = lambda _: None,
     ) -> None:
-        """Connect (blocking); `opened` is called as soon as there is something to break off.
+        """Connect (blocking). `opened` is called once the socket exists, so that another thread can call `break_off`.
 
         Raises UnreachableError, NotKafkaError, UnsupportedVersionError, AuthenticationError.
         """
@@ -112,21 +112,21 @@ class Connection:
         self._pid = os.getpid()
         self._correlation = 0
         self.throttle = Throttle()
-        """A pool gives all connections to one broker the same one."""
+        """A pool shares one throttle among all connections to a broker."""
         self._credentials = security.credentials
         self._session_ends = float("inf")
-        """Time after which the client authenticates again, before its next request."""
+        """When the client must authenticate again, before the next request."""
         self._proven = security.credentials is not None
-        """True once a request was answered, or the client is authenticated."""
+        """True once a request was answered, or the client has authenticated."""
         self._versions: Mapping[int, tuple[int, int]] = {API_VERSIONS.key: (0, 0)}
         try:
             self._socket = socket.create_connection(server, timeout=connect_seconds)
         except OSError as error:
             raise UnreachableError(f"{server}: {error.strerror or error}") from None
         self._patience = 0.0
-        """Time limit of a wait for the socket, in seconds, once there is one."""
+        """Current time limit of the socket, in seconds."""
         self._received = memoryview(b"")
-        """Bytes that came along with the last answer: they begin the next one."""
+        """Bytes received after the last answer; they belong to the next one."""
         opened(self)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -142,28 +142,28 @@ class Connection:
 
     @property
     def usable(self) -> bool:
-        """True in the process that connected, while no call has failed half-way."""
+        """True unless a call failed or this process was forked from the one that connected."""
         return self._socket.fileno() >= 0 and os.getpid() == self._pid
 
     def close(self) -> None:
         self._socket.close()
 
     def break_off(self) -> None:
-        """End the call in which another thread waits, as if the broker closed the connection."""
+        """Abort another thread's call, as if the broker had closed the connection."""
         with suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def version(self, api: Api) -> int:
-        """Return the newest version that both sides know. Raises UnsupportedVersionError where there is none."""
+        """Return the newest common version of an API. Raises UnsupportedVersionError if there is none."""
         low, high = self._versions.get(api.key, (0, -1))
         ours = api.asked_versions
         newest = min(high, ours[-1])
         if newest < max(low, ours[0]):
             if api is METADATA and high < 0:
-                raise self._not_kafka()  # A controller: of Kafka, but clients ask it for nothing.
+                raise self._not_kafka()  # A Kafka controller, which does not serve clients.
             theirs = f"in versions {low} to {high}" if high >= 0 else "not at all"
             raise UnsupportedVersionError(
-                f"{self.server}: knows {api.name} {theirs}, spoken here are {ours[0]} to {ours[-1]}: "
+                f"{self.server}: supports {api.name} {theirs}, topicfs supports {ours[0]} to {ours[-1]}: "
                 f"{'it needs Kafka 2.8 or newer' if high < ours[0] else 'this topicfs is too old for it'}"
             )
         return newest
@@ -180,13 +180,13 @@ class Connection:
     ) -> Values:
         """Send a request, and return the answer (blocking).
 
-        `version` replaces the newest version that both sides know, `read` the reading of all of the answer's fields.
+        `version` replaces the newest common version, `read` parses the answer.
 
-        Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError and, where the broker
-        wants to know again who the client is, AuthenticationError; error codes in the answer are the caller's to read.
+        Raises UnreachableError, NotKafkaError, MalformedAnswerError, UnsupportedVersionError and, if the client has
+        to authenticate again, AuthenticationError; the caller checks the error codes in the answer.
         """
         if not self.usable:
-            raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
+            raise UnreachableError(f"{self.server}: the connection is broken, or belongs to another process")
         version = self.version(api) if version is None else version
         asked = self._written(api, request, version)
         try:
@@ -201,13 +201,13 @@ class Connection:
     def call_all(
         self, *asked: tuple[Api, Values], seconds: float = ANSWER_SECONDS
     ) -> tuple[Values, list[Values | None]]:
-        """Send several requests in one round trip (blocking): a broker begins with each when the one before is answered.
+        """Send several requests in one round trip (blocking); the broker handles them in order.
 
-        Returns the first answer and the later ones; those are None from the first one on that failed, or has to wait
-        for a quota longer than `seconds`. Raises what `call` does for the first.
+        Returns the first answer and the later ones; the later ones are None from the first that failed, or whose
+        throttle time is longer than `seconds`. Raises what `call` does for the first.
         """
         if not self.usable:
-            raise UnreachableError(f"{self.server}: the connection is another process's, or broken")
+            raise UnreachableError(f"{self.server}: the connection is broken, or belongs to another process")
         versions = [self.version(api) for api, _ in asked]
         requests = [
             self._written(api, request, version)
@@ -218,7 +218,7 @@ class Connection:
             if self._credentials is not None and time.monotonic() >= self._session_ends:
                 self._authenticate(self._credentials)
             for (api, _), version, request in zip(asked, versions, requests, strict=True):
-                # Where a later one is not sent, the first has no answer either, or the later one has none.
+                # If sending a later request fails, its answer, or even the first one, fails below.
                 with suppress(UnreachableError) if sent else nullcontext():
                     sent.append(self._send(api, version, request, seconds))
             answer = self._answer(asked[0][0], versions[0], sent[0], MAX_ANSWER_BYTES)
@@ -238,11 +238,11 @@ class Connection:
 
     @property
     def ready(self) -> bool:
-        """True if a request would be read at once: neither the quota is used up nor the session over."""
+        """True if a request can be sent now: the client is not throttled, and the session has not ended."""
         return self.usable and not self.throttle.left() and time.monotonic() < self._session_ends
 
     def begin(self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS) -> SentRequest:
-        """Send a request, whose answer `end` returns; others may be sent before that (blocking). Raises what `call` does."""
+        """Send a request without waiting; `end` returns its answer (blocking). Raises what `call` does."""
         if not self.ready:
             raise UnreachableError(f"{self.server}: the connection cannot be used now")
         version = self.version(api)
@@ -254,9 +254,9 @@ class Connection:
             raise
 
     def end(self, sent: SentRequest) -> Values:
-        """Return the answer to the oldest request that has none yet (blocking). Raises what `call` does.
+        """Return the answer to the oldest unanswered request (blocking). Raises what `call` does.
 
-        A broker reads a request that was sent before its quota was used up when the time that it demands is over.
+        Waits for the throttle time as well, because the broker handles requests sent before only after that time.
         """
         try:
             self._wait_at_most(sent.seconds + self.throttle.left())
@@ -272,7 +272,7 @@ class Connection:
             raise AuthenticationError(f"{self.server}: {tls_reason(error)}") from None
         except OSError as error:
             raise UnreachableError(
-                f"{self.server}: TLS: {_reason(error)}; where it does not speak TLS, {NO_TLS}"
+                f"{self.server}: TLS: {_reason(error)}; if it does not speak TLS, {NO_TLS}"
             ) from None
 
     def _authenticate(self, credentials: Credentials) -> None:
@@ -296,7 +296,7 @@ class Connection:
                     raise error_of(answer["errorCode"], who, said)
                 lifetime_ms = answer["sessionLifetimeMs"]
                 say = exchange.send(answer["authBytes"])
-        except StopIteration:  # Set it now: `call` authenticates first once a session has ended.
+        except StopIteration:  # Set it here: once it has passed, `call` would authenticate recursively.
             if lifetime_ms > 0:
                 self._session_ends = time.monotonic() + lifetime_ms * SESSION_SHARE / 1000
         except (ValueError, KeyError) as error:
@@ -304,7 +304,7 @@ class Connection:
             raise AuthenticationError(f"{who}: the broker's answer is wrong: {wrong}") from None
 
     def _agree_on_versions(self) -> dict[int, tuple[int, int]]:
-        """Ask in the newest form; a broker that does not know it answers in the oldest (KIP-511)."""
+        """Send ApiVersions in its newest version; a broker that does not know it answers in version 0 (KIP-511)."""
         newest = API_VERSIONS.request.versions[-1]
         asked = {"clientSoftwareName": "topicfs", "clientSoftwareVersion": _own_version()}
         answer = self._versions_answer(asked, newest)
@@ -316,12 +316,12 @@ class Connection:
         return {one["apiKey"]: (one["minVersion"], one["maxVersion"]) for one in answer["apiKeys"]}
 
     def _written(self, api: Api, request: Values, version: int) -> Sequence[Buffer]:
-        """Return a request's bytes in pieces. Raises MalformedAnswerError for a number too large, which only an answer can have brought."""
+        """Return a request's bytes in pieces. Raises MalformedAnswerError for a number too large (from an answer)."""
         try:
             return api.request.write_in_pieces(request, version)
         except struct.error as error:
             raise MalformedAnswerError(
-                f"{self.server}: {api.name} cannot be asked: a number of an earlier answer is impossible ({error})"
+                f"{self.server}: {api.name} cannot be sent: an earlier answer had an impossible number ({error})"
             ) from None
 
     def _versions_answer(self, request: Values, version: int) -> Values:
@@ -335,7 +335,7 @@ class Connection:
         if int.from_bytes(frame[:4], "big", signed=True) != self._correlation:
             raise self._not_kafka()
         body = frame[4:]
-        # A broker that is too old for the version asked for says so in version 0, whatever follows.
+        # A broker that does not know the requested version answers UNSUPPORTED_VERSION in version 0.
         if version and int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
             return {"errorCode": _UNSUPPORTED_VERSION}
         try:
@@ -349,7 +349,7 @@ class Connection:
         )
 
     def _send(self, api: Api, version: int, body: Sequence[Buffer], seconds: float) -> int:
-        """Send a request, and return the number that its answer has."""
+        """Send a request, and return its correlation id."""
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         head = struct.pack(">hhih", api.key, version, self._correlation, len(CLIENT_ID)) + CLIENT_ID
         if api.is_flexible(version):
@@ -363,7 +363,7 @@ class Connection:
         return self._correlation
 
     def _wait_at_most(self, seconds: float) -> None:
-        """Limit each wait for the socket. The kernel does, but for TLS: Python itself would look whether it is ready before each call."""
+        """Limit each wait for the socket, by a kernel timeout except with TLS; Python's would poll before each call."""
         if seconds == self._patience:
             return
         self._patience = seconds
@@ -376,7 +376,7 @@ class Connection:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _send_all(self, pieces: list[Buffer]) -> None:
-        """Send pieces as one. Record batches are not copied, unless to be encrypted."""
+        """Send pieces as one message. Record batches are copied only for encryption."""
         if isinstance(self._socket, ssl.SSLSocket):
             self._socket.sendall(b"".join(pieces))
             return
@@ -403,9 +403,9 @@ class Connection:
         return answer
 
     def _receive(self, max_bytes: int, api: Api) -> memoryview:
-        """Receive an answer into one new buffer, of which its reader keeps views; a small one comes along with its size.
+        """Receive an answer into a new buffer, which its reader keeps views of; small ones come with their size.
 
-        The caller's time limit is for all of it, not for each of the pieces in which it comes.
+        The time limit is for the whole answer, not for each piece.
         """
         begun = self._received
         self._received = begun[:0]
@@ -423,7 +423,7 @@ class Connection:
             )
         if not 4 <= size <= max_bytes:
             raise MalformedAnswerError(
-                f"{self.server}: an answer to {api.name} of {size:,} bytes; {max_bytes:,} are the most that can be right"
+                f"{self.server}: an answer to {api.name} of {size:,} bytes, above the limit of {max_bytes:,}"
             )
         begun, self._received = begun[_SIZE_BYTES : _SIZE_BYTES + size], begun[_SIZE_BYTES + size :]
         if len(begun) == size:
@@ -437,14 +437,14 @@ class Connection:
         return frame.toreadonly()
 
     def _wait_for_rest(self, api: Api, deadline: float) -> None:
-        """Limit the wait for the rest of an answer. Raises UnreachableError where there is no time left."""
+        """Set the time limit for the rest of an answer. Raises UnreachableError if no time is left."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise UnreachableError(f"{self.server}: {api.name}: no answer in time")
         self._wait_at_most(left)
 
     def _received_into(self, room: memoryview, api: Api, *, whole: bool = False) -> int:
-        """Receive what there is, or where it may be had `whole` as much as there is room for; at least a byte."""
+        """Receive at least one byte; with `whole` fill `room` if the socket can wait for all of it."""
         plain = not isinstance(self._socket, ssl.SSLSocket)
         try:
             received = self._socket.recv_into(room, 0, socket.MSG_WAITALL if whole and plain else 0)

@@ -1,6 +1,7 @@
-"""The same file of settings for the clients of others: Kafka's own in Java, as Spark has it, and librdkafka.
+"""Converts a file of client settings for other clients: Kafka's own in Java, which Spark uses, and librdkafka.
 
-References in it are resolved here, so that a secret never has to be on a command line; what is given out has the secrets.
+References in the file are resolved here, so that no secret is needed on a command line; the results contain the
+secrets.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LIBRDKAFKA = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.key.password": "ssl.key.password",
 }
-"""Names of librdkafka for those of Java's clients that it has under another name, or the same."""
+"""librdkafka's names for settings of the Java client."""
 _LIBRDKAFKA_OF_LOGIN = {
     "username": "sasl.username",
     "password": "sasl.password",
@@ -36,13 +37,11 @@ _LOCATIONS = ("ssl.truststore.location", "ssl.keystore.location")
 
 
 def for_java(path: Path) -> dict[str, str]:
-    """Return the settings for a client in Java, files by their absolute paths. Raises InvalidConfigError, OSError."""
+    """Return the settings for a Java client, with absolute paths. Raises InvalidConfigError, OSError."""
     settings = _checked(path)
     for store in _STORES:
         if any(name.startswith(f"{store}.") for name in settings):
-            settings.setdefault(
-                f"{store}.type", "PEM"
-            )  # Where none is said Java takes them for its own format.
+            settings.setdefault(f"{store}.type", "PEM")  # Without a type Java assumes its own format.
     if settings.get(JAAS, "").strip():
         module = settings[JAAS].split()[0]
         login = (f"{name}={_quoted(value)}" for name, value in jaas_options(settings[JAAS]).items())
@@ -51,7 +50,7 @@ def for_java(path: Path) -> dict[str, str]:
 
 
 def for_librdkafka(path: Path) -> dict[str, str]:
-    """Return the settings for a client that uses librdkafka. Raises InvalidConfigError, OSError."""
+    """Return the settings for a librdkafka client. Raises InvalidConfigError, OSError."""
     settings = _checked(path)
     found = {_LIBRDKAFKA[name]: value for name, value in settings.items() if name in _LIBRDKAFKA}
     login = jaas_options(settings.get(JAAS, ""))
@@ -61,7 +60,7 @@ def for_librdkafka(path: Path) -> dict[str, str]:
     if settings.get("sasl.mechanism") == "OAUTHBEARER":
         found["sasl.oauthbearer.method"] = "oidc"
     keystore = settings.get("ssl.keystore.location")
-    if keystore:  # One file has both.
+    if keystore:  # One file contains both.
         found |= {"ssl.certificate.location": keystore, "ssl.key.location": keystore}
     if settings.get("ssl.endpoint.identification.algorithm", "https") == "":
         found["ssl.endpoint.identification.algorithm"] = "none"
@@ -69,7 +68,7 @@ def for_librdkafka(path: Path) -> dict[str, str]:
 
 
 def _checked(path: Path) -> dict[str, str]:
-    """Return what has a meaning here, once all of it was found sound."""
+    """Return the security settings after checking that they are valid."""
     read_security(path)
     settings = {name: value for name, value in read_settings(path).items() if name in KNOWN}
     return settings | {

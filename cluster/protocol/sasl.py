@@ -1,7 +1,7 @@
-"""Authentication by SASL: the client's messages, and its judgment of the broker's.
+"""SASL authentication: the client's messages, and its checks of the broker's.
 
-PLAIN is RFC 4616, SCRAM RFC 5802 and 7677, OAUTHBEARER RFC 7628 and KIP-255. Each mechanism is a generator that yields what to send, gets the broker's
-answer, and ends when the client is satisfied; it raises ValueError where the broker's answer is wrong.
+PLAIN is RFC 4616, SCRAM RFC 5802 and 7677, OAUTHBEARER RFC 7628 and KIP-255. Each mechanism is a generator that
+yields messages, receives the broker's answers, and ends on success; it raises ValueError for a wrong answer.
 """
 
 from __future__ import annotations
@@ -20,46 +20,46 @@ Exchange: TypeAlias = Generator[bytes, bytes, None]
 
 FEWEST_ITERATIONS = 4096
 MOST_ITERATIONS = 1_000_000
-"""Most iterations that a broker may demand: more would keep the client busy for seconds."""
+"""Maximum number of iterations that a broker may demand: more would keep the client busy for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A mechanism of SASL, and a way to begin its exchange."""
+    """A SASL mechanism with the client's credentials."""
 
     mechanism: str
     user: str
     exchange: Callable[[], Exchange] = field(repr=False)
-    """Begins an exchange."""
+    """Starts an exchange."""
 
     def secrets_in(self, said: bytes) -> list[str]:
-        """Return the password or token in what was sent: a broker may repeat it."""
+        """Return the password or token in a sent message, because a broker may repeat it in an error."""
         parts = re.split("[\0\1]|auth=Bearer ", said.decode())
         return [one for one in parts if one not in {"", self.user, "n,,"}]
 
 
 def plain(user: str, password: str) -> Exchange:
-    """Say user and password."""
+    """Send user and password."""
     yield f"\0{user}\0{password}".encode()
 
 
 def oauthbearer(token: Callable[[], str], extensions: Mapping[str, str]) -> Exchange:
-    """Show a token, and the extensions that the cluster wants beside it."""
+    """Send a token, with the extensions that the cluster requires."""
     said = "".join(f"{name}={value}\1" for name, value in extensions.items())
     refusal = yield f"n,,\1auth=Bearer {token()}\1{said}\1".encode()
     if refusal:
-        yield b"\1"  # The broker goes on then, with its refusal as an error.
+        yield b"\1"  # The broker then answers with its refusal as an error.
 
 
 def scram(hash_name: str, user: str, password: str, nonce: str | None = None) -> Exchange:
-    """Prove to know the password without saying it, and have the broker prove the same."""
+    """Prove knowledge of the password without sending it, and verify the broker's proof."""
     nonce = nonce or base64.b64encode(os.urandom(18)).decode()
     first = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     answer = (yield f"n,,{first}".encode()).decode()
     said = _attributes(answer)
     iterations = int(said.get("i", "0"))
     if not said.get("r", "").startswith(nonce) or not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
-        raise ValueError(f"its SCRAM challenge is not one for this client ({iterations} iterations)")
+        raise ValueError(f"its SCRAM challenge is not valid for this client ({iterations} iterations)")
     salted = hashlib.pbkdf2_hmac(
         hash_name, password.encode(), base64.b64decode(said["s"], validate=True), iterations
     )

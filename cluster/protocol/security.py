@@ -1,4 +1,4 @@
-r"""Authentication of client and brokers, configured by a file with the settings of Kafka's Java clients.
+r"""Encryption and authentication of connections, configured by a file in the format of Kafka's Java clients.
 
     security.protocol=SASL_SSL
     sasl.mechanism=SCRAM-SHA-256
@@ -6,8 +6,8 @@ r"""Authentication of client and brokers, configured by a file with the settings
         username="reports" password="${env:REPORTS_PASSWORD}";
     ssl.truststore.location=/etc/kafka/ca.pem
 
-Keys and certificates are PEM, in files or in the settings themselves. A value may come from the environment, `${env:NAME}`, or
-from another file of settings, `${file:PATH:NAME}`, so that no password has to be here.
+Keys and certificates are PEM, in files or in the settings themselves. A value may refer to an environment variable,
+`${env:NAME}`, or to another file of settings, `${file:PATH:NAME}`, so that the file needs no passwords.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KNOWN = {
     _CLIENT_ID,
     _CLIENT_SECRET,
     _SCOPE,
-    # Only the one of client ids and secrets is there.
+    # Only the retriever for client credentials is supported.
     "sasl.login.callback.handler.class",
     "ssl.truststore.type",
     "ssl.truststore.location",
@@ -66,24 +66,24 @@ _OTHERS = (
     "exclude fetch group heartbeat interceptor isolation key linger max message metadata metric metrics partition "
     "partitioner receive reconnect request retries retry send session share socket transaction transactional value"
 )
-"""First words of the settings of Kafka's clients that say nothing of the connection's security."""
+"""First words of Kafka client settings that do not concern security."""
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The settings by which each connection of a client is encrypted and authenticated."""
+    """How a client's connections are encrypted and authenticated."""
 
     tls: ssl.SSLContext | None = None
     credentials: Credentials | None = None
     ignored: tuple[str, ...] = ()
-    """Names of settings in the file that have no meaning here, but for those that other clients share the file for."""
+    """Names of settings in the file that are unknown here, except those meant for other clients."""
 
 
 PLAINTEXT = Security()
 
 
 def read_security(path: Path) -> Security:
-    """Read a file of settings. Raises InvalidConfigError, which never shows a password, and OSError."""
+    """Read a file of settings. Raises InvalidConfigError, which never contains a password, and OSError."""
     try:
         return security_of(read_settings(path))
     except InvalidConfigError as error:
@@ -91,7 +91,7 @@ def read_security(path: Path) -> Security:
 
 
 def security_of(settings: Mapping[str, str]) -> Security:
-    """Return what these settings say. Raises InvalidConfigError, which never shows a password, and OSError."""
+    """Return the security that settings define. Raises InvalidConfigError (which shows no password), OSError."""
     protocol = _protocol(settings)
     return Security(
         tls=_tls(settings) if protocol.endswith("SSL") else None,
@@ -103,7 +103,7 @@ def security_of(settings: Mapping[str, str]) -> Security:
 
 
 def read_settings(path: Path) -> dict[str, str]:
-    """Return the settings of a file with their references replaced, but for those of the login (`jaas_options`).
+    """Return the settings in a file with resolved references, except in the login options (see `jaas_options`).
 
     Raises InvalidConfigError, OSError.
     """
@@ -118,8 +118,8 @@ def read_settings(path: Path) -> dict[str, str]:
 
 
 def jaas_options(text: str) -> dict[str, str]:
-    """Return the options of a login, their references replaced. Raises InvalidConfigError."""
-    # References are looked up last: a password may have quotation marks.
+    """Return the options of a login with resolved references. Raises InvalidConfigError."""
+    # Resolve references after parsing: a password may contain quotation marks.
     return {
         name: _resolved(re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain, JAAS)
         for name, quoted, plain in ((match[1], match[2], match[3]) for match in _JAAS_OPTION.finditer(text))
@@ -158,7 +158,7 @@ def _credentials(settings: Mapping[str, str]) -> Credentials:
         return _token_credentials(settings, options)
     if mechanism not in PASSWORD_MECHANISMS:
         known = ", ".join((*PASSWORD_MECHANISMS, _OAUTHBEARER))
-        raise InvalidConfigError(f"sasl.mechanism={mechanism}: known here are {known}")
+        raise InvalidConfigError(f"sasl.mechanism={mechanism}: topicfs supports {known}")
     if not (options.get("username") and "password" in options):
         raise InvalidConfigError(
             'sasl.jaas.config: expected `… required username="…" password="…";`; a password may be ${env:NAME}'
@@ -201,7 +201,7 @@ def _tls(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 _CONVERT = (
-    "only PEM is read here; convert it: keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12, then "
+    "only PEM is supported; convert it: keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12, then "
     "openssl pkcs12 -in FILE.p12 -out FILE.pem"
 )
 
@@ -214,11 +214,11 @@ def _trust(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise InvalidConfigError(f"ssl.truststore: no certificates of PEM ({error})") from None
+        raise InvalidConfigError(f"ssl.truststore: no PEM certificates ({error})") from None
 
 
 def _identify(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
-    """Load the client's own certificate and key, which are where the brokers want them (mutual TLS)."""
+    """Load the client's certificate and key for mutual TLS."""
     location, key = settings.get("ssl.keystore.location"), settings.get("ssl.keystore.key")
     if not location and not key:
         return
@@ -228,7 +228,7 @@ def _identify(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
         else f"{key}\n{settings.get('ssl.keystore.certificate.chain', '')}"
     )
     password = settings.get("ssl.key.password", "")
-    # The ssl module reads from files only; this one is for its owner alone, and gone at once.
+    # The ssl module reads only files: use one that only its owner can read, and delete it at once.
     with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
         file.write(text)
         file.flush()
@@ -236,7 +236,7 @@ def _identify(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
             context.load_cert_chain(file.name, password=lambda: password)
         except (ssl.SSLError, OSError, ValueError) as error:
             raise InvalidConfigError(
-                f"ssl.keystore: no key and certificate of PEM, or a wrong ssl.key.password ({error})"
+                f"ssl.keystore: no PEM key and certificate, or a wrong ssl.key.password ({error})"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER: a client asks an HTTP endpoint for them, with an id and a secret (RFC 6749 §4.4)."""
+"""OAUTHBEARER tokens, which a client requests from an HTTP endpoint with an id and a secret (RFC 6749 §4.4)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from topicfs.cluster.errors import AuthenticationError, UnreachableError, quoted
 ENDPOINT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 1 << 20
 LIFETIME_SHARE = 0.8
-"""Share of a token's lifetime after which the next one is asked for, before sessions that began with the old one expire."""
+"""Share of a token's lifetime after which a new one is requested, before sessions with the old one expire."""
 LONGEST_LIFETIME_SECONDS = 86_400.0
-"""Longest time for which a token is used, whatever the endpoint says: a wrong number must not keep an expired token for ever."""
+"""Maximum use of a token, whatever the endpoint says: a wrong number must not keep an expired token forever."""
 _REFUSED = range(400, 500)
 _TOO_MANY_REQUESTS = 429
 
 
 @dataclass(eq=False)
 class TokenEndpoint:
-    """An HTTP endpoint that issues tokens; each token serves all connections until it grows old. Safe from any thread."""
+    """An HTTP endpoint that issues tokens; all connections share one until it nears expiry. Safe from any thread."""
 
     url: str
     client_id: str
@@ -40,7 +40,7 @@ class TokenEndpoint:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def token(self) -> str:
-        """Return a token that is good for a while (blocking). Raises UnreachableError, AuthenticationError."""
+        """Return a token that remains valid for a while (blocking). Raises UnreachableError, AuthenticationError."""
         with self._lock:
             if time.monotonic() >= self._old_at:
                 asked_at = time.monotonic()
@@ -115,9 +115,10 @@ class TokenEndpoint:
 
 @contextmanager
 def _broken_off_after(seconds: float, connected: socket.socket, late: threading.Event) -> Iterator[None]:
-    """Limit the time for which the block may use a connection. When it is over, `late` is set and the connection is shut down.
+    """Shut down the block's connection after `seconds`, and set `late`.
 
-    The connection's own time limit is for each read: a byte now and then would keep within it for ever.
+    The connection's own timeout limits only single reads, so a peer that sends a byte now and then would never exceed
+    it.
     """
 
     def break_off() -> None:
@@ -135,9 +136,11 @@ def _broken_off_after(seconds: float, connected: socket.socket, late: threading.
 
 
 def _seconds(lifetime: object) -> float:
-    """Return a token's lifetime; 0 if it cannot be read, so that each connection asks for its own token."""
+    """Return a token's lifetime; 0 if it is invalid, so that each connection requests its own token."""
     try:
-        return min(max(0.0, float(str(lifetime))), LONGEST_LIFETIME_SECONDS)  # The order makes NaN 0.
+        return min(
+            max(0.0, float(str(lifetime))), LONGEST_LIFETIME_SECONDS
+        )  # In this order of arguments, max turns NaN into 0.
     except ValueError:
         return 0.0
 

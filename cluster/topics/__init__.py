@@ -1,1 +1,1 @@
-"""The topics of a cluster as last seen: partitions with reader and producer, and the threads that update them."""
+"""The known topics of a cluster: partitions with readers and producers, and the threads that keep them up to date."""

@@ -1,4 +1,4 @@
-"""The topics of a cluster as last seen: which there are, and the bounds of their partitions."""
+"""The known topics of a cluster, and the bounds of their partitions."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from topicfs.storage.model import TopicPartition
 
 MOST_THREADS = 16
 LAG_SECONDS = 2.0
-"""Time that a topic may be missing from the metadata before brokers are asked why; a broker may lag behind.
+"""How long metadata may omit a topic before brokers are asked why, because one broker may lag behind.
 
-One that was away for longer may lag for longer: a topic that is named again is there again.
+A broker may lag longer than this; a topic that reappears in the metadata is listed again.
 """
 
 
@@ -52,42 +52,44 @@ class Catalog:
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Make the catalog. Without `production` partitions are read-only; with `cache` fetched records are kept on disk."""
+        """Make the catalog; without `production` partitions are read-only, with `cache` fetches go to a disk cache."""
         self.topics: Mapping[str, ClusterTopic] = {}
         self.listeners = Listeners()
-        """Notified after topics or partitions were added or removed."""
+        """Called after topics or partitions were added or removed."""
         self.generation = 0
-        """A number that grows with each change of the topics, and of the partitions that have listeners."""
+        """A counter that grows when topics change, or a partition needs to be followed."""
         self._leaders, self._windows = leaders, windows
         self._services = PartitionServices(leaders, windows, production, cache, counts or EngineCounts())
         self._lock = threading.Lock()
         self._stirred = threading.Condition()
         self._clock = clock
         self._missing_since: dict[str, float] = {}
-        """The time of the first look at the metadata in which a topic was missing, by its id, until it is seen again."""
+        """When each topic id was first missing in the metadata; removed when the topic reappears."""
         self._denied: set[str] = set()
-        """Names of topics that the user may no longer describe: they stay listed, and their partitions raise the error."""
+        """Names of topics that the user may no longer describe: they stay listed, and their partitions raise the
+        error.
+        """
         self._deleted: set[str] = set()
-        """Ids of topics that were deleted here: a broker that lags behind may still name them."""
+        """Ids of topics deleted here, which a broker that lags behind may still name."""
         self._tried: set[str] = set()
-        """Ids of topics whose partitions' bounds were asked for."""
+        """Ids of topics whose partitions were asked for their bounds."""
 
     def partitions(self) -> list[ClusterPartition]:
         return [one for topic in self.topics.values() for one in topic.known.values()]
 
     def notify_changed(self) -> None:
-        """Wake those that wait for a change."""
+        """Count a change, and wake waiting threads."""
         with self._stirred:
             self.generation += 1
             self._stirred.notify_all()
 
     def wait_after(self, generation: int, seconds: float) -> bool:
-        """Wait until there is a later generation; false if there was none in time."""
+        """Wait until the generation changes; return False if it does not in time."""
         with self._stirred:
             return self._stirred.wait_for(lambda: self.generation != generation, seconds)
 
     def follow(self, metadata: Metadata, *, deleted: str | None = None) -> None:
-        """Take over a broker's metadata; `deleted` is the id of a topic that is gone, whatever the metadata say (blocking)."""
+        """Apply a broker's metadata; `deleted` is the id of a topic to drop, even if the metadata has it (blocking)."""
         with self._lock:
             if deleted is not None:
                 self._deleted.add(deleted)
@@ -122,7 +124,7 @@ class Catalog:
             self.listeners.notify()
 
     def _found(self, metadata: Metadata) -> tuple[dict[str, ClusterTopic], set[str]]:
-        """Return the existing topics, known ones unchanged, and the names of denied topics (blocking)."""
+        """Return the existing topics, reusing known ones, and the names of denied topics (blocking)."""
         found = {
             name: self._topic(topic)
             for name, topic in metadata.topics.items()
@@ -141,7 +143,7 @@ class Catalog:
         ids = {name: topic.topic_id for name, topic in late.items()}
         try:
             codes = self._leaders.brokers.answers_by_id(ids, seconds=METADATA_SECONDS) if ids else {}
-        except UnreachableError:  # Nothing new is known about them: they stay as they are.
+        except UnreachableError:  # Without an answer the missing topics stay as they are.
             codes = dict.fromkeys(self._denied & ids.keys(), TOPIC_AUTHORIZATION_FAILED)
         existing = {name: topic for name, topic in late.items() if codes.get(name) not in DELETED}
         denied = {name for name, code in codes.items() if code == TOPIC_AUTHORIZATION_FAILED}
@@ -154,7 +156,7 @@ class Catalog:
         return ClusterTopic(metadata, self._leaders, self._windows.threads)
 
     def _partitions_of(self, topic: ClusterTopic, metadata: Metadata) -> Mapping[int, ClusterPartition]:
-        """Return all partitions that the metadata name, those already known as they are."""
+        """Return all partitions in the metadata, reusing known ones."""
         seen = metadata.topics.get(topic.name)
         if seen is None or seen.topic_id != topic.topic_id or seen.leaders.keys() <= topic.known.keys():
             return topic.known
@@ -171,7 +173,7 @@ class Catalog:
         return dict(sorted({**topic.known, **added}.items()))
 
     def _ask(self, metadata: Metadata, partitions: list[ClusterPartition]) -> None:
-        """Ask all leaders at once for the bounds of partitions, which learn them, or the reason why there is no answer (blocking)."""
+        """Ask all leaders at once for bounds; the partitions note the answers or why there is none (blocking)."""
         by_leader: dict[int, list[ClusterPartition]] = defaultdict(list)
         for one in partitions:
             leader = metadata.leader(one.name)

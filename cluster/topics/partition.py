@@ -1,4 +1,4 @@
-"""A partition of a cluster, as the mount and the command see the partitions of a data directory."""
+"""A partition of a cluster, with the same interface as a partition of a data directory."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from topicfs.storage.model import (
 )
 
 NOT_ASKED = PartitionBounds(Offset(0), Offset(0), Offset(0), NO_LEADER_EPOCH)
-"""The bounds of a partition whose leader has not answered yet."""
+"""The bounds before the leader's first answer."""
 
 
 class PartitionServices(NamedTuple):
@@ -59,15 +59,15 @@ class PartitionServices(NamedTuple):
     leaders: Leaders
     windows: WindowCache
     production: Production | None
-    """None: partitions are read-only."""
+    """None if partitions are read-only."""
     cache: Cache | None
-    """The place on disk for what is fetched."""
+    """The disk cache of fetched records."""
     counts: EngineCounts
-    """The counts of the engine."""
+    """The engine's counters."""
 
 
 class ClusterPartition:
-    """See `storage.engine.Partition`. Its bounds come from the engine's followers, and with each answer."""
+    """See `storage.engine.Partition`. Background threads and each answer update its bounds."""
 
     directory: Path | None = None
 
@@ -82,7 +82,7 @@ class ClusterPartition:
     ) -> None:
         """Make the partition; `ask_settings` returns the topic's settings and may wait.
 
-        `followed` is called with the first listener, and when the bounds have moved and no answer has said where to.
+        `followed` is called when the first listener is added, and when the bounds move to an unknown place.
         """
         leaders, windows, production, cache, self._engine_counts = services
         self._counts = self._engine_counts.topic(name.topic)
@@ -90,10 +90,10 @@ class ClusterPartition:
         self.topic_id = topic_id
         self.bounds = NOT_ASKED
         self.unknown: str | None = "its leader has not answered yet"
-        """The reason why the bounds are not known; None: they are."""
+        """Why the bounds are unknown; None if they are known."""
         self.newest_timestamp: Timestamp = NO_TIMESTAMP
         self.told_until = 0.0
-        """Time, by the clock of `time.monotonic`, until which an append here has told the bounds: there is nothing to follow."""
+        """Until when, by `time.monotonic`, the answer to an own append makes asking for bounds needless."""
         self._leaders = leaders
         self._kept = None
         if cache is not None:
@@ -113,13 +113,13 @@ class ClusterPartition:
         self._followed = followed
         self._listeners = Listeners()
         self._learning = threading.Lock()
-        """Held while an answer is compared with what is known: two of them may arrive at the same moment."""
+        """Held while an answer is compared with the known bounds, because two answers may arrive at the same time."""
         self._gone = False
         self._denial: str | None = None
-        """The reason why every use is refused, while the user may not describe the topic."""
+        """Why every use is refused, while the user may not describe the topic."""
         self.cuts: tuple[Offset, ...] = ()
         self._proven_end = Offset(0)
-        """End of the records that the leader of the bounds' epoch was seen to have; no reader was shown more."""
+        """The end of the records that the leader of the bounds' epoch provably has; no reader was shown more."""
 
     def __str__(self) -> str:
         return str(self.name)
@@ -152,7 +152,7 @@ class ClusterPartition:
             self.learn(ask_leader_for_bounds(self._leaders, self.name, self.topic_id))
 
     def note_silence(self, reason: str) -> None:
-        """Take note of the reason why the bounds are still unknown, unless they were learned meanwhile."""
+        """Note why the bounds are still unknown, unless they are known by now."""
         with self._learning:
             if self.unknown is not None:
                 self.unknown = reason
@@ -201,7 +201,7 @@ class ClusterPartition:
         )
 
     def check_in_sync(self) -> None:
-        """Do nothing: the broker says so at the append."""
+        """Do nothing: the broker checks this at the append."""
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         size = len(batches)
@@ -256,7 +256,7 @@ class ClusterPartition:
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        del max_bytes  # The leader searches.
+        del max_bytes  # Not needed: the leader searches.
         self._leaders.before_waiting()
         self._check_exists()
 
@@ -308,7 +308,7 @@ class ClusterPartition:
             self._producer.sync()
 
     def look_at_cache(self) -> None:
-        """Read through the partition's cache, if there is one, and compare it with the leader (blocking)."""
+        """Load the partition's cache, if there is one, and compare it with the leader (blocking)."""
         if self._kept is not None:
             self._kept.check(self.bounds)
 
@@ -331,14 +331,14 @@ class ClusterPartition:
 
     @property
     def followed(self) -> bool:
-        """True while it has listeners."""
+        """True while the partition has listeners."""
         return bool(self._listeners) and not self._gone
 
     def learn(self, bounds: PartitionBounds, *, proven: bool = True) -> None:
-        """Remember bounds that a leader answered, and notify the listeners if they moved. Safe from any thread.
+        """Apply bounds from a leader's answer, and notify the listeners if they moved. Safe from any thread.
 
-        A new leader is compared with the one before first (blocking; raises what `Leaders.ask` does). Answers of older
-        leaders are dropped. `proven` is false if the broker did not check in which epoch it leads.
+        Answers of older leaders are dropped; the log of a new leader is first compared with the known one (blocking;
+        raises what `Leaders.ask` does). `proven` is False if the broker did not check its leader epoch.
         """
         with self._learning:
             before, first = self.bounds, self.unknown is not None
@@ -357,7 +357,7 @@ class ClusterPartition:
             self._followed()
 
     def _compare(self, epoch: int) -> None:
-        """Ask the leader how much it has of what the leader of an older epoch had, and follow it (blocking)."""
+        """Ask the new leader how much of the log of leader epoch `epoch` it has, and follow it (blocking)."""
 
         def attempt(leader: Leader) -> ListedOffset:
             ends = epoch_ends(
@@ -371,27 +371,31 @@ class ClusterPartition:
         bounds = self.bounds._replace(leader_epoch=shared.leader_epoch)
         if shared.offset < bounds.high_watermark:
             bounds = ask_leader_for_bounds(self._leaders, self.name, self.topic_id)
-        if bounds.leader_epoch == shared.leader_epoch:  # Otherwise another leader has come meanwhile.
+        if bounds.leader_epoch == shared.leader_epoch:  # Otherwise yet another leader was elected meanwhile.
             self.follow_leader(epoch, shared.offset, bounds)
 
     def follow_leader(self, epoch: int, shared: Offset, bounds: PartitionBounds) -> None:
-        """Follow a new leader, which has what the leader of an older epoch had below the offset `shared`.
+        """Switch to a new leader, which shares the log of leader epoch `epoch` below the offset `shared`.
 
-        Records of which others were shown were lost in an unclean election: the bounds are the new leader's then.
+        If `shared` is below the known bounds, an unclean election lost records, and the new leader's bounds replace
+        them.
         """
         with self._learning:
             before = self.bounds
             if before.leader_epoch != epoch:
                 return
             if shared < self._proven_end:
-                self.cuts = (*self.cuts, shared)  # First: what is read by the new bounds is known to be new.
+                self.cuts = (
+                    *self.cuts,
+                    shared,
+                )  # Set first, so that readers who see the new bounds also see the cut.
                 self._proven_end = shared
             lower = shared < before.high_watermark
             self.bounds = bounds if lower else before._replace(leader_epoch=bounds.leader_epoch)
         self._listeners.notify()
 
     def take(self, offset: Offset, fetched: FetchedPartition, leader_epoch: int) -> None:
-        """Take over a follower's answer, which was to begin at `offset`: batches for readers, and the bounds."""
+        """Apply a follower's fetch that began at `offset`: keep the batches for readers, and update the bounds."""
         size, last_offset = find_end(fetched.records)
         if size and self.followed:
             batches = list(scan(fetched.records, 0, size))
@@ -420,14 +424,14 @@ class ClusterPartition:
             self.newest_timestamp = max(self.newest_timestamp, timestamp)
 
     def end(self) -> None:
-        """End the partition: its topic was deleted."""
+        """End the partition because its topic was deleted."""
         self._gone, self._denial = True, None
         if self._kept is not None:
             self._kept.remove()
         self._listeners.notify()
 
     def deny(self, reason: str | None) -> None:
-        """Refuse every use from now on because a right was revoked; None: allow it again."""
+        """Refuse every use from now on for lack of permission; None allows it again."""
         self._denial = reason
         self._listeners.notify()
 
@@ -439,7 +443,7 @@ class ClusterPartition:
             raise NotAuthorizedError(self._denial)
 
     def _writable(self) -> PartitionProducer:
-        """Return what appends. Raises what `_check_exists` does, ReadOnlyError."""
+        """Return the producer. Raises what `_check_exists` does, ReadOnlyError."""
         self._check_exists()
         if self._producer is None:
             raise ReadOnlyError(f"{self}: the cluster was opened read-only")

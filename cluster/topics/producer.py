@@ -1,13 +1,13 @@
-"""Appends to partitions of a cluster: one batch at a time, each in the log once, however often it has to be sent.
+"""Appends batches to partitions of a cluster, exactly once each, however often a batch has to be sent.
 
     append ─► a batch, with the next sequence number ─► its leader ─► its offset
                         ▲                                  │ no answer, or another broker leads now
                         └── the same bytes again ──────────┘
 
-A broker takes one batch of a partition in a request, and knows a batch again by its producer's id and sequence number
-(kafka-storage.md#sequences). So a partition has one batch under way at a time, and where nobody knows what became of
-one, the partition goes on with another id: neither can what comes next be taken for a repeat, nor is it out of order.
-Batches that come with a producer get this one in its place: they are a copy, not what that producer appends here.
+A request has one batch of a partition, and brokers recognize a repeated batch by its producer id and sequence number
+(kafka-storage.md#sequences). If the fate of a batch stays unknown, the partition goes on with a new producer id, so
+that later batches are neither taken for repeats nor out of order. The producer id here replaces one that is already
+in a batch: the batch is a copy, and its original producer does not write here.
 """
 
 from __future__ import annotations
@@ -67,30 +67,34 @@ ACKS_LEADER = 1
 REPLICATION_SHARE = 0.8
 """Share of an answer's time limit that a leader may wait for its replicas."""
 MAX_PRODUCER_ID_ATTEMPTS = 3
-"""Number of producer ids with which a batch is sent before a leader's refusal of its sequence number counts."""
+"""How many producer ids to try before a leader's refusal of the sequence number is final."""
 MOST_SENT = 5
-"""Most batches that are sent before the first is answered: so many of a producer a broker knows again."""
+"""Maximum number of unanswered batches: a broker recognizes this many repeated batches of a producer."""
 REMEMBERED_SECONDS = 600.0
-"""Time after an append for which a leader certainly knows its producer (`producer.id.expiration.ms` is a day)."""
+"""Time after an append for which its leader certainly knows the producer (`producer.id.expiration.ms` is a day)."""
 ANSWER_VALID_SECONDS = 0.01
-"""Time for which an append's answer stands for what its partition's leader could be asked: where more is appended, it answers again."""
+"""How long an append's answer makes asking its leader for bounds needless: while appends continue, each brings new
+ones.
+"""
 
 _FROM_ZERO = bytes(8)
-"""The base offset of a batch that a client sends: the leader assigns the real one."""
+"""The base offset in a sent batch; the leader assigns the real one."""
 _FORGOTTEN = frozenset((OUT_OF_ORDER_SEQUENCE, INVALID_PRODUCER_EPOCH, UNKNOWN_PRODUCER_ID, PRODUCER_FENCED))
-"""The leader knows another state of the producer than the producer itself: what it appended last was lost, or cleaned away."""
+"""Errors after which the producer needs a new id: the leader lost or deleted what it knew of the producer, or knows
+more.
+"""
 _DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
-"""Answers after which the batch may be in the log."""
+"""Errors after which the batch may be in the log."""
 
 
 class Production(NamedTuple):
     ids: ProducerIds
     codec: Codec | None = None
-    """The codec of the batches made here; None: as their topic says."""
+    """The codec of batches made here; None: the topic's."""
 
 
 class PartitionProducer:
-    """Appends to one partition. Safe from any thread: calls take turns."""
+    """Appends to one partition. Safe from any thread, one call at a time."""
 
     def __init__(
         self,
@@ -111,17 +115,17 @@ class PartitionProducer:
         self._identity: ProducerIdentity | None = None
         self._next_sequence = 0
         self._remembered: tuple[ProducerIdentity | None, float] = (None, 0.0)
-        """The identity that the leader knows, and until when by the clock of `time.monotonic`."""
+        """The producer identity that the leader knows, and until when by `time.monotonic`."""
         self._appended_end = Offset(0)
-        """The end of the records appended here, exclusive."""
+        """The exclusive end of the records appended here."""
         self._alone = True
-        """True while nobody else appends, as far as known: then the bounds after an append need not be asked for."""
+        """True while no other producer seems to append: the answer to an append then gives the new bounds."""
         self._sent = SentBatches(leaders, partition, topic_id)
 
     def append(self, batches: bytearray, *, durable: bool, encoded_here: bool = False) -> Appended:
-        """Append batches in turn (blocking); with `durable` as many replicas have them as the topic asks for.
+        """Append batches (blocking); with `durable` wait for as many replicas as the topic requires.
 
-        Those that were `encoded_here` are compressed first; others were compressed as their producer chose.
+        Batches that were `encoded_here` are compressed first; others keep their producer's compression.
 
         Raises InvalidRecordError and what else the leader refuses, PartlyAppendedError, PartitionOfflineError,
         PartitionGoneError.
@@ -144,10 +148,10 @@ class PartitionProducer:
     def begin(
         self, batches: bytearray, *, durable: bool, encoded_here: bool, unless: Callable[[], bool]
     ) -> SentAppend:
-        """Send batches behind those that were sent before, and wait for no answer (blocking).
+        """Send batches after those sent earlier, without waiting for answers (blocking).
 
-        Nothing is sent if `unless` returns True once it is their turn. What `append` raises for the sake of the batches is
-        raised here, the rest by what is returned.
+        Sends nothing if `unless` returns True when its turn comes. Raises what `append` does for invalid batches; the
+        returned object raises later errors.
         """
         batches, incoming = self._read(batches, encoded_here=encoded_here)
         begun = [SentBatch(batches, batch, durable=durable) for batch in incoming]
@@ -167,17 +171,17 @@ class PartitionProducer:
         return append
 
     def _make_room(self) -> None:
-        """Wait until another batch can be sent behind those that were: for all of them, unless their connection takes it."""
+        """Wait until another batch can be sent: for all sent ones if the connection is unusable, else for some."""
         if not self._sent.ready:
             self._end_sent()
         while len(self._sent) >= MOST_SENT:
             self._end_oldest()
 
     def _send(self, one: SentBatch) -> None:
-        """Send a batch, with the next sequence number; where it cannot be sent now, append it.
+        """Send a batch with the next sequence number; if it cannot be sent now, append it.
 
-        Of a producer that it does not know a leader takes whatever number comes first, and so would take a batch though it
-        has refused the one before.
+        A leader accepts any first sequence number from an unknown producer, so it could accept this batch after
+        refusing the one before. Therefore an unknown producer's batches are appended one by one.
         """
         self._number(one.batches, one.batch)
         one.sequence = self._next_sequence
@@ -192,9 +196,9 @@ class PartitionProducer:
             self._again([*self._sent.given_up(), one])
 
     def _end(self, begun: Sequence[SentBatch]) -> Appended:
-        """Return what became of batches. Raises what `append` does."""
+        """Return the result of batches that were sent. Raises what `append` does."""
         if any(one.outcome is None for one in begun):
-            # However long others take: a batch that was sent has an end, and nothing else than that may be told of it.
+            # Wait without limit: only the answer tells the result of a batch that was sent.
             with self._turn:
                 while any(one.outcome is None for one in begun):
                     self._end_oldest()
@@ -208,13 +212,13 @@ class PartitionProducer:
         return _appended(answers, [one.batch for one in begun])
 
     def _end_sent(self) -> None:
-        """Learn what became of everything that was sent."""
+        """Wait for the results of all sent batches."""
         while self._sent:
             self._end_oldest()
         self._sent.close()
 
     def _end_oldest(self) -> None:
-        """Learn what became of the oldest batch that was sent; of all of them, where it is not simply in the log."""
+        """Take the answer to the oldest sent batch; if it is not a success, append all unanswered batches again."""
         answer: Produced | None = None
         with suppress(ClusterError):
             one, said, leader = self._sent.answer()
@@ -227,17 +231,17 @@ class PartitionProducer:
         self._learn(answer, one.batch, durable=one.durable, more=bool(self._sent))
 
     def _again(self, batches: Sequence[SentBatch]) -> None:
-        """Append batches that have no answer, or not the right one: the same bytes, each when the one before is answered.
+        """Append batches without a successful answer again: the same bytes, each after the answer to the last.
 
-        Where one cannot be appended, those behind it are dropped. The broker may still have them before it: no batch is
-        numbered as they are any more.
+        If one fails, the following ones are dropped. The broker may still have appended them before it, so the
+        producer id is given up.
         """
         self._next_sequence = batches[0].sequence
         for number, one in enumerate(batches):
             try:
                 one.outcome = self._append(one.batches, one.batch, durable=one.durable, doubtful=one.sent)
             except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the end is told
-                # What a batch is refused for is no fault of those behind it, which may be other files'.
+                # Following batches may come from other files: they fail too, but not with this batch's error.
                 unavailable = isinstance(error, (PartitionGoneError, PartitionOfflineError))
                 because = PartitionOfflineError(
                     f"{self._partition}: an append before this one failed: {error}"
@@ -249,7 +253,7 @@ class PartitionProducer:
                 return
 
     def _read(self, batches: bytearray, *, encoded_here: bool) -> tuple[bytearray, list[Incoming]]:
-        """Return batches as they are sent, compressed if they are to be. Raises InvalidRecordError."""
+        """Return the batches to send, compressed if they were `encoded_here`. Raises InvalidRecordError."""
         if encoded_here:
             batches = self._compressed(batches)
         incoming = read_batches(batches, check_crc=not encoded_here)
@@ -272,7 +276,7 @@ class PartitionProducer:
             self._turn.release()
 
     def sync(self) -> None:
-        """Wait until the appended records are replicated as the topic asks for (blocking). Raises PartitionOfflineError."""
+        """Wait until appended records are replicated as the topic requires (blocking). Raises PartitionOfflineError."""
         deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
         while self._known.bounds.high_watermark < self._appended_end:
             bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
@@ -288,7 +292,7 @@ class PartitionProducer:
             self._leaders.pause(pause, str(self._partition))
 
     def _compressed(self, batches: bytearray) -> bytearray:
-        """Return the batches in the codec that was chosen, else in their topic's: the broker need not compress them again."""
+        """Return the batches compressed with the given codec or the topic's, so that the broker need not do it."""
         config = self._ask_config()
         codec, level = compression_of(config) if self._codec is None else (self._codec, None)
         if not codec:
@@ -299,7 +303,7 @@ class PartitionProducer:
     def _append(
         self, batches: bytearray, batch: Incoming, *, durable: bool, doubtful: bool = False
     ) -> Produced:
-        """Append one batch, with the next sequence number; `doubtful` means that it may be in the log already."""
+        """Append one batch with the next sequence number; `doubtful`: it may already be in the log."""
         records = batch.last_offset - batch.base_offset + 1
         for _ in range(MAX_PRODUCER_ID_ATTEMPTS):
             self._number(batches, batch)
@@ -332,9 +336,9 @@ class PartitionProducer:
             self._identity = None
 
     def _produce(self, data: memoryview, records: int, *, durable: bool, doubtful: bool) -> Produced:
-        """Return the leader's answer to a batch, an error if no other attempt would mend it.
+        """Return the leader's answer to a batch, which may be a permanent error.
 
-        What leaves it open whether the batch is in the log ends the producer's id here.
+        If the answer leaves open whether the batch is in the log, the producer id is given up.
         """
 
         def attempt(leader: Leader) -> Produced:
@@ -360,7 +364,7 @@ class PartitionProducer:
                 self._give_up_identity()
             if doubtful and isinstance(error, PartitionOfflineError):
                 many = f"{records} records" if records > 1 else "the record"
-                raise type(error)(f"{error}; nobody knows if {many} will be in the log") from None
+                raise type(error)(f"{error}; {many} may be in the log") from None
             raise
         except BaseException:
             self._give_up_identity()
@@ -392,19 +396,19 @@ class PartitionProducer:
                         leader.epoch,
                         message=_reason(one),
                     )
-        raise MalformedAnswerError(f"{self._partition}: the answer to Produce says nothing of it")
+        raise MalformedAnswerError(f"{self._partition}: the answer to Produce does not mention it")
 
     def _stable_end(self, answer: Values | None, leader: Leader) -> Offset | None:
         if answer is None:
             return None
         try:
             found = bounds_of(answer, leader.node, [self._partition], LATEST)[self._partition]
-        except MalformedAnswerError:  # The batch is in the log all the same.
+        except MalformedAnswerError:  # Ignore it: the batch is in the log.
             return None
         return None if found.error else found.offset
 
     def _ask_bounds(self) -> None:
-        """Ask the leader once for the bounds after an append that did not tell them."""
+        """Ask the leader once for the bounds, after an append whose answer did not give them."""
         leader = self._leaders.metadata.leader(self._partition)
         with suppress(StorageError):
             found = ask_bounds(
@@ -414,14 +418,14 @@ class PartitionProducer:
                 self._known.learn(found)
 
     def _learn(self, answer: Produced, batch: Incoming, *, durable: bool, more: bool = False) -> None:
-        """Derive the bounds from an append's answer, so that its records can be read at once; they need not be if `more` is under way."""
+        """Derive the bounds from an append's answer, so that its records are readable; unless `more` follow."""
         self._remembered = (self._identity, time.monotonic() + REMEMBERED_SECONDS)
         if answer.error or answer.base_offset < 0:
             self._known.moved()
             return
         end = Offset(answer.base_offset + batch.last_offset - batch.base_offset + 1)
         self._appended_end = max(self._appended_end, end)
-        # Where all before the batch is decided, so is the batch itself once it is replicated.
+        # If all earlier records are stable, the batch is stable once it is replicated.
         before = self._known.bounds
         adjoins = (
             before.last_stable_offset >= answer.base_offset and before.leader_epoch == answer.leader_epoch
@@ -441,9 +445,9 @@ class PartitionProducer:
             answer.append_time if stamped else Timestamp(batch.max_timestamp),
             time.monotonic() + ANSWER_VALID_SECONDS if durable and adjoins else 0.0,
         )
-        if stable or self._known.unknown is None:  # Otherwise nothing is known of the records before it.
+        if stable or self._known.unknown is None:  # Otherwise nothing is known about earlier records.
             bounds = PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch)
-            with suppress(StorageError):  # The batch is in the log, whatever becomes of other questions.
+            with suppress(StorageError):  # The batch is in the log, even if other requests fail.
                 self._known.learn(bounds, proven=False)
         if stable < end:
             self._known.moved()
@@ -458,13 +462,13 @@ def _appended(answers: Sequence[Produced], batches: Sequence[Incoming]) -> Appen
 
 
 def _check(batch: Incoming) -> None:
-    """Raise InvalidRecordError for a batch that no broker takes, before anything is sent."""
+    """Raise InvalidRecordError, before anything is sent, for a batch that every broker refuses."""
     if batch.magic != CURRENT_MAGIC:
-        raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is taken")
+        raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is accepted")
     if batch.attributes & CONTROL_MASK:
         raise InvalidRecordError("control batches come from coordinators, not from clients")
     if batch.attributes & TRANSACTIONAL_MASK:
-        raise InvalidTransactionStateError("a transactional batch, and no transaction to append it in")
+        raise InvalidTransactionStateError("a transactional batch outside of a transaction")
     if batch.records != batch.last_offset - batch.base_offset + 1:
         raise InvalidRecordError(
             f"batch of {batch.records} records with a last offset delta of {batch.last_offset - batch.base_offset}"
@@ -472,7 +476,7 @@ def _check(batch: Incoming) -> None:
 
 
 def _reason(answer: Values) -> str | None:
-    """Return the broker's own words for a refusal."""
+    """Return the broker's reason for a refusal."""
     texts = [one["batchIndexErrorMessage"] for one in answer["recordErrors"]]
     said: str | None = answer["errorMessage"]
     return next((text for text in texts if text), said)

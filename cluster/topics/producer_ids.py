@@ -1,4 +1,4 @@
-"""The id with which an engine appends: a broker knows a batch again by it, and by the batch's sequence number."""
+"""The producer id of an engine, by which a broker recognizes repeated batches together with their sequence numbers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from topicfs.storage.model import NO_PRODUCER_ID
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer's id and epoch, as the cluster gave them."""
+    """A producer's id and epoch, assigned by the cluster."""
 
     producer_id: int
     epoch: int
 
 
 class ProducerIds:
-    """The id with which an engine produces, asked for when it is first needed. Safe from any thread."""
+    """An engine's producer id, requested on first use. Safe from any thread."""
 
     def __init__(self, leaders: Leaders) -> None:
         self._leaders = leaders
@@ -37,13 +37,13 @@ class ProducerIds:
             return self._current
 
     def give_up(self, identity: ProducerIdentity) -> None:
-        """Never return `identity` again: the fate of its last batch is not known."""
+        """Stop using `identity`, because the fate of its last batch is unknown."""
         with self._lock:
             if self._current == identity:
                 self._current = None
 
     def _ask(self) -> ProducerIdentity:
-        """Ask any broker. Some answer for a while that they have no id yet."""
+        """Ask any broker; retry while it has no ids yet."""
         leaders = self._leaders
         deadline, backoff = time.monotonic() + leaders.patience_seconds, Backoff()
         asked = {
@@ -71,10 +71,10 @@ class ProducerIds:
 
 
 def _refusal(code: int) -> StorageError:
-    """Return why there is no producer id."""
+    """Return the exception for a refused producer id."""
     error = error_of(code, "a producer's id")
     if isinstance(error, NotAuthorizedError):
         return NotAuthorizedError(
-            "a producer's id: the cluster refuses it; ask for an ACL with IdempotentWrite on the cluster, or Write on the topic"
+            "the cluster refuses a producer id; ask for an ACL with IdempotentWrite on the cluster, or Write on the topic"
         )
     return error

@@ -1,14 +1,14 @@
-"""Reads of partitions: from the windows that were fetched before, else from the leader, and ahead of a sequential reader.
+"""Reads of partitions: from fetched windows, else from the cache or the leader, with read-ahead for sequential readers.
 
     read ─► a window that holds the offset ─► a part of it; meanwhile the next window is fetched
                     │ none
                     ▼
-            the files of the cache (`cluster.cache`), where there is one
+            the files of the cache (`cluster.cache`), if there is one
                     │ not there
                     ▼
             fetched from the leader ─► kept as a window, and in the cache
 
-A partition keeps two windows at most, and those of all partitions together are bounded.
+A partition keeps at most two windows, and the size of all partitions' windows is bounded.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from topicfs.storage.errors import OffsetOutOfRangeError, PartitionOfflineError,
 from topicfs.storage.model import Fetched, Isolation, Offset, Position, TopicPartition
 
 FIRST_WINDOW_BYTES = 1 << 18
-"""Bytes fetched first for a sequential reader; twice as much each time."""
+"""First window of a sequential reader; each next one is twice as large."""
 LARGEST_WINDOW_BYTES = 4 << 20
 KEPT_BYTES = 64 << 20
-"""Most bytes of the windows of all partitions; those of the least recently read partition go first."""
+"""Maximum size of all partitions' windows; those of the least recently read partition go first."""
 THREADS = 4
-"""Threads that fetch ahead."""
+"""Number of threads for read-ahead."""
 
 
 class WindowCache:
-    """The windows of all readers of an engine, within one bound, and the threads that fetch ahead."""
+    """The windows of all readers of an engine, with a common size limit, and the read-ahead threads."""
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._readers: OrderedDict[PartitionReader, int] = OrderedDict()
-        """Readers with the bytes of their windows, the least recently used first."""
+        """The size of each reader's windows, least recently used reader first."""
         self._bytes = 0
         self._lock = threading.Lock()
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="read ahead")
 
     def note(self, reader: PartitionReader, size: int) -> None:
-        """Record that a reader was used now, and how many bytes its windows take."""
+        """Note that a reader was used now, and the size of its windows."""
         with self._lock:
             self._bytes += size - self._readers.pop(reader, 0)
             self._readers[reader] = size
@@ -79,24 +79,24 @@ class PartitionReader:
         known: KnownBounds,
         kept: ReadThroughCache | None = None,
     ) -> None:
-        """Make the reader; with `kept` fetched batches are kept on disk as well."""
+        """Make the reader; with `kept` fetched batches also go to the disk cache."""
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._cache, self._known = leaders, cache, known
         self._kept = kept
         self._windows: tuple[FetchedWindow, ...] = ()
         self._latest: tuple[FetchedWindow, ...] = ()
-        """The records appended last, if the partition is followed."""
+        """Windows with the records appended last, if the partition is followed."""
         self._ahead: Future[None] | None = None
-        """The window that is fetched ahead."""
+        """The read-ahead under way, or the last one."""
         self._goes_on_at = Offset(-1)
-        """The offset at which the last read ended: a read that begins there is sequential."""
+        """Where the last read ended; a read from there is sequential."""
         self._window_bytes = 0
         self._lock = threading.Lock()
 
     def at_hand(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
     ) -> Fetched | None:
-        """Return batches that were fetched before; None if there are none, or if another leader may have others."""
+        """Return batches that were fetched before; None if there are none, or another leader may have others."""
         for window in (*self._windows, *self._latest):
             if (
                 window.offset <= offset < window.next_offset
@@ -128,32 +128,34 @@ class PartitionReader:
         return found
 
     def wait_for_ahead(self) -> None:
-        """Wait for the window that is fetched ahead, if there is one. It may have failed to come."""
+        """Wait for the read-ahead under way, if any, even if it fails."""
         ahead = self._ahead
-        if ahead is not None and not ahead.cancel():  # Its thread may wait for another broker.
+        if (
+            ahead is not None and not ahead.cancel()
+        ):  # Cancel it if it has not started, because all threads may be waiting for other brokers.
             with suppress(StorageError, CancelledError):
                 ahead.result()
 
     def forget(self) -> None:
-        """Drop the windows: others need the memory more."""
+        """Drop the windows to free memory."""
         self._windows = self._latest = ()
 
     def take(self, window: FetchedWindow) -> None:
-        """Keep records that were just appended: mostly they are read at once."""
+        """Keep just appended records, which readers usually want at once."""
         self._latest = (*self._latest[-1:], window)
         self._note()
 
     def _fetch_ahead(
         self, window: FetchedWindow, offset: Offset, isolation: Isolation, known: PartitionBounds
     ) -> None:
-        """Fetch the records after a window that is read sequentially, unless they are there or on their way."""
+        """Read ahead after a window that is read sequentially, unless the next records are there or on their way."""
         end = known.visible_end(isolation)
         if offset != self._goes_on_at or self._windows[-1:] != (window,) or window.next_offset >= end:
             return
         with self._lock:
             if self._ahead is None or self._ahead.done():
                 self._window_bytes = min(max(2 * len(window.data), FIRST_WINDOW_BYTES), LARGEST_WINDOW_BYTES)
-                with suppress(RuntimeError):  # The engine is being closed.
+                with suppress(RuntimeError):  # The engine is closing.
                     self._ahead = self._cache.threads.submit(self._fetch_next, window.next_offset, isolation)
 
     def _fetch_next(self, offset: Offset, isolation: Isolation) -> None:
@@ -192,17 +194,17 @@ class PartitionReader:
             answer.log_start_offset, answer.last_stable_offset, answer.high_watermark, epoch
         )
         known.learn(bounds)
-        if epoch != known.bounds.leader_epoch:  # Another leader has come meanwhile.
+        if epoch != known.bounds.leader_epoch:  # Another leader was elected meanwhile.
             return self._fetch(offset, max_bytes, isolation)
         if not answer.records and bounds.visible_end(isolation) <= offset < known.bounds.visible_end(
             isolation
         ):
-            # A new leader, which does not know yet how far its replicas are: this is not the end.
+            # A new leader may not know its high watermark yet: this is not the end of the log.
             self._settle()
             if offset < known.bounds.visible_end(isolation):
                 if not tries:
                     raise PartitionOfflineError(
-                        f"{self._partition}: its leader does not know yet where it ends"
+                        f"{self._partition}: its leader does not know its high watermark yet"
                     )
                 return self._fetch(offset, max_bytes, isolation, tries - 1)
         size, last_offset = find_end(answer.records)
@@ -212,13 +214,13 @@ class PartitionReader:
         return FetchedWindow(offset, after, answer.records[:size], answer.aborted, isolation, epoch)
 
     def _settle(self) -> PartitionBounds:
-        """Return the bounds as the leader has found them out, and learn them."""
+        """Ask the leader for its bounds, apply and return them."""
         bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
         self._known.learn(bounds)
         return bounds
 
     def _fetched(self, leader: Leader, wanted: FetchPartition, isolation: Isolation) -> FetchedPartition:
-        """Return the leader's answer about the partition. Over the quota that is empty: the next request waits."""
+        """Return the leader's answer about the partition. If a throttled answer omits it, ask again."""
         brokers = self._leaders.brokers
         while True:
             answer = fetch(
@@ -233,10 +235,10 @@ class PartitionReader:
             if found is not None:
                 return found
             if answer.throttle_ms <= 0:
-                raise UnreachableError(f"{self._partition}: the answer says nothing of it")
+                raise UnreachableError(f"{self._partition}: the answer does not mention it")
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
-        """Return the error with the bounds as they are now, which the refusal does not tell."""
+        """Return the error with the present bounds, which the refusal lacks."""
         bounds = self._settle()
         return OffsetOutOfRangeError(
             offset, bounds.log_start_offset, bounds.high_watermark, str(self._partition)

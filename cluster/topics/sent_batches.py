@@ -1,11 +1,11 @@
-"""Batches of one partition that are sent one behind the other, before the first of them is answered.
+"""Batches of one partition that are sent before earlier ones are answered.
 
     begin ─► batch 1 ─► ┐                 ┌─► answer 1 ─► end
     begin ─► batch 2 ─► ┼─► one broker ─► ┼─► answer 2 ─► end
     begin ─► batch 3 ─► ┘                 └─► answer 3 ─► end
 
-A broker begins with a connection's next request when it has answered the one before, so that their order is kept. Whatever
-goes wrong ends the connection: what has no answer then is sent again by the producer, each batch with its sequence number.
+A broker handles the requests of a connection in order. Any error ends the connection: the producer then sends all
+unanswered batches again, with their sequence numbers.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from topicfs.storage.validation.batches import Incoming
 from topicfs.storage.wire import Values
 
 FIRST_VERSION_BY_ID = 13
-"""First version of Produce with topic ids: an append meant for one topic never goes to another of the same name."""
+"""First version of Produce with topic ids, with which a batch never goes to a recreated topic of the same name."""
 
 
 class Produced(NamedTuple):
     """A leader's answer to one batch."""
 
     error: int
-    """Kafka's code."""
+    """Kafka's error code."""
     base_offset: Offset = Offset(-1)
     append_time: Timestamp = NO_TIMESTAMP
     log_start_offset: Offset = Offset(0)
     leader_epoch: int = -1
     last_stable_offset: Offset | None = None
-    """The last stable offset, if it was asked for after the append, and answered."""
+    """The last stable offset after the append; None if it was not requested or not answered."""
     message: str | None = None
 
 
 class SentBatch:
-    """A batch that is sent before the one in front of it is answered, and what became of it."""
+    """A batch that may be sent before earlier ones are answered, and its outcome."""
 
     __slots__ = ("batch", "batches", "durable", "outcome", "sent", "sequence")
 
@@ -53,7 +53,7 @@ class SentBatch:
         self.sequence = 0
         """The sequence number of its first record."""
         self.sent = False
-        """True if it may be in the log."""
+        """True if the batch may be in the log."""
         self.outcome: Produced | Exception | None = None
 
     @property
@@ -69,13 +69,13 @@ class SentAppend:
         self._then: Callable[[Appended], None] = lambda _: None
 
     def then(self, call: Callable[[Appended], None]) -> SentAppend:
-        """Have `call` called when they are in the log."""
+        """Call `call` once the batches are in the log."""
         self._then = call
         return self
 
     @property
     def failed(self) -> bool:
-        """True if it is known that one of them is not in the log, or may not be."""
+        """True if one of the batches is not in the log, or may not be."""
         return any(isinstance(one.outcome, Exception) for one in self._begun)
 
     def end(self) -> Appended:
@@ -86,7 +86,7 @@ class SentAppend:
 
 
 class SentBatches:
-    """The batches of one partition that have no answer. Used by one thread at a time."""
+    """The unanswered batches of one partition. Used by one thread at a time."""
 
     def __init__(self, leaders: Leaders, partition: TopicPartition, topic_id: str) -> None:
         self._leaders, self._partition, self._topic_id = leaders, partition, topic_id
@@ -100,17 +100,15 @@ class SentBatches:
 
     @property
     def ready(self) -> bool:
-        """True if another batch can be sent at once behind those that were."""
+        """True if another batch can be sent at once."""
         connection = self._connection
         return connection is not None and connection.ready
 
     def send(self, one: SentBatch, request: Callable[[bool], Values]) -> bool:
-        """Send a batch (blocking); `request` is given whether topics have ids in it. Returns whether it was sent."""
+        """Send a batch (blocking); `request` gets whether to name topics by id. Returns whether the batch was sent."""
         try:
             connection = self._connection or self._connect()
-            if (
-                not connection.ready
-            ):  # Its session is over, or the quota used up: nothing of the batch is sent on it.
+            if not connection.ready:  # Do not use it: its session is over, or the client is throttled.
                 return False
             by_id = connection.version(PRODUCE) >= FIRST_VERSION_BY_ID
             one.sent = True
@@ -121,20 +119,20 @@ class SentBatches:
         return True
 
     def answer(self) -> tuple[SentBatch, Values, Leader]:
-        """Return the oldest batch, its answer, and who gave it (blocking). Raises ClusterError."""
+        """Return the oldest batch, its answer, and the leader (blocking). Raises ClusterError."""
         one, sent = self._batches[0]
         assert self._connection is not None
         with self._leaders.noted(self._partition):
             return one, self._connection.end(sent), self._leader
 
     def ended(self) -> None:
-        """Count the oldest batch as answered; the connection goes back when there is no other."""
+        """Remove the oldest batch; return the connection when no batch is left."""
         self._batches.popleft()
         if not self._batches:
             self.close()
 
     def given_up(self) -> list[SentBatch]:
-        """Return the batches that have no answer, and will have none here: their connection ends."""
+        """Close the connection, and return the unanswered batches."""
         if self._connection is not None and self._batches:
             self._connection.close()
         self.close()
@@ -143,7 +141,7 @@ class SentBatches:
         return batches
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Return the connection to its pool."""
         self._connection = None
         self._lent.close()
 

@@ -17,21 +17,23 @@ from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import PartitionOfflineError
 
 SETTINGS_SECONDS = 2.0
-"""Time for which the settings that the cluster answered are used without asking again."""
+"""How long the cluster's settings are used without asking again."""
 STALE_SETTINGS_SECONDS = 60.0
-"""Time for which appends still use them, while they are asked for again: they hardly ever change, and appends should not wait."""
+"""How long appends use old settings while new ones are requested: settings rarely change, and appends should not
+wait.
+"""
 
 
 class ClusterTopic:
-    """See `storage.engine.Topic`. A topic that was deleted and created again is another one, with another id."""
+    """See `storage.engine.Topic`. A topic that was deleted and created again is another object, with another id."""
 
     def __init__(self, metadata: TopicMetadata, leaders: Leaders, threads: ThreadPoolExecutor) -> None:
-        """Make the topic; `threads` do the requests that no caller waits for."""
+        """Make the topic; `threads` run requests in the background."""
         self.name = metadata.name
         self.topic_id = metadata.topic_id
         self.internal = metadata.internal
         self.known: Mapping[int, ClusterPartition] = {}
-        """The partitions that the metadata names, ascending; replaced as a whole."""
+        """The known partitions by number, ascending; replaced as a whole."""
         self._leaders = leaders
         self._settings: TopicSettings | None = None
         self._settings_until = 0.0
@@ -46,7 +48,7 @@ class ClusterTopic:
         return (known or self._last_settings()).config
 
     def ask_settings(self) -> TopicSettings:
-        """Return the settings that `config` goes by, to a partition that was asked for them (blocking)."""
+        """Return the settings for a partition's `config` (blocking)."""
         return self._settings_in_use() or self._last_settings()
 
     @property
@@ -63,7 +65,7 @@ class ClusterTopic:
         return self.known.values()
 
     def wait_for_settings(self, changes: Mapping[str, str | None]) -> None:
-        """Wait until the brokers say settings as they were changed (blocking); some write a value in another way."""
+        """Wait, up to a limit, until brokers report changed settings (blocking): some report values differently."""
         deadline, backoff = time.monotonic() + SETTINGS_SECONDS, Backoff()
         while time.monotonic() < deadline:
             self._settings_until = 0.0
@@ -73,7 +75,7 @@ class ClusterTopic:
             self._leaders.pause(backoff.next(), self.name)
 
     def _shown_settings(self) -> TopicSettings:
-        """Return the settings for somebody who wants to see them. Raises NotAuthorizedError."""
+        """Return the settings for display. Raises NotAuthorizedError."""
         known = self._settings if time.monotonic() < self._settings_until else None
         if known is None:
             self._leaders.before_waiting()
@@ -87,12 +89,12 @@ class ClusterTopic:
         if now >= self._settings_until + STALE_SETTINGS_SECONDS:
             return None
         if now >= self._settings_until and (self._refreshing is None or self._refreshing.done()):
-            with suppress(RuntimeError):  # The engine is being closed.
+            with suppress(RuntimeError):  # The engine is closing.
                 self._refreshing = self._threads.submit(self._ask_settings)
         return self._settings
 
     def _last_settings(self) -> TopicSettings:
-        """Return the settings as the cluster says them, or said them last: an append waits for its leader alone."""
+        """Return the present settings, or the last known ones: an append should depend only on its leader."""
         try:
             return self._ask_settings()
         except PartitionOfflineError:
@@ -101,7 +103,7 @@ class ClusterTopic:
             return self._settings
 
     def _ask_settings(self) -> TopicSettings:
-        """Ask once where something is known, else until there is an answer, up to an end."""
+        """Ask once if settings are known, else until there is an answer or the time limit."""
         deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
         while True:
             try:

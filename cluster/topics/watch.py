@@ -1,8 +1,8 @@
-"""The threads that keep a cluster's catalog up to date: they ask for its metadata, and for partitions' bounds as these move.
+"""The threads that keep a cluster's catalog up to date: they ask for metadata, and for partitions' bounds.
 
-watcher     one thread: which topics there are, and who leads what
-followers   a thread a broker: the bounds of partitions with listeners as soon as they move, and what was appended
-sweepers    a thread a broker: the bounds of all its partitions, from time to time
+watcher     one thread: the topics and their leaders
+followers   a thread per broker: changed bounds and new records of partitions with listeners, at once
+sweepers    a thread per broker: the bounds of all its partitions, from time to time
 """
 
 from __future__ import annotations
@@ -25,57 +25,57 @@ from topicfs.storage.errors import NotAuthorizedError, PartitionOfflineError, St
 from topicfs.storage.model import Isolation, TopicPartition
 
 LONG_POLL_MS = 500
-"""Milliseconds that a broker may wait for new records before it answers."""
+"""How long a broker may wait for new records before it answers."""
 SHORTEST_PAUSE_SECONDS = 0.002
-"""Shortest time from an answer to the next request: a busy partition must not take a whole processor."""
+"""Minimum pause before the next request, so that a busy partition does not use a whole CPU."""
 NO_NEWS_PAUSE_SECONDS = 0.01
-"""The same after an answer that brought nothing new: what was appended here is known from the answer to that."""
+"""The same after an answer without changes; own appends are known from their answers."""
 ANSWER_BYTES = 1 << 20
 PARTITION_BYTES = 1 << 14
-"""Most bytes of new records that come along with a partition's bounds: mostly somebody is about to read them."""
+"""Maximum size of new records fetched with a partition's bounds, because a reader usually wants them."""
 FIRST_PERIOD_SECONDS = 0.05
-"""Time from one look to the next just after something happened; it doubles with each look."""
+"""First interval after an event; each following one is twice as long."""
 PERIOD_SECONDS = 1.0
-"""Time from one look to the next when nothing has happened for a while."""
+"""Longest interval, when nothing happens."""
 PAUSE_FACTOR = 20
-"""The pause after a look, as a multiple of the time it took: looks at a large cluster take a twentieth of a processor."""
+"""The pause after a request, as a multiple of its duration: large clusters take at most a twentieth of a CPU."""
 DENIED_SECONDS = 60.0
-"""Time after which a partition that the client was not allowed to read is tried again."""
+"""Time after which a partition that the client may not read is tried again."""
 
 
 class Round(NamedTuple):
     rest_seconds: float
-    """Time after which it is worth asking again."""
+    """Pause before the next round."""
     refused: bool
-    """True if the broker refused a partition: perhaps another one leads it."""
+    """True if the broker rejected a partition, which may have another leader."""
     moved: bool = True
-    """True if bounds have moved, as far as was known before."""
+    """True if known bounds have moved."""
 
 
 class BoundsWatcher:
-    """A reader of the bounds of the partitions that one broker leads, in rounds. It belongs to one thread."""
+    """Reads, in rounds, the bounds of partitions that one broker leads. Used by one thread."""
 
     def __init__(
         self, leaders: Leaders, catalog: Catalog, node: int, *, sweeps: bool, partition_bytes: int
     ) -> None:
-        """Make the watcher: of all partitions with `sweeps`, otherwise of those that have listeners."""
+        """Make the watcher: for all partitions with `sweeps`, else for those with listeners."""
         self._leaders, self._catalog, self._node = leaders, catalog, node
         self._sweeps, self._partition_bytes = sweeps, partition_bytes
         self._session = FetchSession(leaders.brokers, node, Isolation.READ_UNCOMMITTED)
         self._partitions: dict[TopicPartition, ClusterPartition] = {}
         self._wanted: dict[TopicPartition, FetchPartition] = {}
         self._epochs: dict[TopicPartition, int] = {}
-        """Leader epochs of all the partitions that may be followed."""
+        """Leader epochs of the partitions."""
         self._refused: set[TopicPartition] = set()
         self._denied: dict[TopicPartition, float] = {}
-        """Partitions that may not be read, and the time at which each is tried again."""
+        """Partitions that the client may not read, and when each is tried again."""
         self._told: set[TopicPartition] = set()
         """Partitions that were left out of the last round."""
         self._metadata: Metadata | None = None
         self._generation = -1
 
     def choose(self) -> bool:
-        """Find out what to follow now. Returns whether there is anything."""
+        """Choose the partitions to watch; return whether there are any."""
         metadata, generation = self._leaders.metadata, self._catalog.generation
         if metadata is not self._metadata and self._stays(metadata, generation):
             self._metadata = metadata
@@ -96,7 +96,7 @@ class BoundsWatcher:
         return bool(self._partitions)
 
     def _stays(self, metadata: Metadata, generation: int) -> bool:
-        """Return whether newer metadata change nothing of what is followed: it takes long to choose among thousands of partitions."""
+        """Return whether newer metadata keeps the same choice: choosing among thousands of partitions is slow."""
         before = self._metadata
         return (
             before is not None
@@ -108,12 +108,12 @@ class BoundsWatcher:
         )
 
     def round(self, *, wait_ms: int) -> Round:
-        """Ask what has changed, and pass it on (blocking). Raises what `FetchSession.fetch` does."""
+        """Fetch changes and apply them to the partitions (blocking). Raises what `FetchSession.fetch` does."""
         wanted = self._untold()
         told = len(wanted) < len(self._wanted)
         if not wanted:
             return Round(ANSWER_VALID_SECONDS if told else FIRST_PERIOD_SECONDS, refused=False, moved=False)
-        if told:  # They are asked for again soon.
+        if told:  # The others are asked for soon.
             wait_ms = min(wait_ms, int(ANSWER_VALID_SECONDS * 1000))
         answer = self._session.fetch(wanted, max_bytes=ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS)
         refused = moved = False
@@ -135,10 +135,10 @@ class BoundsWatcher:
         return Round(0.0, refused, moved)
 
     def _untold(self) -> list[FetchPartition]:
-        """Return what to ask for: a follower leaves out partitions whose bounds an append's answer has just told.
+        """Return the partitions to fetch, without those whose bounds the answer to an append has just told.
 
-        Of those it would get the batches that were appended here, each whole; later it goes on where they end. Partitions
-        with a new leader are left out until `settle` has compared it with the one before.
+        A fetch would return the batches that were just appended here; the next one starts after them. Partitions with
+        a new leader are left out until `settle` has compared it with the last one.
         """
         if self._sweeps:
             return [one for name, one in self._wanted.items() if self._is_settled(name)]
@@ -154,10 +154,10 @@ class BoundsWatcher:
         return self._partitions[name].bounds.leader_epoch == self._epochs[name]
 
     def settle(self) -> None:
-        """Ask for the bounds that no fetch answers (blocking).
+        """Ask for bounds that fetches do not return (blocking).
 
-        Those are of partitions that may not be fetched, or were refused; of those with a new leader; and, as sessions
-        say nothing of a last stable offset that has moved alone, of those with open transactions.
+        These are the bounds of partitions that may not be fetched or were rejected, of those with a new leader, and
+        of those with open transactions: a fetch session does not report a last stable offset that moves alone.
         """
         asked = {
             name: self._epochs[name]
@@ -194,11 +194,11 @@ class BoundsWatcher:
 
 
 class Watch:
-    """The threads. They end with `Leaders.close`."""
+    """The threads that watch a cluster. They end after `Leaders.close`."""
 
     def __init__(self, leaders: Leaders, catalog: Catalog) -> None:
         self.warning: str | None = None
-        """The reason why nothing new is known of the cluster; None while it answers."""
+        """Why the cluster's metadata is outdated; None while the cluster answers."""
         self._leaders, self._catalog = leaders, catalog
         self._refused = threading.Event()
         self._nodes: set[int] = set()
@@ -237,7 +237,7 @@ class Watch:
             self._start(partial(self._sweep, node), f"sweeper {node}")
 
     def _follow(self, node: int) -> None:
-        """Follow the partitions that have listeners."""
+        """Follow the partitions of a broker that have listeners."""
         follower = BoundsWatcher(
             self._leaders, self._catalog, node, sweeps=False, partition_bytes=PARTITION_BYTES
         )
@@ -262,7 +262,7 @@ class Watch:
             self._leaders.pause(max(found.rest_seconds, shortest), "follower")
 
     def _sweep(self, node: int) -> None:
-        """Look at all the partitions of a broker, at once where one has got its first listener."""
+        """Sweep all partitions of a broker; a new listener ends the pause."""
         sweeper = BoundsWatcher(self._leaders, self._catalog, node, sweeps=True, partition_bytes=0)
         period, backoff = FIRST_PERIOD_SECONDS, Backoff()
         while True:

@@ -59,12 +59,12 @@ def test_certificates_are_told_with_the_setting_that_mends_it(mount, broker, cer
     port = broker.ports["SSL"]
     tls = {"security.protocol": "SSL", "ssl.truststore.location": certificates.authority}
     line = said_by(mount(port, **{**tls, "ssl.truststore.location": certificates.stranger}))
-    assert "its certificate is not taken: " in line
+    assert "its certificate is rejected: " in line
     assert "set ssl.truststore.location to a file with the CA that signed it" in line
     old = certificates.pair("old-mount", expired=True)
     for settings in (tls, {**tls, "ssl.keystore.location": old}):
         line = said_by(mount(port, **settings))
-        assert "does not take this client's certificate" in line
+        assert "rejects this client's certificate" in line
         assert "ssl.keystore.location" in line
 
 

@@ -265,5 +265,5 @@ def test_an_answer_that_lacks_a_bound(served, partitions):
     server = served(agreeing(then, keys=((2, 6, 11),)))
     with closing(Brokers(ClusterAddress((server,)))) as brokers:
         brokers._known = {NODE: server}
-        with pytest.raises(MalformedAnswerError, match="ListOffsets says nothing of t-0"):
+        with pytest.raises(MalformedAnswerError, match="ListOffsets does not mention t-0"):
             list_offsets(brokers, NODE, [TopicPartition("t", 0)], EARLIEST)

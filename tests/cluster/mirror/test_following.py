@@ -140,7 +140,7 @@ def test_a_topic_made_again_replaces_its_copy(copy, client):
     assert ["new"] == values(copy.directory, "remade")
     with opened(copy.directory) as engine:
         assert (second, 2) == (engine.topic("remade").topic_id, len(engine.topic("remade").partitions()))
-    assert ["remade: deleted and made again in the cluster; so is its copy"] == copy.said
+    assert ["remade: deleted and created again in the cluster, and its copy as well"] == copy.said
 
 
 class LateBrokers(Brokers):
@@ -173,7 +173,7 @@ def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, 
     with closing(LateBrokers(address, name, times)) as brokers:
         summary = mirror(copy.directory, brokers, options, copy.said.append, threading.Event())
     text = (
-        f"{name}: the cluster tells another topic of that name, but broker 1 has the one that was copied; "
+        f"{name}: the cluster reports another topic of that name, but broker 1 has the one that was copied; "
         "the copy stays as it is until all brokers agree"
     )
     assert [text] == copy.said

@@ -188,7 +188,7 @@ def test_topics_that_no_mirror_made(copy, filled):
     (copy.directory / "topicfs.topics").unlink()  # As a broker leaves them, which has no such file.
     before = bytes_below(copy.directory)
     with pytest.raises(
-        MirrorError, match="has topic extra, which no mirror made there; mirror into another directory"
+        MirrorError, match="has topic extra, which the mirror did not create; mirror into another directory"
     ):
         copy.once(filled)
     assert before == bytes_below(copy.directory)
@@ -198,7 +198,7 @@ def test_a_mirror_of_another_cluster(copy, filled):
     """Both are named."""
     journal = copy.directory / "topicfs.mirror"
     journal.write_text(journal.read_text().replace('"cluster": "', '"cluster": "other-'))
-    with pytest.raises(MirrorError, match="a mirror of the cluster other-.*, and this one is "):
+    with pytest.raises(MirrorError, match="a mirror of the cluster other-.*, not of "):
         copy.once(filled)
 
 

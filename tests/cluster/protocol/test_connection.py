@@ -90,7 +90,7 @@ def test_an_old_broker_is_asked_again_in_the_oldest_form(served, connect):
 
     connection = connect(served(serve))
     assert 11 == connection.version(METADATA)
-    with pytest.raises(UnsupportedVersionError, match="knows Fetch not at all, spoken here are 12 to 18"):
+    with pytest.raises(UnsupportedVersionError, match="supports Fetch not at all, topicfs supports 12 to 18"):
         connection.version(FETCH)
 
 
@@ -103,7 +103,7 @@ def test_a_broker_too_old_or_too_new_is_said_to_be(served, connect, low, high, r
     connection = connect(served(agreeing(lambda *_: None, [(3, low, high)])))
     with pytest.raises(UnsupportedVersionError) as caught:
         connection.call(METADATA, EVERYTHING)
-    assert f"knows Metadata in versions {low} to {high}, spoken here are 10 to 13: {remedy}" in str(
+    assert f"supports Metadata in versions {low} to {high}, topicfs supports 10 to 13: {remedy}" in str(
         caught.value
     )
 
@@ -177,7 +177,7 @@ def test_a_malformed_answer_ends_the_connection(served, connect, answer, said):
         connection.call(METADATA, EVERYTHING)
     assert said in str(caught.value)
     assert not connection.usable
-    with pytest.raises(UnreachableError, match="another process's, or broken"):
+    with pytest.raises(UnreachableError, match="broken, or belongs to another process"):
         connection.call(METADATA, EVERYTHING)
 
 
@@ -285,7 +285,7 @@ def test_a_number_that_no_request_has_room_for_is_an_answers_fault(served, conne
     }
     for ask in (connection.call, lambda *asked: connection.call_all(asked)):
         with pytest.raises(
-            MalformedAnswerError, match="Fetch cannot be asked: a number of an earlier answer"
+            MalformedAnswerError, match="Fetch cannot be sent: an earlier answer had an impossible number"
         ):
             ask(FETCH, asked)
     assert connection.usable

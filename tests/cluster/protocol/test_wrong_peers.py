@@ -95,7 +95,7 @@ PEERS: Mapping[str, tuple[str, Serve, type[ClusterError], str]] = {
     "no proof of the password": ("SCRAM-SHA-256", authenticating(challenging()), AuthenticationError, "is it the right cluster?"),
     "a session that ended before it began": ("SCRAM-SHA-256", authenticating(challenging(sessionLifetimeMs=-1)), AuthenticationError, "is it the right cluster?"),
     "an end": ("PLAIN", agreeing(closing, KEYS), UnreachableError, "SaslAuthenticate: the broker closed the connection"),
-    "garbage": ("PLAIN", talking(b"garbage" * 9), MalformedAnswerError, "an answer to SaslHandshake of 1,734,439,522 bytes; 67,108,864 are the most"),
+    "garbage": ("PLAIN", talking(b"garbage" * 9), MalformedAnswerError, "an answer to SaslHandshake of 1,734,439,522 bytes, above the limit of 67,108,864"),
     "another answer": ("PLAIN", talking(frame(b"garbage")), MalformedAnswerError, "it is not the answer to this request"),
 }  # fmt: skip
 
