@@ -60,7 +60,7 @@ class Jars:
         given = os.environ.get(self.variable)
         if given:
             if not any(Path(given).glob(self.first)):
-                raise JarsMissingError(f"{self.variable}={given}: no {self.first} there")
+                raise JarsMissingError(f"{self.variable}={given}: this folder has no {self.first}")
             return Path(given)
         fingerprint = hashlib.sha256(self.pom.read_bytes()).hexdigest()[:16]
         folder = user_cache_path("topicfs") / f"{self.name}-{fingerprint}"
@@ -106,7 +106,7 @@ class Jars:
         if done.returncode or not any(output.glob(self.first)):
             raise JarsMissingError(
                 f"{maven} could not fetch the jars of {self.name}: {_cause(done.stdout + done.stderr)}; "
-                f"mend that, or name a folder that has them in {self.variable}"
+                f"fix this, or name a folder that has them in {self.variable}"
             )
 
 

@@ -62,7 +62,7 @@ def require_files(place: SparkPlace) -> SparkPlace:
     """Return the same place; raises PipelineError if it is a cluster."""
     if place.is_kafka:
         raise PipelineError(
-            f"{place}: verify reads the files of logs; run it where they are, on the brokers' log.dirs"
+            f"{place}: verify reads log files; run it on the brokers' machines, over their log.dirs"
         )
     return place
 

@@ -94,7 +94,7 @@ def archived_files(archive: Path) -> list[Path]:
         raise NoArchiveError(archive)
     for file in files:
         if not file.is_file():
-            raise PipelineError(f"{file}: belongs to the archive and is not there")
+            raise PipelineError(f"{file}: is in the archive's list of files, but does not exist")
     return files
 
 

@@ -30,7 +30,7 @@ def is_iceberg(archive: Path) -> bool:
 def place_lost(archive: Path, what: object) -> PipelineError:
     """Return the error for an archive that has lost its list of files or offsets; `what` is missing."""
     return PipelineError(
-        f"{archive}: which records it has is not known: {what} is missing; archive into another directory"
+        f"{archive}: {what} is missing, so it is unknown which records the archive has; archive into another directory"
     )
 
 

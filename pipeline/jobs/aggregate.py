@@ -211,10 +211,12 @@ def _results(windows: DataFrame) -> DataFrame:
 
 def _check(options: AggregateOptions) -> None:
     if options.continuous and options.checkpoint is None:
-        raise InvalidOptionError("to go on, it must remember how far it came: name a checkpoint")
+        raise InvalidOptionError(
+            "name a checkpoint: a run that does not end stores there how far it has read"
+        )
     if options.close and (options.checkpoint is None or options.continuous):
         raise InvalidOptionError(
-            "only a run that ends, under a checkpoint, closes windows; without one all come out"
+            "closing windows needs a checkpoint and a run that ends; without a checkpoint all are written anyway"
         )
     for text in options.aggregates:
         match = _NAMED.fullmatch(text)

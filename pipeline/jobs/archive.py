@@ -102,7 +102,7 @@ def archive(spark: SparkSession, options: ArchiveOptions) -> DataFrame:
         while True:
             try:
                 with losses_reported(
-                    "this archive stays as it is; archive what is there now into another directory"
+                    "this archive is unchanged; archive the records that exist now into another directory"
                 ):
                     while _round(spark, place, source, commits, options):
                         pass
@@ -212,12 +212,12 @@ def check_archive(archive: Path, options: ArchiveOptions) -> None:
     there = ICEBERG if is_iceberg(archive) else PARQUET if (archive / COMMITTED).is_dir() else None
     if there is None and any(archive.glob("topic=*/date=*/*.parquet")):
         raise PipelineError(
-            f"{archive}: has files of an archive, and no list of those that count ({COMMITTED} or {CATALOG}); "
+            f"{archive}: has files of an archive, but no list of the committed ones ({COMMITTED} or {CATALOG}); "
             "archive into another directory"
         )
     if there not in (None, options.format):
         raise PipelineError(
-            f"{archive}: is an archive of the format {there}; name this format, or another archive"
+            f"{archive}: is an archive in the format {there}; name this format, or another directory"
         )
 
 
@@ -225,7 +225,7 @@ def _check_topics(archive: Path, topics: str, names: Iterable[str]) -> None:
     others = [name for name in names if not matches(topics, name)]
     if others:
         raise PipelineError(
-            f"{archive}: is the archive of {', '.join(sorted(others))}, too; name all of its topics, or another archive"
+            f"{archive}: also has the topics {', '.join(sorted(others))}; name all of its topics, or another directory"
         )
 
 
@@ -302,7 +302,9 @@ def read_notes(archive: Path) -> dict[str, TopicNote]:
             for topic, one in content.items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PipelineError(f"{path}: no list of topics: {error!r}; remove it to go on without") from None
+        raise PipelineError(
+            f"{path}: not a list of topics: {error!r}; to continue without it, remove the file"
+        ) from None
 
 
 def write_notes(archive: Path, notes: Mapping[str, TopicNote]) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from topicfs.pipeline.errors import DataLossError, condition_of, raised_in
 from topicfs.pipeline.places.place import SparkPlace, place_of
 
-OTHER_CHECKPOINT = "to bring what is there now, name another checkpoint"
+OTHER_CHECKPOINT = "to process the records that exist now, name another checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,7 @@ def data_directories(text: str, without: Sequence[Path] = ()) -> tuple[Path, ...
     for one in without:
         found.pop(one, None)  # A glob may have matched it.
     if not found:
-        raise PipelineError("path names no data directory")
+        raise PipelineError("the option path names no data directory")
     for one in found:
         _check_is_not_mounted(one)
     return tuple(found)
@@ -88,7 +88,7 @@ def _local(name: str) -> str:
         return os.path.expanduser(name)  # noqa: PTH111 (leaves a user that is none as it stands)
     if uri["scheme"].lower() != "file" or uri["host"] not in {None, "", "localhost"}:
         raise PipelineError(
-            f"{name}: no directory of this machine; path names data directories, as /srv/topics"
+            f"{name}: not a directory of this machine; path names local data directories, such as /srv/topics"
         )
     return name[uri.end() :]
 
@@ -107,6 +107,6 @@ def contents_of(path: Path, files: FileSystem) -> Contents:
     contents = read_contents(entries, path)
     if not contents.partitions and META_PROPERTIES not in {entry.name for entry in entries}:
         raise PipelineError(
-            f"{path}: no data directory: neither {META_PROPERTIES} nor a partition there; {LOST_REPLICA}"
+            f"{path}: not a data directory: it has neither {META_PROPERTIES} nor a partition; {LOST_REPLICA}"
         )
     return contents

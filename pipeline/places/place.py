@@ -88,14 +88,16 @@ def place_of(text: str | SparkPlace) -> SparkPlace:
     for name in text.split(","):
         scheme = _ANY_SCHEME.match(name.strip())
         if scheme is not None and scheme[0].lower() != "file://":
-            raise PipelineError(f"{text}: {_unfit(scheme[0])}; a place is data directories, or {EXAMPLE}")
+            raise PipelineError(
+                f"{text}: {_unfit(scheme[0])}; a place is one or more data directories, or {EXAMPLE}"
+            )
     return SparkPlace(path=text)
 
 
 def _unfit(scheme: str) -> str:
     if scheme.lower() == SCHEME:
         return "a cluster and a directory are not one place"
-    return f"no places of the kind {scheme} are known"
+    return f"places of the kind {scheme} are not supported"
 
 
 TIMEOUT_S = 5.0

@@ -208,8 +208,8 @@ class CommitRequest:
         if self._area.record.forgot(self._write):
             self.abort()
             raise CommittedBeforeError(
-                f"{self._where()}: {self._name} comes from a query that has committed nothing here for a year, if ever: "
-                f"whether it was committed is forgotten, so nothing was written; {self._remedy}"
+                f"{self._where()}: {self._name} comes from a query that has committed nothing here for a year, or ever. "
+                f"Whether it was committed is no longer recorded, so nothing was written; {self._remedy}"
             )
 
     def _compare(self) -> None:
@@ -235,7 +235,7 @@ class CommitRequest:
                     "checkpoint was restored or copied, or the query gives other rows each time it runs (then "
                     f"failOnOtherRows=false skips them). None of them was written; {self._remedy}"
                 )
-            brought += ", others than were committed"
+            brought += ", which differ from those committed"
         elif self._is_ours:
             return
         _LOGGER.warning("%s%s was committed before: skipped %s", MESSAGE_PREFIX, here, brought)

@@ -87,7 +87,7 @@ class KeepingEncoder:
         below = self._last[1] if self._last is not None and self._last[0] == partition else -1
         for offset in offsets:
             if offset <= below:
-                raise InvalidRecordError(f"{partition}: offset {offset} is there twice")
+                raise InvalidRecordError(f"{partition}: offset {offset} occurs twice")
             below = offset
         self._last = partition, below
 

@@ -41,8 +41,8 @@ _NAMES = ("path", "without", "topic", "txnAppId", "txnVersion", "failOnOtherRows
 _LOWERED = {name.lower() for name in _NAMES}
 _PASSED_OVER = frozenset({"includeheaders", "checkpointlocation", "queryname"})
 _REFUSED = {
-    "kafka.key.serializer": "keys are written as the bytes that they are",
-    "kafka.value.serializer": "values are written as the bytes that they are",
+    "kafka.key.serializer": "keys are written as they are; convert them in the query",
+    "kafka.value.serializer": "values are written as they are; convert them in the query",
 }
 """Options that the connector refuses, too, in lower case, with the reason."""
 _TIMEOUT = re.compile(r"(?P<number>[0-9]+)\s*(?P<unit>ms|s|m|)")
@@ -72,9 +72,11 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
         if name in _REFUSED:
-            raise InvalidOptionError(f"{name}: not to be set: {_REFUSED[name]}")
+            raise InvalidOptionError(f"{name}: cannot be set: {_REFUSED[name]}")
         if name not in _LOWERED and name not in _PASSED_OVER and not name.startswith("kafka."):
-            raise InvalidOptionError(f"{name}: no option of writing to topicfs{did_you_mean(name, _NAMES)}")
+            raise InvalidOptionError(
+                f"{name}: not an option for writes to topicfs{did_you_mean(name, _NAMES)}"
+            )
     path = options.get("path", "").strip()
     if not path:
         raise InvalidOptionError("path: name a data directory, e.g. option('path', '/srv/topics')")
@@ -94,14 +96,12 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
     if "value" not in columns:
         raise InvalidOptionError("a column 'value' is needed, of type binary or string")
     if options.topic is None and "topic" not in columns:
-        raise InvalidOptionError("where to write to? Give the option topic, or a column 'topic'")
+        raise InvalidOptionError("no topic to write to: give the option topic, or a column 'topic'")
     for name, kinds in COLUMNS.items():
         if name == "topic" and options.topic is not None:
             continue  # The option overrides the column.
         if columns.get(name, kinds[0]) not in kinds:
-            raise InvalidOptionError(
-                f"column '{name}' is {columns[name]}; it is written as {' or '.join(kinds)}"
-            )
+            raise InvalidOptionError(f"column '{name}' is {columns[name]}; it must be {' or '.join(kinds)}")
 
 
 def _topic(text: str | None) -> str | None:

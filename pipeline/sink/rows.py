@@ -137,7 +137,7 @@ def _check_times(partition: TopicPartition, timestamps: pa.Array | None) -> None
     if earliest is not None and earliest < NO_TIMESTAMP:
         raise InvalidRecordError(
             f"{partition}: a row's timestamp lies before 1970, at {earliest} ms; Kafka has no such times "
-            "(null stands for the time of writing)"
+            "(a null timestamp becomes the time of the write)"
         )
 
 

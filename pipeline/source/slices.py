@@ -128,7 +128,7 @@ class SliceReader:
         if path.stat().st_ino != one.inode:
             raise SegmentChangedError(f"{path}: replaced since it was planned")
         if self._task.topic_id is not None and topic_id_of(path.parent, files) != self._task.topic_id:
-            raise SegmentChangedError(f"{path.parent}: is another topic's since it was planned")
+            raise SegmentChangedError(f"{path.parent}: belongs to another topic since it was planned")
 
     def _read(self, one: Slice, file: File) -> Iterator[tuple[Columns, int, int]]:
         begun = False
@@ -197,8 +197,8 @@ class SliceReader:
             raise _corrupt(one, position, cause)
         self.skipped_batches += 1
         error = CorruptionError(one.file, position, cause)
-        _LOGGER.warning("%s: passed over a corrupt batch: %s", self._task.range.partition, error)
+        _LOGGER.warning("%s: skipped a corrupt batch: %s", self._task.range.partition, error)
 
 
 def _corrupt(one: Slice, position: int, cause: str) -> CorruptionError:
-    return CorruptionError(one.file, position, f"{cause}; corruptBatches=skip passes over such batches")
+    return CorruptionError(one.file, position, f"{cause}; corruptBatches=skip leaves such batches out")

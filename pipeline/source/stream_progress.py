@@ -167,7 +167,7 @@ class StreamProgress:
 
     def _report(self, what: str) -> None:
         if self._source.options.fail_on_data_loss:
-            raise DataLossError(f"{what}{DataLossError.REMEDY}goes on with what is there")
+            raise DataLossError(f"{what}{DataLossError.REMEDY}continues with what exists")
         _LOGGER.warning("%s", what)
 
 

@@ -171,7 +171,7 @@ def read_task(task: Task, *, options: SourceOptions, schema: Any) -> Iterator[An
         finally:
             if reader.skipped_batches:
                 _LOGGER.warning(
-                    "%s: passed over %d corrupt batches", task.range.partition, reader.skipped_batches
+                    "%s: skipped %d corrupt batches", task.range.partition, reader.skipped_batches
                 )
         left = _replanned(task, reader.next_offset, options)
         if left is None:
@@ -187,7 +187,7 @@ def _replanned(task: Task, next_offset: int, options: SourceOptions) -> Task | N
         if lost is None:
             return source.task(source.checked(left.range))
     if options.fail_on_data_loss:
-        raise DataLossError(f"{lost}{DataLossError.REMEDY}goes on with what is there")
+        raise DataLossError(f"{lost}{DataLossError.REMEDY}continues with what exists")
     _LOGGER.warning("%s", lost)
     return None
 

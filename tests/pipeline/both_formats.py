@@ -1,4 +1,4 @@
-"""The same query by `format("kafka")` from a broker and by `format("topicfs")` from that broker's files."""
+"""Runs the same query with `format("kafka")` on a broker and with `format("topicfs")` on that broker's files."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.storage.errors import StorageError
 
 SHARED = {"kafka.group.id": "readers"}
-"""What lets the connector keep its consumers from one query to the next; the other format passes it over."""
+"""Lets the connector keep its consumers from one query to the next; `format("topicfs")` ignores it."""
 IMPATIENT = {
     "kafkaConsumer.pollTimeoutMs": "1500",
     "fetchOffset.numRetries": "1",
     "fetchOffset.retryIntervalMs": "10",
 }
-"""What makes the connector give up soon: for queries that fail, which a busy machine may make fail for that reason too."""
+"""Makes the connector give up soon; only for queries that must fail, because a busy machine could make others fail."""
 
 OFFSETS_ALONE = pa.schema([pa.field("offset", pa.int64())])
 
 
 class Both(NamedTuple):
-    """A session, a broker, and the broker's log directory. Every option goes to both formats, but for `path`."""
+    """A session, a broker, and the broker's log directory. Every option except `path` goes to both formats."""
 
     spark: Any
     server: str
@@ -48,13 +48,13 @@ class Both(NamedTuple):
         return self.spark.readStream.format(kind).options(**self._where()[kind] | dict(options)).load()
 
     def batches(self, kind: str, cases: list[dict[str, str]]) -> Any:
-        """All cases' rows in one frame, each with its case's number."""
+        """Return one frame with the rows of all cases, each with the number of its case."""
         return _together(self.batch(kind, options) for options in cases)
 
     def streams(
         self, kind: str, cases: list[dict[str, str]], checkpoint: Path
     ) -> dict[int, list[list[tuple[Any, ...]]]]:
-        """Of each case the rows of its micro-batches, read by one query that ends when all of them were read."""
+        """Return for each case the rows by micro-batch, read by one query that ends when it has read all of them."""
         found: dict[int, list[list[tuple[Any, ...]]]] = {}
 
         def take(frame: Any, _: int) -> None:
@@ -70,7 +70,7 @@ class Both(NamedTuple):
         return found
 
     def connectors_error(self, options: Mapping[str, str], checkpoint: Path | None = None) -> str:
-        """What the connector says against a query, of a stream with `checkpoint`; empty where it is content."""
+        """Return the connector's error for a query (a stream if `checkpoint` is given); empty if there is none."""
         options = IMPATIENT | dict(options)
         try:
             if checkpoint is None:
@@ -86,7 +86,7 @@ class Both(NamedTuple):
         return ""
 
     def our_tasks(self, options: Mapping[str, str]) -> list[Task]:
-        """What our tasks are to read, planned in this process: Spark would only carry it."""
+        """Return the tasks of `format("topicfs")`, planned in this process: Spark would only pass them on."""
         source = TopicSource(self._parsed(options, streaming=False))
         try:
             return source.tasks(source.batch_ranges())
@@ -94,7 +94,7 @@ class Both(NamedTuple):
             source.close()
 
     def our_offsets(self, options: Mapping[str, str]) -> list[tuple[str, int, int]]:
-        """The records that our tasks read, in this process, by topic, partition and offset."""
+        """Return topic, partition and offset of the records that topicfs's tasks read, in this process."""
         parsed = self._parsed(options, streaming=False)
         return [
             (*task.range.partition, offset)
@@ -107,7 +107,7 @@ class Both(NamedTuple):
         return parse_source_options(self._where()["topicfs"] | dict(options), streaming=streaming)
 
     def our_error(self, options: Mapping[str, str], *, streaming: bool = False) -> str:
-        """What ours says, by planning all of it in this process: Spark would only carry the message."""
+        """Return the error of topicfs from planning the read in this process: Spark would only pass it on."""
         try:
             source = TopicSource(self._parsed(options, streaming=streaming))
             try:
@@ -126,12 +126,12 @@ class Both(NamedTuple):
 
 
 def of_orders(*numbers: int, topic: str = "orders") -> str:
-    """The JSON that gives partitions 0, 1, … these numbers."""
+    """Return JSON that maps the partitions 0, 1, … of `topic` to `numbers`."""
     return json.dumps({topic: {str(partition): number for partition, number in enumerate(numbers)}})
 
 
 def _together(frames: Any) -> Any:
-    """All rows in one frame. Two by two, for Spark looks through the whole of each union that it makes."""
+    """Return the rows of all frames in one; frames are joined in pairs, since Spark analyzes each union whole."""
     left = [frame.withColumn("case", spark_functions.lit(case)) for case, frame in enumerate(frames)]
     while len(left) > 1:
         pairs = [left[first : first + 2] for first in range(0, len(left), 2)]

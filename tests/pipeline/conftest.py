@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, with Spark's Kafka connector where it can be had, and a broker."""
+"""One Spark session for all tests that need one, with Spark's Kafka connector if it can be fetched, and a broker."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
     "spark.python.unix.domain.socket.enabled": "true",
-    # Each query is small and asked once: to compile it takes longer than to interpret it.
+    # Each query is small and runs once, so compiling it would take longer than interpreting it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Of the sessions that tests start themselves; the jobs of the command and the examples have Spark's own."""
+"""Settings of sessions that tests start; the jobs of the command, and the examples, have Spark's own settings."""
 
 
 @pytest.fixture(scope="session")
 def connector() -> tuple[str, str]:
-    """The jars of Spark's Kafka connector, and, where there are none, why: a session must know them when it begins."""
+    """Return the jars of Spark's Kafka connector, which a session needs at its start, and why there are none."""
     from topicfs import pipeline
     from topicfs.pipeline.errors import PipelineError
 
@@ -42,7 +42,7 @@ def connector() -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def broker(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A broker to compare with, running; topics are each test's own. Without it tests are skipped."""
+    """Run a broker to compare with; each test has its own topics. Tests are skipped if there is no broker."""
     from testing.broker.broker import running_broker
     from testing.broker.client import let_go
     from testing.broker.libraries import UnavailableError, find_java
@@ -67,7 +67,7 @@ def broker(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def spark(connector: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on two threads, with filters handed down."""
+    """Start a session with two threads and filter pushdown."""
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(":"))
@@ -96,7 +96,7 @@ def _start(folder: Path, *, jars: str) -> Any:
 
 
 def start_session(master: str, settings: Mapping[str, str]) -> Any:
-    """Start Spark with the settings of all tests and these, and make the format known to it."""
+    """Start Spark with the common settings and `settings`, and register the format."""
     from pyspark.sql import SparkSession
 
     from topicfs import pipeline

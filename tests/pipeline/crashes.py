@@ -1,4 +1,4 @@
-"""A streaming query in a driver of its own and perhaps a mount's daemon, to be killed; and what must be true then."""
+"""A streaming query in its own driver, and optionally a mount's daemon; tests kill them and check the topic."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from topicfs.storage.staging.record import CommitRecord
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 2
 LINES = 200
-"""Of an input file; each file becomes one micro-batch."""
+"""Lines of an input file; each file becomes one micro-batch."""
 AHEAD = 3
-"""Input files that are always there beyond those committed, so that a query never runs dry."""
+"""Number of input files beyond the committed ones, so that the query always has input."""
 DEADLINE_S = 600
-"""For what takes seconds on an idle machine."""
+"""Time limit, in seconds, for steps that take seconds on an idle machine."""
 
 
 class Moment(Enum):
-    """When to kill: what the data directory shows of the write that is going on."""
+    """When to kill: the step of a write that the files in the data directory show."""
 
     ANY = "some time"
     STAGED = "staged"
@@ -53,20 +53,20 @@ KINDS = {
 
 
 class KilledQuery:
-    """A streaming query's driver, perhaps beside a mount's daemon: both are killed and started again."""
+    """The driver of a streaming query, and optionally a mount's daemon: both are killed and started again."""
 
     def __init__(self, folder: Path, directories: Sequence[Path]) -> None:
-        """Make the folder; the directories hold the topics."""
+        """Make the folder; `directories` have the topics."""
         self.folder, self.directories = folder, directories
         self.log, self.said = folder / "driver.log", folder / "driver.said"
-        """The drivers' standard error, and the standard output of the last one."""
+        """The standard error of all drivers, and the standard output of the last one."""
         self.driver: subprocess.Popen[bytes] | None = None
         self.mount: Mount | None = None
         self.kills: Counter[str] = Counter()
         folder.mkdir(parents=True, exist_ok=True)
 
     def start_driver(self, module: str, *arguments: object) -> None:
-        """Start a driver with a JVM of its own, both in one process group."""
+        """Start a driver with its own JVM, both in one process group."""
         with self.log.open("ab") as log, self.said.open("wb") as said:
             self.driver = subprocess.Popen(
                 [sys.executable, "-m", module, *map(str, arguments)],
@@ -84,11 +84,11 @@ class KilledQuery:
             )
 
     def tend(self) -> None:
-        """Feed the query and check its driver; called again and again while something is waited for."""
+        """Feed the query and check its driver; called again and again during each wait."""
         raise NotImplementedError
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Let the driver work until something is so."""
+        """Let the driver work until `condition` is true."""
 
         def is_so() -> bool:
             self.tend()
@@ -97,14 +97,14 @@ class KilledQuery:
         wait_until(is_so, f"the driver has come so far; see {self.log}", patience_s=DEADLINE_S, pause_s=0.001)
 
     def until_committed(self, micro_batches: int = 1) -> None:
-        """Let it commit so many more."""
+        """Wait until the driver has committed `micro_batches` more."""
         enough = self.committed() + micro_batches
         self.until(lambda: self.committed() >= enough)
 
     def until_moment(self, moment: Moment, chance: random.Random, *, longest_s: float = 2.0) -> None:
-        """Wait for a moment to kill at, or for a few micro-batches that do not show it.
+        """Wait for the moment to kill, or for a few micro-batches in which it does not occur.
 
-        The moment is then passed by a random time, because a kill can hit any instruction.
+        Then wait a random time, because a kill can hit any instruction.
         """
         if moment is Moment.ANY:
             over = time.monotonic() + chance.uniform(0, longest_s)
@@ -115,7 +115,7 @@ class KilledQuery:
         time.sleep(chance.uniform(0, 0.01))
 
     def kill_driver(self) -> None:
-        """SIGKILL to the driver and its JVM. Python workers, in groups of their own, find out some time later."""
+        """Send SIGKILL to the driver and its JVM. Python workers have groups of their own, and end some time later."""
         assert self.driver is not None
         with suppress(ProcessLookupError):
             os.killpg(self.driver.pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ class KilledQuery:
         self.mount.kill()
 
     def remount(self) -> None:
-        """Start the daemon again. A driver that finds no daemon owns the directory for moments: then try again."""
+        """Start the daemon again, and try again while a driver without a daemon owns the directory for moments."""
         wait_until(self._mounts, "the daemon serves", patience_s=DEADLINE_S)
 
     def _mounts(self) -> bool:
@@ -136,7 +136,7 @@ class KilledQuery:
             self.mount.start()
         except AssertionError:
             assert self.mount.daemon is not None
-            if self.mount.daemon.poll() == -signal.SIGKILL:  # Where it was aimed at.
+            if self.mount.daemon.poll() == -signal.SIGKILL:  # The kill was meant for it.
                 self.kills["daemon while it started"] += 1
                 self.mount.options.pop("dies", None)
             self.mount.clean_up()
@@ -144,25 +144,25 @@ class KilledQuery:
         return True
 
     def clean_up(self) -> None:
-        """Whatever state it is in, nothing of it runs on."""
+        """End all processes, in any state."""
         if self.driver is not None:
             self.kill_driver()
         if self.mount is not None:
             self.mount.clean_up()
 
     def committed(self) -> int:
-        """How many micro-batches are."""
+        """Return the number of committed micro-batches."""
         queries = CommitRecord(NativeFileSystem(), tuple).read_copy(self.directories[0])
         return 1 + max((query.batch for query in queries.values()), default=-1)
 
     def pending(self) -> set[WriteFileKind]:
-        """What shows of writes that are not done."""
+        """Return the kinds of files that show unfinished writes."""
         found = map(parse_write_file, os.listdir(self.directories[0]))
         return {file.kind for file in found if file is not None}
 
 
 class Scene(KilledQuery):
-    """A query over input files, and a person who appends through the mount where there is one."""
+    """A query over input files and, if there is a mount, a person who appends through it."""
 
     def __init__(self, folder: Path, *, mounted: bool = False) -> None:
         """Make the topic; `mounted`: a daemon owns the data directory, and a person appends through its mount."""
@@ -170,7 +170,7 @@ class Scene(KilledQuery):
         super().__init__(folder, [self.data])
         self.input = folder / "input"
         self.files = 0
-        """How many input files there are."""
+        """Number of input files."""
         self.input.mkdir(parents=True)
         engine = open_engine(self.data)
         engine.create_topic("lines", partitions=PARTITIONS)
@@ -181,7 +181,7 @@ class Scene(KilledQuery):
             self.mount.start()
             self.person.start()
 
-    # Those who work.
+    # Drivers and input.
 
     def start(self, *options: str) -> None:
         """Start a driver."""
@@ -190,7 +190,7 @@ class Scene(KilledQuery):
         self.start_driver("tests.pipeline.streaming_driver", *places, *options)
 
     def feed(self) -> None:
-        """See to it that there is input; lines are all different, and each file appears whole."""
+        """Write input files until there are enough; all lines differ, and each file appears complete."""
         while self.files < self.committed() + AHEAD:
             begun = self.folder / f"{self.files}.begun"
             begun.write_text("".join(f"file {self.files} line {line}\n" for line in range(LINES)))
@@ -203,7 +203,7 @@ class Scene(KilledQuery):
         assert self.driver.poll() is None, f"the driver ended by itself:\n{self.log.read_text()[-4000:]}"
 
     def finish(self, *options: str) -> None:
-        """Run a driver until it has read every input."""
+        """Run a driver until it has read all input files."""
         self.start("--to-the-end", *options)
         assert self.driver is not None
         status = self.driver.wait(DEADLINE_S)
@@ -215,14 +215,14 @@ class Scene(KilledQuery):
             self.person.leave()
         super().clean_up()
 
-    # What is there.
+    # The topic and the files.
 
     def records(self) -> list[str]:
-        """Every value of the topic, through the mount where there is one."""
+        """Return every value of the topic, through the mount if there is one."""
         if self.mount is not None:
             logs = [self.mount.path / "lines" / str(number) / "log" for number in range(PARTITIONS)]
             return [line for log in logs for line in log.read_text().splitlines()]
-        # Python workers outlive a driver that is killed: one may be in the middle of a commit, and ends it.
+        # Python workers outlive a killed driver: one may be in the middle of a commit, and completes it.
         wait_until(
             lambda: find_holder(self.data) is None, "nobody owns the data directory", patience_s=DEADLINE_S
         )
@@ -232,10 +232,10 @@ class Scene(KilledQuery):
         finally:
             engine.close()
 
-    # What must be true.
+    # Checks.
 
     def check_after_a_kill(self) -> None:
-        """Nothing is doubled, and what was committed is there."""
+        """No line is doubled, and every committed line is in the topic."""
         enough = self.committed() * LINES
         found = self.records()
         doubled = [line for line, times in Counter(found).items() if times > 1]
@@ -244,7 +244,7 @@ class Scene(KilledQuery):
         assert len(streamed) >= enough
 
     def check_at_the_end(self) -> None:
-        """Each input is there once, and so is what the person was told is; no file of any write is left."""
+        """Each input line and each line acknowledged to the person is in the topic once; no file of a write is left."""
         if self.person is not None:
             self.person.leave()
         found = self.records()
@@ -260,19 +260,19 @@ class Scene(KilledQuery):
         assert [] == self.left_after_sweeping()
 
     def left_after_sweeping(self) -> list[str]:
-        """The files of writes that stay when the owner swept up behind dead writers."""
+        """Return the files of writes that remain after the owner's sweep of dead writers."""
         return left_after_sweeping(self.data)
 
 
 class Person(threading.Thread):
-    """Appends a line now and then through the mount, whether or not there is a daemon."""
+    """Appends a line now and then through the mount, even if there is no daemon at that moment."""
 
     def __init__(self, topic: Path) -> None:
         super().__init__(daemon=True)
         self._topic = topic
         self._left = threading.Event()
         self.acknowledged: set[str] = set()
-        """Lines of which write(2) said that they are there."""
+        """Lines that write(2) has acknowledged."""
 
     def run(self) -> None:
         number = 0
@@ -297,12 +297,12 @@ class Person(threading.Thread):
 
 
 def left(data: Path) -> list[str]:
-    """The files of writes in a data directory."""
+    """Return the files of writes in a data directory."""
     return [path.name for path in data.iterdir() if parse_write_file(path.name)]
 
 
 def left_after_sweeping(data: Path) -> list[str]:
-    """The files of writes in a data directory after its sweep of dead writers, as it is done a week later."""
+    """Return the files of writes that remain after the sweep of dead writers, which runs with a clock a week ahead."""
     later = Timestamp(system_clock() + ABANDONED_AFTER_MS + 1000)
     StagingArea(data, NativeFileSystem()).discard_abandoned(later)
     return left(data)

@@ -1,6 +1,6 @@
 """A Spark standalone cluster on this machine: a master and its workers, each a process of its own, on loopback.
 
-Started as docs/scaling.md says, by `spark-class` of the installed pyspark; ended by process id, whatever happened.
+It is started by `spark-class` of the installed pyspark, as in docs/scaling.md, and always ended by process id.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 class Cluster(NamedTuple):
-    """A cluster that is up."""
+    """A running cluster."""
 
     url: str
-    """The master's: what `--master` takes."""
+    """URL of the master, for `--master`."""
     folder: Path
-    """Everything that its processes write."""
+    """Folder of all files that its processes write."""
 
     def settings(self, cores: int) -> list[str]:
-        """Options of `topicfs pipeline`: small executors that all register first, and a log of who did what."""
+        """Return options of `topicfs pipeline`: small executors that all register first, and a log of their tasks."""
         settings = {
             "spark.cores.max": str(cores),
             "spark.executor.memory": "512m",
@@ -51,7 +51,7 @@ class Cluster(NamedTuple):
         return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
 
     def tasks_by_worker(self) -> Counter[str]:
-        """How many tasks each worker's executors did, of all jobs so far."""
+        """Return how many tasks the executors of each worker ran, over all jobs so far."""
         worker_of = {path.name: path.parts[-3] for path in self.folder.glob("work-*/app-*/*")}
         logs = [log.read_text() for log in self.folder.glob("app-*")]
         events = [loads(line) for log in logs for line in log.splitlines()]
@@ -62,7 +62,7 @@ class Cluster(NamedTuple):
 
 @contextmanager
 def standalone_cluster(folder: Path, workers: int) -> Iterator[Cluster]:
-    """A master and workers of one core each, once all of them are registered."""
+    """Start a master and workers of one core each; yield them once all workers are registered."""
     folder.mkdir()
     started: list[subprocess.Popen[bytes]] = []
     address = ["--host", "127.0.0.1"]
@@ -90,7 +90,7 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": " ".join(quick_start("spark")),
-        # What a machine of a cluster has installed: executors get their worker's environment.
+        # The Python packages of a cluster's machine: executors inherit their worker's environment.
         "PYTHONPATH": str(ROOT),
     }
     with log.open("wb") as output:
@@ -104,7 +104,7 @@ def _start(log: Path, main: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def _said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
-    """Wait until a process wrote what `pattern` matches; its group."""
+    """Wait until a process has written a match of `pattern`; return the match's group."""
     found: list[str] = []
 
     def is_up() -> bool:

@@ -1,9 +1,9 @@
-"""A driver of its own process, to be killed: streams the lines of text files into a topic, one file a micro-batch.
+"""A driver to be killed, as a process of its own: streams lines of text files into a topic, a file per micro-batch.
 
     python -m tests.pipeline.streaming_driver INPUT DATA CHECKPOINT [--to-the-end] [--flaky FILE]
 
-It goes on until it is killed, or with --to-the-end until it has read every file. With --flaky the first attempt of every
-task of partition 0 fails after all of its rows were written, and FILE appears when that happened.
+It runs until it is killed, or with --to-the-end until it has read every file. With --flaky the first attempt of every
+task of partition 0 fails after it has written all of its rows, and creates FILE.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topicfs.pipeline.sink.writers import TaskStaged, TopicStreamWriter, target_
 
 
 class FailingWriter(TopicStreamWriter):
-    """Writes everything, then fails the first time."""
+    """Writes all rows of a task, then fails in the task's first attempt."""
 
     def __init__(self, writer: TopicStreamWriter, witness: str) -> None:
         super().__init__(writer.target)
@@ -39,7 +39,7 @@ class FailingWriter(TopicStreamWriter):
 
 
 class FailingSource(TopicfsDataSource):
-    """`format("flaky")`."""
+    """The format `flaky`, which writes with a FailingWriter."""
 
     @classmethod
     def name(cls) -> str:

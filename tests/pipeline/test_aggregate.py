@@ -1,4 +1,4 @@
-"""Counts of windows of time, topic to topic: at once, and as the watermark passes."""
+"""Tests of aggregates over windows of time, from topic to topic: all at once, and as the watermark passes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MINUTE = 60_000
 
 @pytest.fixture
 def data(tmp_path):
-    """`orders` with records of twelve minutes, and topics to aggregate into."""
+    """Make `orders` with records of twelve minutes, and topics for results."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         for topic in ("orders", "counts"):
             engine.create_topic(topic)
@@ -43,7 +43,7 @@ def data(tmp_path):
 
 
 def put(data, *rows):
-    """Records of so many minutes after the new year."""
+    """Append records; each row's time is in minutes after the new year."""
     records = [
         Record(Offset(index), Timestamp(NEW_YEAR + minute * MINUTE), key, value)
         for index, (minute, key, value) in enumerate(rows)
@@ -53,7 +53,7 @@ def put(data, *rows):
 
 
 def results(data):
-    """Key, value and time, in minutes, of every result: from the file, while somebody appends to it."""
+    """Return key, value and time (in minutes) of every result, from the file: other processes may append to it."""
     octets = (data / "counts-0" / "00000000000000000000.log").read_bytes()
     records = [record for columns in decode(octets[: scan(octets).stop]) for record in columns]
     return [(one.key, json.loads(one.value), (one.timestamp - NEW_YEAR) // MINUTE) for one in records]
@@ -64,7 +64,7 @@ def at(minute):
 
 
 def brief(data):
-    """Start, key and count of every result."""
+    """Return start, key and count of every result."""
     return [(minute, key, value["count"]) for key, value, minute in results(data)]
 
 
@@ -78,7 +78,7 @@ def aggregate(spark, data, **options):
 
 
 def test_at_once_every_window_comes_out(spark, data):
-    """A record a window and group: the group is the key, all of it JSON in the value, the window's start the time."""
+    """Each window and group yields a record: the group is the key, the start is the time, and the value is JSON."""
     told = aggregate(spark, data, group="key", aggregates=("sum(length(value)) AS bytes",))
     assert [("orders", "counts", 4)] == told
     assert [
@@ -90,7 +90,7 @@ def test_at_once_every_window_comes_out(spark, data):
 
 
 def test_windows_may_overlap_and_records_be_left_out(spark, data):
-    """By a slide and a condition; without a group a window has one count, and a group may be any expression."""
+    """`slide` makes windows overlap, `where` leaves records out; without a group a window has one count."""
     aggregate(spark, data, window="10 minutes", slide="5 minutes", where="key IS NOT NULL")
     assert [(-5, None, 3), (0, None, 3), (5, None, 1), (10, None, 1)] == brief(data)
     user = "get_json_object(string(value), '$.user')"
@@ -102,7 +102,7 @@ def test_windows_may_overlap_and_records_be_left_out(spark, data):
 
 
 def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data, tmp_path, caplog):
-    """When a record later than its end and the delay has come, or all are closed; what is later still is left out."""
+    """A window is written once a later record passes its end and delay, or by `close`; late records are dropped."""
     options = {"group": "key", "delay": "1 minute", "checkpoint": str(tmp_path / "progress")}
     over = [(0, b"a", 2), (0, b"b", 1), (5, None, 1)]
     assert [("orders", "counts", 3)] == aggregate(spark, data, **options)
@@ -134,7 +134,7 @@ def test_under_a_checkpoint_a_window_comes_out_once_when_it_is_over(spark, data,
     ],
 )
 def test_bad_options_are_told(spark, data, options, reason):
-    """By us, or by Spark's own words; nothing is written."""
+    """An invalid option is an error of the job or of Spark, and nothing is written."""
     from pyspark.errors import PySparkException
 
     from topicfs.pipeline.errors import InvalidOptionError
@@ -176,7 +176,7 @@ class Command:
         wait_until(is_so, "the job has come so far", patience_s=900)
 
     def interrupt(self):
-        """As ^C in a terminal, but for the JVM, which Spark keeps from it."""
+        """Send SIGINT as a terminal does, except to the JVM, which Spark protects from it."""
         self.process.send_signal(signal.SIGINT)
         output, _ = self.process.communicate()
         return output, self.process.returncode
@@ -188,9 +188,9 @@ class Command:
         self.process.stdout.close()
 
 
-@pytest.mark.timeout(900)  # two sessions, however busy the machine
+@pytest.mark.timeout(900)  # two sessions, on a busy machine
 def test_it_goes_on_until_it_is_interrupted_and_after_it_was_killed(data, tmp_path):
-    """What comes while it runs is counted; each window comes out once, though the first run is killed; ^C is in order."""
+    """A continuous run counts new records and writes each window once, even after a kill; ^C ends it cleanly."""
     first = Command(data, tmp_path / "progress")
     try:
         first.wait_for(lambda: len(brief(data)) >= 2)
@@ -210,7 +210,7 @@ def test_it_goes_on_until_it_is_interrupted_and_after_it_was_killed(data, tmp_pa
 
 
 def put_beside(data, row):
-    """While others own the directory for moments."""
+    """Append a record, trying again while others own the directory for moments."""
 
     def is_put():
         with contextlib.suppress(DirectoryLockedError):

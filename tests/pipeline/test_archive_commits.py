@@ -1,4 +1,4 @@
-"""The commits of an archive: which of two runs wins, what is merged, and where the next round begins."""
+"""Tests of an archive's commits: concurrent runs, merged files, and where the next round begins."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def state(offset):
 
 
 def batch(first, *days, partition=0):
-    """Records with offsets from `first` on, each of a day after the new year."""
+    """Return records with offsets from `first` on, each on a day after the new year."""
     new_year = int(NEW_YEAR.timestamp()) * 1_000_000
     rows = [
         {"value": b"v", "topic": TOPIC, "partition": partition, "offset": first + at, "timestampType": 0}
@@ -75,7 +75,7 @@ def iceberg(tmp_path):
 
 
 def test_records_go_to_the_folder_of_their_date(tmp_path):
-    """A file a date, however the times are mixed, and also after the year 9999."""
+    """Each date has one file, even if dates are mixed, and also after the year 9999."""
     far = (datetime(9999, 12, 31, tzinfo=UTC) - NEW_YEAR).days + 1
     files = write(tmp_path, batch(0, 1, 0, 1), batch(3, 0, far))
     names = {(file.parent.parent.name, file.parent.name) for file in files}
@@ -87,14 +87,14 @@ def test_records_go_to_the_folder_of_their_date(tmp_path):
 
 
 def test_many_dates_need_few_open_files(tmp_path):
-    """Each date has all of its records, if in several files."""
+    """With many dates few files are open at a time, and each date has all of its records in one or more files."""
     files = write(tmp_path, batch(0, *range(200)), batch(200, *range(200)))
     assert 400 == sum(records for *_, records in facts(files))
     assert 200 == len({file.parent for file in files})
 
 
 def test_merged_files_have_the_same_rows(tmp_path):
-    """Sorted by partition and offset, a row group a partition, so that its footer says what it has."""
+    """A merged file is sorted by partition and offset, one partition per row group, as its footer shows."""
     files = [
         file
         for first in (3, 0)
@@ -106,7 +106,7 @@ def test_merged_files_have_the_same_rows(tmp_path):
 
 
 def test_of_two_runs_one_commits(commits, tmp_path):
-    """The second takes the end that the first planned, and its commit of the same records is refused."""
+    """The second of two runs takes the end that the first planned, and its commit of those records is refused."""
     other = ParquetCommits(tmp_path)
     assert (-1, None) == commits.last()
     assert state(3) == commits.plan(0, state(3))
@@ -120,7 +120,7 @@ def test_of_two_runs_one_commits(commits, tmp_path):
 
 
 def test_what_spark_committed_counts(commits, tmp_path):
-    """Also when its query was killed before it noted the commit in the checkpoint."""
+    """A list of Spark's own query is a commit, even if the query was killed before it updated the checkpoint."""
     commits.plan(0, state(3))
     commits.commit(0, state(3), [], [])
     (tmp_path / "_checkpoint" / "commits" / "0").unlink()
@@ -128,7 +128,7 @@ def test_what_spark_committed_counts(commits, tmp_path):
 
 
 def test_every_tenth_commit_has_all_files_and_merges(commits, tmp_path):
-    """Replaced files no longer count; what no list has is removed a day later."""
+    """Every tenth commit lists all files and merges small ones; files on no list are removed a day later."""
     for number in range(COMPACT_INTERVAL - 1):
         assert not commits.merges(number)
         commits.plan(number, state(number + 1))
@@ -151,7 +151,7 @@ def test_every_tenth_commit_has_all_files_and_merges(commits, tmp_path):
 
 
 def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
-    """The next run begins there; a file counts once it is in a snapshot."""
+    """A snapshot has the offsets where the next run begins; a file counts once it is in a snapshot."""
     files = write(tmp_path, batch(0, 0, 1), has_topic=True)
     assert ((-1, None), []) == (iceberg.last(), archived_files_of(iceberg, tmp_path))
     iceberg.commit(0, state(2), files, [])
@@ -162,7 +162,7 @@ def test_a_snapshot_has_its_offsets(iceberg, tmp_path):
 
 
 def test_of_two_runs_one_has_the_snapshot(iceberg, tmp_path):
-    """A commit on top of another run's is refused, not tried again, whatever the table's properties say."""
+    """A commit on top of another run's snapshot is refused and not retried, even if the table's properties allow it."""
     other = IcebergCommits(tmp_path)
     with table_of(iceberg).transaction() as transaction:
         transaction.remove_properties("commit.retry.num-retries")
@@ -177,7 +177,7 @@ def test_of_two_runs_one_has_the_snapshot(iceberg, tmp_path):
 
 
 def test_other_programs_snapshots_do_not_hide_the_offsets(iceberg, tmp_path):
-    """The newest ancestor with offsets counts; the table's property if all of them expired."""
+    """The offsets come from the newest snapshot that has them, or from the table's property if all of those expired."""
     iceberg.commit(0, state(1), write(tmp_path, batch(0, 0), has_topic=True), [])
     first = table_of(iceberg).current_snapshot().snapshot_id
     (other,) = write(tmp_path, batch(1, 0), has_topic=True)
@@ -188,7 +188,7 @@ def test_other_programs_snapshots_do_not_hide_the_offsets(iceberg, tmp_path):
 
 
 def test_small_files_of_a_table_are_merged(iceberg, tmp_path):
-    """In the snapshot that adds the next records: the others of the folder are replaced by one."""
+    """The snapshot with the next records also replaces the small files of a folder by one."""
     for number in range(SMALL_FILES):
         iceberg.commit(number, state(number + 1), write(tmp_path, batch(number, 0), has_topic=True), [])
     (group,) = small_groups(tmp_path)
@@ -200,7 +200,7 @@ def test_small_files_of_a_table_are_merged(iceberg, tmp_path):
 
 
 def test_files_of_a_table_are_merged_by_another_path_too(iceberg, tmp_path):
-    """The table keeps the path under which it was made. A file that it names by another path is the same file."""
+    """A file of the table is found by its last three parts, even if the table names it by another path."""
     link = tmp_path.parent / f"{tmp_path.name}-link"
     link.symlink_to(tmp_path)
     for number in range(SMALL_FILES):
@@ -214,18 +214,18 @@ def test_files_of_a_table_are_merged_by_another_path_too(iceberg, tmp_path):
 
 @pytest.mark.parametrize("lost", ["_checkpoint/offsets", "_spark_metadata"])
 def test_an_archive_without_its_place_is_not_begun_again(commits, tmp_path, lost):
-    """A run would archive the records again, or no longer count the files."""
+    """An archive without its offsets or its list is refused: a run would archive its records again."""
     for number in range(2):
         commits.plan(number, state(number + 1))
         commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
     shutil.rmtree(tmp_path / lost)
-    with pytest.raises(PipelineError, match="not known"):
+    with pytest.raises(PipelineError, match="is unknown which records"):
         ParquetCommits(tmp_path).last()
 
 
 @pytest.mark.parametrize("lost", [0, 3, COMPACT_INTERVAL - 1])
 def test_an_archive_with_a_lost_list_is_not_read(commits, tmp_path, lost):
-    """The records of that list would be missing from every restore without a word."""
+    """An archive with a missing list is not read: a restore would silently lack the records of that list."""
     for number in range(COMPACT_INTERVAL + 2 if lost > 3 else 5):
         commits.plan(number, state(number + 1))
         commits.commit(number, state(number + 1), write(tmp_path, batch(number, 0)), [])
@@ -238,18 +238,18 @@ def test_an_archive_with_a_lost_list_is_not_read(commits, tmp_path, lost):
 
 
 def test_a_table_without_its_place_is_not_begun_again(iceberg, tmp_path):
-    """Another program may have removed the property after the snapshots with offsets expired."""
+    """A table without offsets is refused; another program may have removed the property after the snapshots expired."""
     (other,) = write(tmp_path, batch(1, 0), has_topic=True)
     table_of(iceberg).add_files([f"file://{other}"])
-    with pytest.raises(PipelineError, match="not known"):
+    with pytest.raises(PipelineError, match="is unknown which records"):
         iceberg.last()
 
 
 @pytest.mark.parametrize("kind", [PARQUET, ICEBERG])
 def test_files_that_no_list_has_keep_an_archive_from_being_made(tmp_path, kind):
-    """A copy without the list looks like this. Its files would not count, and a run would remove them a day later."""
+    """Data files without a list, as in a partial copy, prevent a run, which would remove them a day later."""
     before = write(tmp_path, batch(0, 0))
-    with pytest.raises(PipelineError, match="files of an archive, and no list"):
+    with pytest.raises(PipelineError, match="files of an archive, but no list"):
         check_archive(tmp_path, ArchiveOptions(path="/d", topics=TOPIC, target=tmp_path, format=kind))
     assert before == list(tmp_path.glob("**/*.*"))
 
@@ -264,7 +264,7 @@ def test_files_that_no_list_has_keep_an_archive_from_being_made(tmp_path, kind):
     ],
 )
 def test_patterns_are_those_of_a_shell(topics, name, expected):
-    """A pattern is for the whole name, and a dot is a dot."""
+    """A shell pattern matches the whole name, and a dot matches only a dot."""
     assert expected == matches(topics, name)
 
 

@@ -1,4 +1,4 @@
-"""Which files of an archive count, wherever it was moved, and what it notes of topics."""
+"""Tests of which files of an archive count, even after it was moved, and of its notes on topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def listed(archive, batch, *names):
 
 
 def test_only_committed_files_count(tmp_path):
-    """Those of Spark's list, whatever folder it names; what a run that was killed left is passed over."""
+    """The files of Spark's list count, in any folder; the files of a killed run do not."""
     names = [f"topic=orders/date=2026-01-0{day}/part-{day}.parquet" for day in range(1, 5)]
     files = [put(tmp_path, name) for name in names]
     listed(tmp_path, "0", names[0])
@@ -44,14 +44,14 @@ def test_only_committed_files_count(tmp_path):
 
 
 def test_without_a_list_every_file_counts(tmp_path):
-    """An archive that was copied by its folders alone."""
+    """Without a list every file counts, as in an archive of which only the folders were copied."""
     file = put(tmp_path, "topic=orders/date=2026-01-01/part-0.parquet")
     put(tmp_path, "topic=orders/date=2026-01-01/.part-0.parquet.crc")
     assert [file] == archived_files(tmp_path)
 
 
 def test_no_archive_is_told(tmp_path):
-    """With how to make one; an archive of topics without records is one."""
+    """The error for a missing archive says how to make one; an archive of topics without records is an archive."""
     with pytest.raises(PipelineError, match="no archive there; make one: topicfs pipeline archive"):
         archived_files(tmp_path)
     (tmp_path / "_checkpoint").mkdir()
@@ -59,15 +59,15 @@ def test_no_archive_is_told(tmp_path):
 
 
 def test_a_missing_file_is_told(tmp_path):
-    """By name, before anything is restored from the rest."""
+    """The error names the missing file before anything is restored from the others."""
     name = "topic=orders/date=2026-01-01/part-0.parquet"
     listed(tmp_path, "0", name)
-    with pytest.raises(PipelineError, match=f"{name}: belongs to the archive"):
+    with pytest.raises(PipelineError, match=f"{name}: is in the archive's list of files, but does not exist"):
         archived_files(tmp_path)
 
 
 def test_notes_are_added_to(tmp_path):
-    """Each run knows its own topics."""
+    """A run adds the notes of its topics to those of other runs."""
     assert {} == read_notes(tmp_path)
     orders, clicks = TopicNote(4, {"cleanup.policy": "compact"}), TopicNote(1, {})
     write_notes(tmp_path, {"orders": TopicNote(2, {}), "clicks": clicks})
@@ -76,7 +76,7 @@ def test_notes_are_added_to(tmp_path):
 
 
 def test_notes_of_jobs_that_run_at_once_all_last(tmp_path):
-    """Each job adds to the notes of the others, even if all of them write at the same time."""
+    """Each of several concurrent jobs adds to the notes of the others, so that none are lost."""
     notes = {f"topic-{number}": TopicNote(number, {}) for number in range(1, 9)}
     begin = Barrier(len(notes))
 
@@ -93,7 +93,7 @@ def test_notes_of_jobs_that_run_at_once_all_last(tmp_path):
     "content", ["", "[]", '{"orders": 4}', '{"orders": {"partitions": "x", "overrides": {}}}']
 )
 def test_damaged_notes_are_told(tmp_path, content):
-    """With what to do."""
+    """The error for damaged notes names the remedy."""
     (tmp_path / "_topics.json").write_text(content)
-    with pytest.raises(PipelineError, match=r"_topics.json: .*remove it"):
+    with pytest.raises(PipelineError, match=r"_topics.json: .*remove the file"):
         read_notes(tmp_path)

@@ -1,4 +1,4 @@
-"""How far a job came, by the files of its checkpoint: as Spark writes them."""
+"""Tests of a job's progress, read from the files of its checkpoint as Spark writes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def batch(*lines):
 
 
 def test_the_last_batch_that_is_done_counts(tmp_path):
-    """Not one that was begun, and no file of another name; batches are numbers, not texts."""
+    """The last committed batch counts; a begun batch and other files do not, and batches are compared as numbers."""
     offsets = {
         "9": batch('{"orders": {"0": 5}}'),
         "10": batch('{"orders": {"0": 7, "1": 3}}'),
@@ -34,7 +34,7 @@ def test_the_last_batch_that_is_done_counts(tmp_path):
 
 
 def test_each_source_has_a_line(tmp_path):
-    """One that has not begun has no offsets of its own; the ids of topics are kept apart."""
+    """Each source has a line; a source that has not begun has no offsets, and topic ids are kept apart."""
     lines = ('{"orders": {"0": 5}, "orders@AAAAAAAAAAAAAAAAAAAAAA": {}}', "-", '{"clicks": {"2": 1}}')
     found = offsets_done(checkpoint(tmp_path, offsets={"0": batch(*lines)}, commits=("0",)))
     assert {TopicPartition("orders", 0): 5, TopicPartition("clicks", 2): 1} == found.offsets
@@ -42,13 +42,13 @@ def test_each_source_has_a_line(tmp_path):
 
 
 def test_before_the_first_batch_there_is_nothing(tmp_path):
-    """Nor without a checkpoint."""
+    """Before the first batch, and without a checkpoint, there are no offsets."""
     assert ({}, {}) == offsets_done(tmp_path / "none")
     assert ({}, {}) == offsets_done(checkpoint(tmp_path, offsets={"0": batch("{}")}, commits=()))
 
 
 @pytest.mark.parametrize("line", ["{", "7", '{"orders": 7}', '{"orders": {"x": 1}}'])
 def test_what_is_no_offset_is_told(tmp_path, line):
-    """With the file."""
+    """The error for a line that is not an offset names the file."""
     with pytest.raises(PipelineError, match="offsets/0: not the offsets of a query"):
         offsets_done(checkpoint(tmp_path, offsets={"0": batch(line)}, commits=("0",)))

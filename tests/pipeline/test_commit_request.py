@@ -1,4 +1,4 @@
-"""A write is appended by whoever owns the data directory, or an error says what became of it."""
+"""Tests that the owner of the data directory appends a write, or that an error says what became of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from topicfs.storage.staging.staged_file import StagedFile
 
 ONCE = WriteId("0d9ec173")
 PATIENCE_S = 250
-"""For what takes a moment, unless the machine is busy."""
+"""Time limit, in seconds, for steps that take a moment on an idle machine."""
 OWNER = """
 import fcntl, sys, time
 from pathlib import Path
@@ -57,7 +57,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def data(tmp_path):
-    """A data directory with a topic `orders` of two partitions."""
+    """Make a data directory with a topic `orders` of two partitions."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders", partitions=2)
     engine.close()
@@ -66,7 +66,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def owner(data):
-    """Starts another process that owns the directory, and takes requests or does not."""
+    """Start another process that owns the directory, and accepts requests or does not."""
     processes = []
 
     def start(what: str) -> subprocess.Popen[str]:
@@ -103,7 +103,7 @@ def lines(data: Path, topic: str = "orders") -> list[str]:
 
 
 def test_a_mirrors_directory_takes_no_write(data):
-    """The mirror would refuse it afterwards: a task stages nothing there, and nothing is committed."""
+    """No task stages files in a mirror's directory, and nothing is committed: the mirror would refuse the directory."""
     file = staged(data)
     (data / MIRROR).write_text("{}")
     for write in (lambda: staged(data), lambda: CommitRequest([data], ONCE, [file])):
@@ -114,7 +114,7 @@ def test_a_mirrors_directory_takes_no_write(data):
 
 
 def test_without_an_owner_the_writer_owns_for_a_moment(data):
-    """The records are there when commit returns, the lock is free, no file is left."""
+    """Without an owner the writer appends: on return the records are in the log, and no lock or file is left."""
     CommitRequest([data], ONCE, [staged(data)]).commit(PATIENCE_S)
     assert ["a", "b"] == lines(data)
     assert [] == left(data)
@@ -122,7 +122,7 @@ def test_without_an_owner_the_writer_owns_for_a_moment(data):
 
 
 def test_an_owner_that_works_appends(data, owner):
-    """The writer waits for it."""
+    """The writer waits for an owner that appends the write."""
     process = owner("works")
     CommitRequest([data], ONCE, [staged(data)]).commit(PATIENCE_S)
     assert process.poll() is None
@@ -133,7 +133,7 @@ def test_an_owner_that_works_appends(data, owner):
 
 
 def test_neither_waits_for_the_next_look_of_the_other(data, owner, monkeypatch):
-    """The owner looked once and does not look again by itself, and the job would look again after an hour only."""
+    """The owner and the job wake each other: neither waits for the other's next check, which is far away."""
     process = owner("looks once")
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.FIRST_PAUSE_S", 3600.0)
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.LONGEST_PAUSE_S", 3600.0)
@@ -148,7 +148,7 @@ def test_neither_waits_for_the_next_look_of_the_other(data, owner, monkeypatch):
 
 
 def test_an_owner_that_cannot_append_is_not_asked_again_and_again(data, monkeypatch):
-    """An answer without the write being done does not end the pause."""
+    """A failed attempt of the owner does not end the job's pause, so the owner is not woken again and again."""
     rings = []
     monkeypatch.setattr("topicfs.pipeline.sink.commit_request.ring", lambda _, seconds: rings.append(seconds))
     file = staged(data)
@@ -161,7 +161,7 @@ def test_an_owner_that_cannot_append_is_not_asked_again_and_again(data, monkeypa
 
 
 def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):
-    """With its process id; the write is withdrawn, so that nobody appends it behind the error."""
+    """After the timeout the error names the owner's process, and the write is withdrawn, never to be appended."""
     process = owner("sleeps")
     with pytest.raises(CommitTimeoutError, match=f"owned by process {process.pid}.*nothing was written"):
         CommitRequest([data], ONCE, [staged(data)]).commit(0.1)
@@ -169,7 +169,7 @@ def test_an_owner_that_takes_nothing_is_told_after_the_timeout(data, owner):
 
 
 def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
-    """Whoever waits looks again and again whether the directory is free."""
+    """A waiting writer checks repeatedly whether the directory is free, and appends when the owner has gone."""
     process = owner("sleeps")
     pauses = []
 
@@ -184,7 +184,7 @@ def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
 
 
 def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
-    """Python processes of a killed driver live on for a while, and give up what its successor waits for."""
+    """A micro-batch that a killed driver's Python process withdrew is submitted again by the next driver."""
     process = owner("sleeps")
     write = WriteId("query", 0)
 
@@ -201,7 +201,7 @@ def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
 
 @pytest.mark.parametrize("write", [ONCE, WriteId("query", 0)])
 def test_an_interrupt_withdraws(data, owner, write):
-    """Whoever presses Ctrl-C wants nothing written, now or later."""
+    """An interrupt withdraws the write, so that nothing is appended now or later."""
     owner("sleeps")
 
     def sleep(seconds: float) -> None:
@@ -213,7 +213,7 @@ def test_an_interrupt_withdraws(data, owner, write):
 
 
 def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
-    """`commitTimeout` ends with the claim: a job that failed then would be run again, and its records doubled."""
+    """The timeout ends with the claim: a job that failed afterwards would run again and double its records."""
     process = owner("sleeps")
     file = staged(data)
     area = staging_area([data])
@@ -237,7 +237,7 @@ def test_a_claimed_write_is_waited_for_as_long_as_its_owner_lives(data, owner):
 
 @pytest.mark.parametrize("write", [ONCE, WriteId("query", 0)])
 def test_a_withdrawal_that_comes_after_the_claim_is_none(data, owner, monkeypatch, write):
-    """The owner claims between the last look and the withdrawal: the job goes on waiting."""
+    """If the owner claims the write just before its withdrawal, the withdrawal fails and the job goes on waiting."""
     process = owner("sleeps")
     withdraw, asked = StagingArea.withdraw, []
 
@@ -258,7 +258,7 @@ def test_a_withdrawal_that_comes_after_the_claim_is_none(data, owner, monkeypatc
 
 
 def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch):
-    """This process owns the directory, and fails: there is nobody whose work could be waited for."""
+    """A claimed write is an error if this process owns the directory and fails: no other process could complete it."""
     file = staged(data)
     area = staging_area([data])
     area.submit(ONCE, [file])
@@ -277,7 +277,7 @@ def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch)
 
 
 def test_a_broker_completes_no_write(data, owner):
-    """A broker that starts after the owner of a claimed write died is not waited for: it appends no write."""
+    """The job does not wait for a broker that replaced a claimed write's owner: a broker appends no writes."""
     file = staged(data)
     area = staging_area([data])
     area.submit(ONCE, [file])
@@ -291,7 +291,7 @@ def test_a_broker_completes_no_write(data, owner):
 
 
 def test_a_refused_write_says_why_and_leaves_nothing(data):
-    """No topic of that name."""
+    """A write to an unknown topic is refused with the reason, and leaves no files."""
     with pytest.raises(WriteRefusedError, match="nowhere: no such topic"):
         CommitRequest([data], ONCE, [staged(data, topic="nowhere")]).commit(PATIENCE_S)
     assert [] == left(data)
@@ -303,7 +303,7 @@ def content(text: str) -> Content:
 
 
 def commit(data, write, text="a\nb\n", topic="orders", **settings):
-    """A micro-batch as the driver brings it, with the content that its tasks counted."""
+    """Commit a micro-batch as the driver does, with the content that its tasks counted."""
     file = staged(data, write, text, topic)
     request = CommitRequest([data], write, [file], content=content(text))
     for name, value in settings.items():
@@ -312,7 +312,7 @@ def commit(data, write, text="a\nb\n", topic="orders", **settings):
 
 
 def test_a_replayed_micro_batch_is_dropped(data, caplog):
-    """With what its tasks staged again, in whatever order; a warning says how much it was."""
+    """A repeated micro-batch is dropped with its staged files, in any order of rows; a warning counts its records."""
     for text in ("a\nb\n", "b\na\n"):
         commit(data, WriteId("query", 0), text)
     assert ["a", "b"] == lines(data)
@@ -322,7 +322,7 @@ def test_a_replayed_micro_batch_is_dropped(data, caplog):
 
 
 def test_another_target_has_micro_batches_of_its_own(data):
-    """A query whose checkpoint was copied, and that writes to another topic or to one made again, writes there."""
+    """With a copied checkpoint a query writes each micro-batch to another or newly created topic as well."""
     for _ in range(2):
         with closing(open_engine(data)) as engine:
             engine.delete_topic("orders")
@@ -335,7 +335,7 @@ def test_another_target_has_micro_batches_of_its_own(data):
 
 
 def test_another_topic_of_the_targets_name_is_an_error(data):
-    """The restarted query brings the micro-batch to the new topic, once."""
+    """A write for a topic that was deleted and created again is refused, and nothing is appended."""
     write = WriteId("query", 0, "1EvPSKI_SvihSIy3lMKMvg")
     with pytest.raises(WriteRefusedError, match="orders: was deleted and created again"):
         commit(data, write)
@@ -344,7 +344,7 @@ def test_another_topic_of_the_targets_name_is_an_error(data):
 
 
 def test_a_micro_batch_behind_the_last_one_is_an_error(data):
-    """Its checkpoint was put back, or copied: which rows are there already nobody knows, so none may vanish unseen."""
+    """A micro-batch before the last is an error: after a restored checkpoint its rows may be in the topic."""
     for batch in (0, 1):
         commit(data, WriteId("query", batch))
     said = "micro-batch 0 of query query comes again with 2 records, but micro-batch 1 is committed"
@@ -356,7 +356,7 @@ def test_a_micro_batch_behind_the_last_one_is_an_error(data):
 
 @pytest.mark.parametrize("text", ["x\ny\nz\n", "a\nx\n", "a\na\n"])
 def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
-    """As above, where the checkpoint is one micro-batch behind: also with as many rows as were committed."""
+    """The last micro-batch with other rows is an error, even if it has as many rows as were committed."""
     commit(data, WriteId("query", 0))
     said = rf"comes again with other rows \({len(text) // 2} records, committed were 2 records\): .*new checkpoint"
     with pytest.raises(CommittedBeforeError, match=said):
@@ -366,11 +366,11 @@ def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
 
 
 def test_other_rows_are_skipped_if_the_query_is_known_to_give_them(data, caplog):
-    """With failOnOtherRows=false; a micro-batch that lies behind the last one is still an error."""
+    """With failOnOtherRows=false other rows are skipped; a micro-batch before the last one is still an error."""
     for batch in (0, 1):
         commit(data, WriteId("query", batch))
     commit(data, WriteId("query", 1), "x\ny\nz\n", must_have_same_rows=False)
-    assert caplog.messages[-1].endswith("skipped 3 records, others than were committed")
+    assert caplog.messages[-1].endswith("skipped 3 records, which differ from those committed")
     with pytest.raises(CommittedBeforeError, match="but micro-batch 1 is committed"):
         commit(data, WriteId("query", 0), must_have_same_rows=False)
     assert ["a", "b"] * 2 == lines(data)
@@ -378,7 +378,7 @@ def test_other_rows_are_skipped_if_the_query_is_known_to_give_them(data, caplog)
 
 @pytest.mark.parametrize("text", ["b\na\n", "x\ny\n"], ids=["same", "others"])
 def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
-    """Two copies of one query at the same micro-batch: the second one learns that the first one's rows were taken."""
+    """Of two copies of a query at the same micro-batch, the second learns that the first one's rows were taken."""
     write = WriteId("query", 0)
     process = owner("sleeps")
     staging_area([data]).submit(write, [staged(data, write, text)], content=content(text))
@@ -398,7 +398,7 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
 
 
 def test_what_was_committed_before_there_were_targets(data, caplog):
-    """Such an entry counts for each target of its query, until that target has an entry of its own."""
+    """An old entry without a target counts for each target of its query, until the target has its own entry."""
     committed = {"version": 1, "queries": {"query": {"batch": 4, "producer_id": 2**62, "epoch": 4}}}
     (data / COMMITTED_WRITES).write_text(json.dumps(committed))
     with closing(open_engine(data)) as engine:
@@ -413,7 +413,7 @@ def test_what_was_committed_before_there_were_targets(data, caplog):
 
 
 def test_abort_removes_what_was_staged(data):
-    """But for what was handed in: a driver that died may have been followed by another."""
+    """Abort removes staged files, but not those of a submitted write: another driver may have replaced a dead one."""
     file = staged(data)
     CommitRequest([data], ONCE, [file]).abort()
     assert [] == left(data)
@@ -427,7 +427,7 @@ def test_abort_removes_what_was_staged(data):
 
 
 def test_a_directory_that_cannot_be_opened_leaves_nothing(data):
-    """The error is the engine's own."""
+    """If the directory cannot be opened, the error is the engine's, and no file is left."""
     file = staged(data)
     (data / "holiday pictures").mkdir()
     with pytest.raises(NotALogDirectoryError, match="holiday pictures"):
@@ -436,6 +436,6 @@ def test_a_directory_that_cannot_be_opened_leaves_nothing(data):
 
 
 def test_nothing_staged_is_nothing_to_do(data):
-    """A micro-batch without rows."""
+    """A micro-batch without rows needs no commit."""
     CommitRequest([data], ONCE, []).commit(0)
     assert [] == left(data)

@@ -1,4 +1,4 @@
-"""Reading beside a compaction: a segment that was replaced since it was planned is planned again, and nothing is damaged."""
+"""Tests of reads during a compaction: a replaced segment is planned again, and is not reported as damaged."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SETTINGS = {
     "index.interval.bytes": "100",
 }
 ENDED = 3_600_000
-"""Milliseconds after which every duty is due."""
+"""Milliseconds after which every duty of the engine is due."""
 
 
 @pytest.fixture
 def engine(tmp_path):
-    """The living owner of a data directory with a compacted topic `orders`."""
+    """Yield a live owner of a data directory with a compacted topic `orders`."""
     with closing(open_engine(tmp_path)) as engine:
         engine.create_topic("orders", overrides=SETTINGS)
         yield engine
@@ -61,7 +61,7 @@ def fill(engine, seed, batches, *, keys=40):
 
 
 def compact(engine, **settings):
-    """Compact everything but the active segment, with other settings of the topic first."""
+    """Compact all but the active segment, after setting the topic's `settings`."""
     engine.alter_config("orders", settings)
     engine.maintenance(Timestamp(system_clock() + ENDED))
 
@@ -83,7 +83,7 @@ def offsets(tasks, options):
 @pytest.mark.parametrize("given", [{}, {"corruptBatches": "skip"}], ids=["fail", "skip"])
 @pytest.mark.parametrize("seed", range(10))
 def test_a_compaction_after_planning_damages_nothing(engine, tmp_path, seed, given):
-    """The records that the compaction kept are read once, also where a merged segment is larger than the planned one."""
+    """After a compaction each kept record is read once, even if a merged segment is larger than the planned one."""
     fill(engine, seed, 60)
     options = options_of(tmp_path, minPartitions="3", **given)
     tasks = planned(options)
@@ -94,7 +94,7 @@ def test_a_compaction_after_planning_damages_nothing(engine, tmp_path, seed, giv
 
 
 def test_a_merged_segment_that_begins_as_the_planned_one(engine, tmp_path):
-    """Neither its size nor its first batch shows that it is another file: it is planned again."""
+    """A merged segment with the size and first batch of the planned one is recognized as another file."""
     keys = [b"first", *[b"again"] * 6, *[b"key %d" % number for number in range(20)], b"again"]
     for number, key in enumerate(keys):
         record = Record(Offset(0), Timestamp(1_700_000_000_000), key, b"x" * (200 + 7 * number))
@@ -108,7 +108,7 @@ def test_a_merged_segment_that_begins_as_the_planned_one(engine, tmp_path):
 
 
 def test_a_report_does_not_count_replaced_segments_as_damaged(engine, tmp_path):
-    """It says that they changed."""
+    """A report counts replaced segments as changed, not as damaged."""
     fill(engine, 0, 60)
     found = find_parts(place_of(str(tmp_path)), None)
     compact(engine, **{"internal.segment.bytes": "100000"})
@@ -118,11 +118,11 @@ def test_a_report_does_not_count_replaced_segments_as_damaged(engine, tmp_path):
 
 
 def test_a_compaction_while_a_log_is_loaded(engine, tmp_path, monkeypatch):
-    """The log is loaded again if files went away after they were listed."""
+    """A log is loaded again if files disappeared after they were listed."""
     due = [lambda: compact(engine, **{"internal.segment.bytes": "100000"})]
 
     class CompactingDisk(NativeFileSystem):
-        """A disk whose owner compacts right after the first list of the partition's files."""
+        """A disk whose owner compacts right after the first listing of the partition's files."""
 
         def list_directory(self, path, **given):
             found = super().list_directory(path, **given)
@@ -140,7 +140,7 @@ def test_a_compaction_while_a_log_is_loaded(engine, tmp_path, monkeypatch):
 
 
 def test_verify_checks_a_segment_again_that_is_replaced_meanwhile(engine, tmp_path, monkeypatch):
-    """Indexes from before a compaction and a log from after it are no damage."""
+    """Indexes from before a compaction beside a log from after it are checked again, and are not damage."""
     fill(engine, 0, 60)
     files = NativeFileSystem(read_only=True)
     verification = DirectoryVerification([tmp_path], files)
@@ -160,7 +160,7 @@ def test_verify_checks_a_segment_again_that_is_replaced_meanwhile(engine, tmp_pa
 
 @pytest.mark.parametrize("in_use", [True, False])
 def test_an_index_whose_log_is_being_replaced_is_no_left_over(tmp_path, in_use):
-    """Beside a living owner an index without a log counts only if it is still alone when it is looked at again."""
+    """Beside a live owner, an index without a log is reported only if a second look still finds it without one."""
     with closing(open_engine(tmp_path)) as engine:
         engine.create_topic("orders", overrides=SETTINGS)
         fill(engine, 0, 60)

@@ -1,4 +1,4 @@
-"""Tasks compress what they stage, and the owner of the data directory appends the compressed records unchanged."""
+"""Tests that tasks compress the records they stage, and that the owner appends these bytes unchanged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WRITE = WriteId("0d9ec173")
     ids=str,
 )
 def test_the_records_in_the_log_are_the_bytes_that_the_task_compressed(tmp_path, settings, codec):
-    """Whatever the topic's codec, level and other settings, nobody compresses a batch a second time."""
+    """No batch is compressed a second time, whatever the topic's codec, level and other settings are."""
     import pyarrow as pa
 
     from topicfs.pipeline.sink.rows import RowEncoder

@@ -1,4 +1,4 @@
-"""Spark's Kafka connector: its jars fetched whole or not at all, and what a session is given for it."""
+"""Tests of Spark's Kafka connector: its jars are fetched completely or not at all, and sessions get settings for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ABOVE = "spark-sql-kafka-0-10_2.13-9.jar"
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache, and a PATH, of this test's own."""
+    """Give the test its own cache and PATH."""
     monkeypatch.setattr(maven, "user_cache_path", lambda _: tmp_path / "cache")
     monkeypatch.delenv(CONNECTOR.variable, raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
@@ -25,7 +25,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def install_maven(tmp_path, script):
-    """A program called mvn; `$output` is the folder that it is to fill."""
+    """Install a program called mvn, which runs `script` and is to fill the folder `$output`."""
     program = tmp_path / "bin" / "mvn"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\noutput=${{7#-DoutputDirectory=}}\n{script}\n")
@@ -33,7 +33,7 @@ def install_maven(tmp_path, script):
 
 
 def test_jars_are_fetched_once_and_said_once(tmp_path, cache):
-    """The second time nothing runs and nothing is said."""
+    """The first call fetches the jars with one message; the second call does neither."""
     install_maven(tmp_path, f'echo once >>{tmp_path}/runs; mkdir "$output"; touch "$output/{ABOVE}"')
     said = []
     first = CONNECTOR.folder(say=said.append)
@@ -45,7 +45,7 @@ def test_jars_are_fetched_once_and_said_once(tmp_path, cache):
 
 
 def test_another_pom_is_another_folder(tmp_path, cache):
-    """So that an update of the versions is fetched, and the old ones serve who still needs them."""
+    """Each version of the pom has its own folder, so that an older topicfs keeps its jars."""
     install_maven(tmp_path, f'mkdir "$output"; touch "$output/{ABOVE}"')
     (tmp_path / "pom.xml").write_text("<project/>")
     other = Jars(name="spark-kafka", pom=tmp_path / "pom.xml", variable="NONE", first="*.jar")
@@ -59,17 +59,17 @@ def test_another_pom_is_another_folder(tmp_path, cache):
             'mkdir "$output"; touch "$output/half.jar"; echo "[ERROR] no route"; exit 1',
             "jars of spark-kafka: no route",
         ),
-        ("echo gone wrong >&2; exit 1", "jars of spark-kafka: gone wrong; mend that"),
+        ("echo gone wrong >&2; exit 1", "jars of spark-kafka: gone wrong; fix this"),
         (
             r"""printf '\033[0m\033[0m[ERROR] no plugin\n[ERROR] \n[ERROR] see the help\n'; exit 1""",
-            "jars of spark-kafka: no plugin; mend that",
+            "jars of spark-kafka: no plugin; fix this",
         ),
         ("exit 1", "it printed nothing"),
         ('mkdir "$output"; touch "$output/other.jar"', "could not fetch the jars"),
     ],
 )
 def test_a_fetch_that_fails_leaves_nothing(tmp_path, cache, script, said):
-    """Maven's own reason is told, with what helps; nothing half-done stays."""
+    """The error of a failed fetch has Maven's reason and the remedy; no incomplete folder stays."""
     install_maven(tmp_path, script)
     with pytest.raises(JarsMissingError, match=said) as caught:
         CONNECTOR.folder(say=str)
@@ -78,7 +78,7 @@ def test_a_fetch_that_fails_leaves_nothing(tmp_path, cache, script, said):
 
 
 def test_a_fetch_that_takes_too_long_is_given_up(tmp_path, cache, monkeypatch):
-    """Instead of a command that seems to hang."""
+    """A fetch that takes too long is an error, instead of a command that seems to hang."""
     install_maven(tmp_path, "exec sleep 60")
     monkeypatch.setattr(maven, "TIMEOUT_S", 0.2)
     with pytest.raises(JarsMissingError, match="did not fetch the jars of spark-kafka in 0.2 s"):
@@ -86,16 +86,16 @@ def test_a_fetch_that_takes_too_long_is_given_up(tmp_path, cache, monkeypatch):
 
 
 def test_without_maven_the_remedies_are_named(tmp_path, cache, monkeypatch):
-    """Install it, or have the jars elsewhere."""
+    """Without Maven the error names both remedies: install it, or name a folder with the jars."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(JarsMissingError, match=r"install Maven, or .* in TOPICFS_SPARK_KAFKA_JARS"):
         CONNECTOR.folder(say=str)
 
 
 def test_a_folder_that_has_them_is_taken(tmp_path, cache, monkeypatch):
-    """Nothing is fetched; one that has others is refused."""
+    """The folder in the variable is used without a fetch; a folder with other jars is refused."""
     monkeypatch.setenv(CONNECTOR.variable, str(tmp_path))
-    with pytest.raises(JarsMissingError, match=r"spark-sql-kafka-0-10_\*.jar there"):
+    with pytest.raises(JarsMissingError, match=r"this folder has no spark-sql-kafka-0-10_\*.jar"):
         CONNECTOR.folder(say=str)
     (tmp_path / ABOVE).touch()
     (tmp_path / "kafka-clients-9.jar").touch()
@@ -131,7 +131,7 @@ def home(tmp_path):
 
 
 def test_a_session_is_given_the_jars(home):
-    """Beside those that the user names."""
+    """A session gets the connector's jars, in addition to those that the user names."""
     assert {JARS: home.fetched} == home.settings()
     assert {JARS: f"/a.jar,{home.fetched}"} == home.settings("spark.jars /a.jar\n# spark.jars.packages x\n")
     assert {JARS: home.fetched} == home.settings(
@@ -152,24 +152,24 @@ def test_a_session_is_given_the_jars(home):
     ],
 )
 def test_what_the_user_settled_wins(home, defaults, arguments):
-    """Nothing is set, and nothing fetched."""
+    """If the user's settings already have a connector or packages, nothing is set or fetched."""
     assert ({}, 0) == (home.settings(defaults, PYSPARK_SUBMIT_ARGS=arguments), home.asked)
 
 
 def test_what_is_given_to_the_session_wins_over_the_defaults(home):
-    """As everywhere in Spark."""
+    """A session's own settings override the defaults, as everywhere in Spark."""
     assert {} == home.settings(given={PACKAGES: "a:b:c"})
     assert {JARS: f"/b.jar,{home.fetched}"} == home.settings(f"{JARS} /a.jar", {JARS: "/b.jar"})
 
 
 def test_a_connector_among_sparks_own_jars_is_enough(home):
-    """As an administrator puts it there."""
+    """If an administrator has put a connector among Spark's own jars, nothing is set."""
     (home.folder / "jars" / ABOVE).touch()
     assert ({}, 0) == (home.settings(), home.asked)
 
 
 def test_settings_that_cannot_be_joined_are_told(home):
-    """Jars in PYSPARK_SUBMIT_ARGS override those of a session; a line that is no shell's is told too."""
+    """Jars in PYSPARK_SUBMIT_ARGS without a connector are an error, and so is a line that a shell cannot parse."""
     with pytest.raises(PipelineError, match=f"add its jars there: {home.fetched}"):
         home.settings(PYSPARK_SUBMIT_ARGS="--jars /a.jar pyspark-shell")
     with pytest.raises(PipelineError, match="PYSPARK_SUBMIT_ARGS: No closing quotation"):
@@ -179,7 +179,7 @@ def test_settings_that_cannot_be_joined_are_told(home):
 
 
 def test_defaults_may_stand_elsewhere(home, tmp_path):
-    """SPARK_CONF_DIR names their folder."""
+    """SPARK_CONF_DIR names the folder of spark-defaults.conf."""
     (tmp_path / "spark-defaults.conf").write_text(f"{PACKAGES}=a:b:c")
     assert {} == home.settings(SPARK_CONF_DIR=str(tmp_path))
     assert {JARS: home.fetched} == home.settings(SPARK_CONF_DIR=str(tmp_path / "none"))

@@ -1,4 +1,4 @@
-"""The lines of Python that the README and docs/scaling.md show, run as they stand."""
+"""Tests that run the Python lines of the README and of docs/scaling.md as they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def blocks(document: str) -> list[str]:
-    """The Python blocks of a document."""
+    """Return the Python blocks of a document."""
     return re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), flags=re.DOTALL)
 
 
@@ -29,7 +29,7 @@ def append(data: Path, text: str) -> None:
 
 @pytest.fixture
 def data(tmp_path):
-    """A line in `orders` and in `text`, and `copy` without any."""
+    """Make a line in `orders` and in `text`, and an empty topic `copy`."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         for topic in ("copy", "orders", "text"):
             engine.create_topic(topic)
@@ -39,7 +39,7 @@ def data(tmp_path):
 
 @pytest.mark.parametrize("document", ["README.md", "docs/scaling.md"])
 def test_the_first_lines_shown_stream_into_another_topic(spark, data, document):
-    """What comes while they run, as they are typed; only the paths are others."""
+    """The documented lines stream new records into another topic; only the paths are replaced."""
     block = blocks(document)[0]
     for shown in ('"data"', '"/srv/topics"'):
         block = block.replace(shown, f'"{data}"')
@@ -58,6 +58,6 @@ def test_the_first_lines_shown_stream_into_another_topic(spark, data, document):
 
 
 def test_the_readmes_first_line_reads_what_is_there(spark, data):
-    """From the first record to the last."""
+    """The README's first line reads all records."""
     line = blocks("README.md")[0].splitlines()[0].replace('"data"', f'"{data}"')
     assert [b"old"] == [row.value for row in eval(line, {"spark": spark}).collect()]

@@ -1,4 +1,4 @@
-"""Records whose times are at both ends of 64 bits: read, archived, reported and restored by Spark."""
+"""Tests that Spark reads, archives, reports and restores records with times at both ends of 64 bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 MOST_MS = (2**63 - 1) // 1000
 SHOWN = [min(max(time, -MOST_MS), MOST_MS) for time in TIMES]
-"""What microseconds of 64 bits can tell of TIMES."""
+"""TIMES, limited to those that 64 bits of microseconds can represent."""
 
 
 def fill(path, times):
@@ -34,7 +34,7 @@ def times_of(spark, read_format, **options):
 
 
 def test_a_query_reads_every_record_with_the_nearest_time(spark, tmp_path):
-    """Spark's microseconds reach to the year 294247; no record is left out, and none fails a query."""
+    """A query returns every record; a time beyond Spark's (the year 294247) becomes the nearest one."""
     data = fill(tmp_path / "data", TIMES)
     options = {"path": str(data), "subscribe": "orders"}
     assert len(TIMES) == spark.read.format("topicfs").options(**options).load().count()
@@ -42,7 +42,7 @@ def test_a_query_reads_every_record_with_the_nearest_time(spark, tmp_path):
 
 
 def test_an_archive_of_any_times_is_made_and_restored(spark, tmp_path):
-    """What is restored has the times that Spark can tell, at the same offsets."""
+    """Restored records have the nearest times that Spark can represent, at the same offsets."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 
@@ -55,7 +55,7 @@ def test_an_archive_of_any_times_is_made_and_restored(spark, tmp_path):
 
 @pytest.mark.java
 def test_a_cluster_takes_restored_times_of_the_far_future(spark, tmp_path, broker):
-    """They are sent as numbers: Python has no date after the year 9999."""
+    """A restore sends times after the year 9999 to a cluster as numbers, because Python has no such dates."""
     from testing.broker.client import Client
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
@@ -75,7 +75,7 @@ def test_a_cluster_takes_restored_times_of_the_far_future(spark, tmp_path, broke
 
 @pytest.mark.parametrize("times", [TIMES, (0, LATEST_TIMESTAMP), (LATEST_TIMESTAMP,)])
 def test_a_report_and_a_verification_take_any_time(spark, tmp_path, times):
-    """The numbers count each record, the page is drawn, and nothing counts as damaged."""
+    """A report counts each record and draws the page, and a verification finds no damage."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
     from topicfs.pipeline.places.place import place_of

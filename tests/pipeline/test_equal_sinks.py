@@ -1,4 +1,4 @@
-"""What is written is what Spark's own Kafka connector writes: the same rows by both, into topics of the same shape."""
+"""Tests that the sink writes the same records as Spark's own Kafka connector, into topics of the same shape."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 TOPICS = {"sunk": 3, "sunk-too": 1}
 TIMED = "sunk-timed"
-"""A topic of one partition beside them, of which `Sinks.records` tells nothing."""
+"""Another topic of one partition, which `Sinks.records` leaves out."""
 IMPATIENT = {
     "kafka.max.block.ms": "2000",
     "kafka.delivery.timeout.ms": "3000",
     "kafka.request.timeout.ms": "2000",
 }
-"""For writes that are refused in the end: what is taken may take its time on a busy machine."""
+"""Short time limits for writes that must be refused; other writes may be slow on a busy machine."""
 HEADERS = "array<struct<key:string,value:binary>>"
 SUNK = {"topic": "sunk"}
 NEW_YEAR = 1_767_225_600
@@ -41,12 +41,12 @@ class Sinks(NamedTuple):
         frame.write.format(kind).mode("append").options(**self.where[kind] | dict(options)).save()
 
     def write_ours(self, frame: Any, options: Mapping[str, str]) -> None:
-        """What is refused before any task runs is so by the first line, in this process or in one of Spark's."""
+        """Write with topicfs, first checking in this process, which raises errors before any task without Spark."""
         target_of(self.where["topicfs"] | dict(options), frame.schema, overwrite=False)
         self.write("topicfs", frame, options)
 
     def records(self, kind: str) -> list[tuple[Any, ...]]:
-        """Everything written: topic, key, value, headers, and the partition where it is not left to the writer."""
+        """Return topic, key, value and headers of each record, and its partition unless the writer may choose it."""
         given = {"subscribe": ",".join(TOPICS), "includeHeaders": "true", "startingOffsets": "earliest"}
         frame = self.spark.read.format(kind).options(**self.where[kind] | given).load()
         return sorted(
@@ -66,7 +66,7 @@ class Sinks(NamedTuple):
 
 @pytest.fixture(scope="module")
 def sinks(spark, broker, tmp_path_factory):
-    """Topics of three partitions and of one, in a broker and in a directory."""
+    """Make topics of three partitions and of one, in a broker and in a directory."""
     data = tmp_path_factory.mktemp("sinks")
     client = Client(broker.bootstrap_server)
     with contextlib.closing(open_engine(data)) as engine:
@@ -105,7 +105,7 @@ WRITTEN = [
 
 
 def test_equal_records(sinks, tmp_path):
-    """Each write, and a stream: the same records in the same partitions."""
+    """Each batch write, and a stream, yields the same records in the same partitions."""
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "file").write_text("one\ntwo\n")
     stream = sinks.spark.readStream.format("text").load(str(tmp_path / "lines"))
@@ -149,7 +149,7 @@ def test_equal_records(sinks, tmp_path):
     ids=repr,
 )
 def test_errors_of_both(sinks, query, options):
-    """What the connector does not write, this does not write."""
+    """Both formats refuse the same writes."""
     frame = sinks.spark.sql(query)
     with pytest.raises((PySparkException, Py4JError)):
         sinks.write("kafka", frame, IMPATIENT | options)
@@ -158,7 +158,7 @@ def test_errors_of_both(sinks, query, options):
 
 
 def test_only_ours_writes_times(sinks):
-    """Said in the documents: the connector passes the column over."""
+    """As documented, only topicfs writes the column `timestamp`; the connector ignores it."""
     frame = sinks.spark.sql(f"SELECT 'timed' AS value, timestamp_seconds({NEW_YEAR}) AS timestamp")
     found = {}
     for kind in ("kafka", "topicfs"):
@@ -171,7 +171,7 @@ def test_only_ours_writes_times(sinks):
 
 
 def test_what_only_ours_refuses(sinks):
-    """Said in the documents: unknown options, and a topic that is not there even where no row is for it."""
+    """As documented, only topicfs refuses unknown options, and a missing topic even without rows for it."""
     frame = sinks.spark.sql("SELECT 'v' AS value FROM range(0)")
     for options, said in (
         (SUNK | {"color": "red"}, "color: no option"),

@@ -1,6 +1,6 @@
-"""What is read is what Spark's own Kafka connector reads: the same records by both, for every option that both know.
+"""Tests that the source reads the same records as Spark's own Kafka connector, for every option that both have.
 
-A broker writes the topics; its own log directory, read beside it, is the directory. So the records are the same.
+A broker writes the topics, and topicfs reads the broker's own log directory, so both read the same records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LATEST = {"startingOffsetsByTimestampStrategy": "latest"}
 
 
 def at(second: float) -> str:
-    """A time of `orders`, whose records are a second apart."""
+    """Return a time of `orders`, whose records are a second apart."""
     return str(NOON + int(1000 * second))
 
 
@@ -37,7 +37,7 @@ def times(*seconds: float) -> str:
 
 @pytest.fixture(scope="module")
 def both(spark, broker):
-    """The topics, and a transaction that stays open."""
+    """Make the topics, with a transaction that stays open."""
     undecided = write_topics(Client(broker.bootstrap_server), broker.log_dir)
     yield Both(spark, broker.bootstrap_server, broker.log_dir)
     undecided.abort_transaction(30)
@@ -59,16 +59,16 @@ READ = [
 
 
 def test_equal_rows(both):
-    """Each query's rows, all columns of them."""
+    """Each query has equal rows in all columns."""
     cases = [options | {"includeHeaders": "true"} for options in READ]
     theirs, ours = both.batches("kafka", cases), both.batches("topicfs", cases)
     assert theirs.schema == ours.schema
-    # PySpark's own comparison needs a pandas older than 3.
+    # PySpark's own comparison needs a version of pandas before 3.
     assert sorted(map(repr, theirs.collect())) == sorted(map(repr, ours.collect()))
 
 
 BOUNDED = [
-    # Which partitions.
+    # Partitions.
     {"subscribe": " orders , stamped ,"},
     {"subscribePattern": "orders"},
     {"subscribePattern": "^orders$"},
@@ -76,7 +76,7 @@ BOUNDED = [
     {"assign": '{"orders":[0,2],"ledger":[1]}'},
     {"assign": '{"orders":[0,0,7,-1]}'},
     {"assign": '{"orders":[]}'},
-    # From and to which offsets.
+    # Starting and ending offsets.
     ORDERS | {"startingOffsets": " Earliest "},
     ORDERS | {"startingOffsets": of_orders(5, -2, 0)},
     ORDERS | {"startingOffsets": of_orders(40, 24, 8)},
@@ -85,7 +85,7 @@ BOUNDED = [
     ORDERS | {"startingOffsets": of_orders(9, 3, 2), "endingOffsets": of_orders(22, 5, 2)},
     {"subscribe": "compacted", "startingOffsets": of_orders(1, topic="compacted")},
     {"subscribe": "compacted", "endingOffsets": of_orders(23, topic="compacted")},
-    # From and to which times.
+    # Starting and ending times.
     ORDERS | {"startingTimestamp": at(3)},
     ORDERS | {"startingTimestamp": at(3.5)},
     ORDERS | {"startingTimestamp": " 0 "},
@@ -104,14 +104,14 @@ BOUNDED = [
     {"subscribe": "compacted", "startingTimestamp": str(NOON + 3)},
     {"subscribe": "stamped", "startingTimestamp": "0"},
     {"subscribe": "empty", "startingTimestamp": "0"} | LATEST,
-    # Which of them counts.
+    # Precedence of the options.
     ORDERS | {"startingTimestamp": at(3), "startingOffsetsByTimestamp": times(9, 9, 9)},
     ORDERS | {"startingTimestamp": at(3), "startingOffsets": "latest"},
     ORDERS | {"startingOffsetsByTimestamp": times(5, 0, 0), "startingOffsets": of_orders(9, 9, 2)},
     ORDERS | {"endingTimestamp": at(3), "endingOffsetsByTimestamp": times(9, 9, 9)},
     ORDERS | {"endingOffsetsByTimestamp": times(5, 4, 1), "endingOffsets": of_orders(9, 9, 2)},
     ORDERS | {"endingTimestamp": at(3), "endingOffsets": "earliest"},
-    # What is gone.
+    # Lost records.
     ORDERS | CARELESS | {"startingOffsets": of_orders(0, 0, 0)},
     ORDERS | CARELESS | {"startingOffsets": of_orders(0, 0, 0), "endingOffsets": of_orders(1, -1, 0)},
     ORDERS | CARELESS | {"startingOffsets": of_orders(50, 0, 0), "endingOffsets": of_orders(60, -1, 0)},
@@ -123,7 +123,7 @@ BOUNDED = [
 
 
 def test_equal_choices(both):
-    """The same records of the same partitions, for every way to say which: ours are read without Spark between."""
+    """Every way to choose partitions and offsets gives the same records; topicfs reads them without Spark."""
     frame = both.batches("kafka", BOUNDED).select("case", "topic", "partition", "offset")
     theirs = sorted(map(tuple, frame.collect()))
     ours = [(case, *one) for case, options in enumerate(BOUNDED) for one in both.our_offsets(options)]
@@ -131,7 +131,7 @@ def test_equal_choices(both):
 
 
 def test_equal_schemas(both):
-    """With headers and without: names, types, and what may be null."""
+    """The schemas with and without headers have the same names, types and nullability."""
     for include in ({}, {"includeHeaders": "FALSE"}, {"includeHeaders": "TRUE"}):
         theirs, ours = (both.batch(kind, ORDERS | include) for kind in ("kafka", "topicfs"))
         assert theirs.schema == ours.schema
@@ -195,13 +195,13 @@ def test_equal_schemas(both):
     ids=repr,
 )
 def test_errors_of_both(both, options):
-    """Where the connector fails, so does this."""
+    """Queries on which the connector fails also fail with topicfs."""
     assert both.connectors_error(options)
     assert both.our_error(options)
 
 
 def test_equal_tasks(both):
-    """minPartitions cuts the same ranges; maxRecordsPerPartition too, where the connector heeds it."""
+    """minPartitions gives the same ranges; maxRecordsPerPartition does too if the connector applies it."""
     cases = [ORDERS | {"minPartitions": least} for least in ("2", "4", "7", "13")]
     cases.append(ORDERS | {"minPartitions": "5", "maxRecordsPerPartition": "4"})
     tasks = both.batches("kafka", cases).groupBy("case", "partition", spark_functions.spark_partition_id())
@@ -226,7 +226,7 @@ STREAMED = [
 
 
 def test_equal_streams(both, tmp_path):
-    """The same rows in the same micro-batches, wherever a stream begins and whatever limits it."""
+    """Streams have equal rows in equal micro-batches, from any start and with any limit."""
     cases = [{"startingOffsets": "earliest", "includeHeaders": "true"} | options for options in STREAMED]
     theirs = both.streams("kafka", cases, tmp_path / "theirs")
     ours = both.streams("topicfs", cases, tmp_path / "ours")
@@ -252,14 +252,14 @@ def test_equal_streams(both, tmp_path):
     ids=repr,
 )
 def test_errors_of_both_streams(both, options, tmp_path):
-    """Where the connector's stream fails, so does this."""
+    """Streams on which the connector fails also fail with topicfs."""
     given = {"startingOffsets": "earliest"} | options
     assert both.connectors_error(given, tmp_path)
     assert both.our_error(given, streaming=True)
 
 
 def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
-    """A stream goes on by the other format where it was: both keep the next offsets, in the same words."""
+    """A stream continues with the other format: both write the next offsets into the checkpoint in the same form."""
     client, place = Client(both.server), TopicPartition("moving", 0)
     client.create_topic("moving")
     found = []
@@ -280,7 +280,7 @@ def test_a_checkpoint_moves_between_the_formats(both, tmp_path):
 
 
 def test_both_fail_over_a_topic_made_anew(both, tmp_path):
-    """It is shorter than what was read of the old one; a longer one the connector takes for the old one."""
+    """Both fail if the topic was created again and is shorter; the connector does not recognize a longer one."""
     client, place = Client(both.server), TopicPartition("anew", 0)
 
     def run(kind):
@@ -308,21 +308,21 @@ def test_both_fail_over_a_topic_made_anew(both, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (ORDERS | {"color": "red"}, "color: no option of topicfs"),
+        (ORDERS | {"color": "red"}, "color: not an option of topicfs"),
         (ORDERS | {"maxOffsetsPerTrigger": "x"}, "expected a positive number"),
-        (ORDERS | {"startingOffsetsByTimestamp": of_orders(-3, 0, 0)}, "no time -3"),
-        ({"subscribePattern": "\\p{Lower}"}, "is no pattern"),
+        (ORDERS | {"startingOffsetsByTimestamp": of_orders(-3, 0, 0)}, "the invalid time -3"),
+        ({"subscribePattern": "\\p{Lower}"}, "is not a valid pattern"),
     ],
     ids=repr,
 )
 def test_what_only_ours_refuses(both, options, said):
-    """Said in the documents: names and values that the connector passes over or knows beyond its own documents."""
+    """As documented, topicfs refuses names that the connector ignores, and values that only it accepts."""
     both.batch("kafka", options).collect()
     assert said in both.our_error(options)
 
 
 def test_times_are_those_of_records(both):
-    """Said in the documents: a broker finds the markers of transactions by time as well, which were written today."""
+    """As documented, topicfs finds times of records only; a broker also finds transaction markers, written today."""
     client = Client(both.server)
     theirs = [client.offset_at("ledger", NOON + 1, partition=number) for number in range(2)]
     ours = [task.range.start_offset for task in both.our_tasks(LEDGER | {"startingTimestamp": str(NOON + 1)})]

@@ -1,4 +1,4 @@
-"""Whatever dies in a streaming query, the topic has each input once. `soak` is the long form."""
+"""Tests that a topic has each input once, whichever process of a streaming query is killed; `soak` repeats this."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tests.pipeline.crashes import Moment, Scene
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(1800),  # several sessions, one after the other, however busy the machine
+    pytest.mark.timeout(1800),  # several sessions in sequence, on a busy machine
 ]
 
 
 @pytest.fixture
 def scene(tmp_path):
-    """Input, a topic of two partitions, a daemon that owns the data directory, and a person who appends through its mount."""
+    """Make input, a topic of two partitions, a daemon that owns the directory, and a person at its mount."""
     scene = Scene(tmp_path, mounted=True)
     yield scene
     scene.clean_up()
@@ -22,10 +22,10 @@ def scene(tmp_path):
 
 @pytest.mark.fuse
 def test_whoever_is_killed_doubles_and_loses_nothing(scene, chance):
-    """The daemon under a driver, which goes on alone until there is one again; and the driver, beside a daemon and alone.
+    """Kills of the daemon, and of the driver with and without a daemon, neither double nor lose a record.
 
-    A run to the end brings the rest, although its tasks fail after writing: what a failed attempt staged is never
-    appended, and no file of it stays. Other moments are in the soak.
+    A last run brings the rest, although its tasks fail after writing: files that a failed attempt staged are never
+    appended, and none stays. The soak has other moments.
     """
     scene.start()
     scene.until_committed()

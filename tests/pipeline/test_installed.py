@@ -1,4 +1,4 @@
-"""`format("topicfs")` is found by Spark itself where topicfs is installed: editable, as `make build` does it, and from a wheel."""
+"""Tests that Spark finds `format("topicfs")` where topicfs is installed: editable (`make build`), and from a wheel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 PACKAGES = ("topicfs", "pyspark_topicfs")
 COMPILED = ("storage", "fusefs", "pipeline")
-"""Folders with compiled modules, to which `topicfs/` has links."""
+"""Folders with compiled modules, to which the package `topicfs/` has links."""
 PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -45,12 +45,12 @@ print(json.dumps(found))
 
 
 def outside():
-    """The environment of a user who has set no path of modules: what the session of other tests sets is left out."""
+    """Return the environment of a user without module paths, which other tests' session sets."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def run(python, folder, data, *statements):
-    """What a program prints that knows nothing of topicfs but the format's name, started anywhere."""
+    """Return what a program prints that knows only the format's name, run in `folder`."""
     settings = SETTINGS | {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
@@ -70,7 +70,7 @@ def run(python, folder, data, *statements):
 
 @pytest.fixture
 def data(tmp_path):
-    """`orders` with two records."""
+    """Make `orders` with two records."""
     engine = open_engine(tmp_path / "data")
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
     engine.close()
@@ -86,7 +86,7 @@ def lines(data):
 
 
 def test_of_an_editable_install(tmp_path, data):
-    """As `make build` leaves it: from any directory, without PYTHONPATH; and tables of SQL, which keep their options."""
+    """An editable install works from any directory without PYTHONPATH, also for SQL tables with options."""
     count = "SELECT count(*) FROM"
     found = run(
         sys.executable,
@@ -113,7 +113,7 @@ def test_of_an_editable_install(tmp_path, data):
 
 
 def copied(folder):
-    """What a wheel is built from, where that leaves nothing in the checkout; its modules are compiled already."""
+    """Copy the sources of a wheel, so that a build leaves the checkout alone; modules are compiled already."""
     folder.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE", "setup.py"):
         shutil.copy(ROOT / name, folder)
@@ -121,9 +121,9 @@ def copied(folder):
         shutil.copytree(
             ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.c")
         )
-    # The C code that the checkout was compiled from, which is made again only where a source is newer.
+    # The generated C code, which is generated again only if a source is newer.
     shutil.copytree(ROOT / "build" / "cython", folder / "build" / "cython")
-    # What it was compiled to, again only where that is older: gcc would take most of the time.
+    # The compiled modules, which are compiled again only if they are older: gcc would take most of the time.
     compiled = folder / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     for module in (path for name in COMPILED for path in (ROOT / name).rglob("*.so")):
         target = compiled / "topicfs" / module.relative_to(ROOT)
@@ -133,7 +133,7 @@ def copied(folder):
 
 
 def test_of_a_wheel(tmp_path, data):
-    """It runs without the checkout. Modules of other projects with the same names, also beside the program, do no harm."""
+    """A wheel runs without the checkout, even if other projects have modules of the same names beside the program."""
     wheel = [
         sys.executable,
         "-m",
@@ -152,9 +152,10 @@ def test_of_a_wheel(tmp_path, data):
     (built,) = tmp_path.glob("topicfs-*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(packages)
-        # The names that C code has for numbers, which setup.py makes: who compiles against the package needs them.
+        # The .pxd files that setup.py generates with names of numbers: code that is compiled against the
+        # package needs them.
         assert "topicfs/storage/codec/binary/fields.pxd" in archive.namelist()
-    # Read as a path alone: the editable install's own such file there is not heeded.
+    # Read only as a path, so that the editable install's own file of this kind is ignored.
     (packages / "needed.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
     write_strangers(packages)
     write_strangers(tmp_path)

@@ -1,4 +1,4 @@
-"""Jobs over whole topics: what they write, and what a second run adds."""
+"""Tests of jobs over whole topics: what they write, and what a second run adds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEW_YEAR = 1_767_225_600_000
 
 @pytest.fixture
 def data(tmp_path):
-    """`orders` with three records of two days, and `copy` without any."""
+    """Make `orders` with three records of two days, and an empty topic `copy`."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         engine.create_topic("copy")
         partition = engine.create_topic("orders").partitions()[0]
@@ -53,7 +53,7 @@ def rows(frame):
 
 
 def test_archive_brings_each_record_once(spark, data, tmp_path):
-    """By topic and date; a second run adds what came since, a third nothing."""
+    """An archive has each record once, by topic and date; a second run adds the new records, a third none."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive")
@@ -76,7 +76,7 @@ def test_archive_brings_each_record_once(spark, data, tmp_path):
 
 
 def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
-    """More of them may come, each from its start; with fewer, how far it is in the others would be lost."""
+    """A run may add topics to an archive, each from its start; a run with fewer is refused, to keep their offsets."""
     from topicfs.pipeline.errors import PipelineError
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
@@ -85,14 +85,14 @@ def test_an_archive_keeps_to_its_topics(spark, data, tmp_path):
         return [(row.topic, row.records) for row in found.collect()]
 
     assert [] == run("copy")
-    with pytest.raises(PipelineError, match="archive: is the archive of copy, too; name all of its topics"):
+    with pytest.raises(PipelineError, match="archive: also has the topics copy; name all of its topics"):
         run("orders")
     assert [("orders", 1), ("orders", 2)] == run("orders,copy")
 
 
 @pytest.mark.parametrize(("topics", "kind"), [("nosuch", "parquet"), ("orders", "iceberg")])
 def test_an_archive_that_cannot_begin_leaves_nothing(spark, data, tmp_path, monkeypatch, topics, kind):
-    """A topic that does not exist, or a missing package, is an error before the directory is made."""
+    """An unknown topic or a missing package is an error before the archive's directory is made."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.storage.errors import StorageError
 
@@ -104,7 +104,7 @@ def test_an_archive_that_cannot_begin_leaves_nothing(spark, data, tmp_path, monk
 
 
 def test_an_archive_takes_no_round_of_other_topics(spark, data, tmp_path):
-    """Of two runs with different topics that begin one archive at once, the second one stops."""
+    """If two runs with different topics begin one archive at once, the second one stops."""
     from topicfs.pipeline.archiving.parquet import ParquetCommits
     from topicfs.pipeline.archiving.plan import plan, source_options
     from topicfs.pipeline.errors import PipelineError
@@ -115,13 +115,13 @@ def test_an_archive_takes_no_round_of_other_topics(spark, data, tmp_path):
     place, target = place_of(str(data)), tmp_path / "archive"
     first = plan(place, source_options(place, "copy", Isolation.READ_COMMITTED), None, None)
     ParquetCommits(target).plan(0, first.end)
-    with pytest.raises(PipelineError, match="archive: is the archive of copy, too"):
+    with pytest.raises(PipelineError, match="archive: also has the topics copy"):
         archive(spark, ArchiveOptions(path=str(data), topics="orders", target=target))
     assert not (target / "_topics.json").exists()
 
 
 def test_an_archive_and_a_check_do_without_a_lost_replica_directory(spark, tmp_path):
-    """A place that leaves a directory out never looks for it."""
+    """An archive and a check never look for a directory that the place leaves out."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
     from topicfs.pipeline.places.place import SparkPlace
@@ -138,7 +138,7 @@ def test_an_archive_and_a_check_do_without_a_lost_replica_directory(spark, tmp_p
 
 
 def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path):
-    """An older version wrote it so: its files count, and so does what it planned and did not commit."""
+    """A run continues an archive that Spark's own query began: its files and its planned round count."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     target = tmp_path / "archive"
@@ -166,7 +166,7 @@ def test_an_archive_goes_on_where_sparks_own_query_stopped(spark, data, tmp_path
 
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_path, kind):
-    """From their beginning, each record once; ^C ends it once a round is committed."""
+    """A continuous archive reads new topics of a pattern from their start; ^C ends it after a committed round."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     if kind == "iceberg":
@@ -198,7 +198,7 @@ def test_a_continuous_archive_takes_new_topics_of_a_pattern(spark, data, tmp_pat
 
 
 def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
-    """Also while it waits for the next round."""
+    """^C also ends an archive that waits for the next round."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     interrupt = Thread(target=os.kill, args=(os.getpid(), signal.SIGINT))
@@ -213,7 +213,7 @@ def test_an_interrupt_between_two_rounds_ends_an_archive(spark, data, tmp_path):
 
 
 def test_spark_reads_an_archive_of_many_rounds(spark, data, tmp_path):
-    """By the list of every tenth round, which has the merged file in place of the small ones."""
+    """Spark reads the archive by the list of every tenth round, which has a merged file in place of the small ones."""
     from topicfs.pipeline.archiving.files import archived_files
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
@@ -235,12 +235,12 @@ def test_an_archive_keeps_its_format(spark, data, tmp_path):
     pytest.importorskip("pyiceberg")
     options = ArchiveOptions(path=str(data), topics="orders", target=tmp_path / "archive", format="iceberg")
     archive(spark, options)
-    with pytest.raises(PipelineError, match="is an archive of the format iceberg"):
+    with pytest.raises(PipelineError, match="is an archive in the format iceberg"):
         archive(spark, replace(options, format="parquet"))
 
 
 def test_replay_copies_through_sql(spark, data):
-    """A filter and a projection; every run copies again."""
+    """Replay copies records through a filter and a projection, and each run copies all of them again."""
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     options = ReplayOptions(
@@ -253,7 +253,7 @@ def test_replay_copies_through_sql(spark, data):
 
 @pytest.mark.parametrize("checkpoint", [None, "progress"])
 def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
-    """`where` and `select` reach Spark as they are written: JSON, regular expressions and `{source}` keep their braces."""
+    """`where` and `select` reach Spark unchanged: JSON, regular expressions and `{source}` keep their braces."""
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     options = ReplayOptions(
@@ -269,7 +269,7 @@ def test_braces_in_sql_are_the_users(spark, data, tmp_path, checkpoint):
 
 
 def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path):
-    """Each record once."""
+    """With a checkpoint each run copies the new records, each once."""
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     options = ReplayOptions(
@@ -282,7 +282,7 @@ def test_replay_under_a_checkpoint_brings_what_came_since(spark, data, tmp_path)
 
 
 def jobs_over(spark, data, tmp_path):
-    """Each job that goes on where it was, over `orders`; what it says where records were lost begins and ends so."""
+    """Return each job over `orders` that continues earlier runs, with its message for lost records."""
     from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
@@ -301,7 +301,7 @@ def jobs_over(spark, data, tmp_path):
 
 
 def test_jobs_over_a_topic_made_anew_fail(spark, data, tmp_path):
-    """None of them passes over its records or changes anything; each says in one line what can be done."""
+    """Jobs over a topic that was created again fail with a remedy, and neither skip records nor change files."""
     from topicfs.pipeline.errors import DataLossError
     from topicfs.pipeline.jobs.archive import read_notes
 

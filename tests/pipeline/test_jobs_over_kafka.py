@@ -1,4 +1,4 @@
-"""Jobs whose topics are in a Kafka cluster: the same jobs, by another place."""
+"""Tests of jobs whose topics are in a Kafka cluster: the same jobs with another place."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def rows(frame):
 
 
 def contents(client, topic):
-    """Key, value and headers of each record in a topic of one partition."""
+    """Return key, value and headers of each record in a topic of one partition."""
     return [(record.key, record.value, record.headers) for record in client.records(topic)]
 
 
 def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
-    """By topic and date, once; what was aborted is not archived, and a second run adds what came since."""
+    """A cluster's topic is archived by topic and date without aborted records; a second run adds the new ones."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     client.create_topic("archived")
@@ -67,7 +67,7 @@ def test_archive_a_clusters_topic(spark, client, broker, tmp_path):
 
 
 def test_a_topic_created_again_after_the_plan_is_not_archived(client, broker):
-    """Neither if the round goes on, nor if another run takes up the round of one that was killed."""
+    """A topic created again after the plan is not read, neither in that round nor in the one that repeats it."""
     place = place_of(f"kafka://{broker.bootstrap_server}")
     options, schema = (
         source_options(place, "again", Isolation.READ_COMMITTED),
@@ -88,7 +88,7 @@ def test_a_topic_created_again_after_the_plan_is_not_archived(client, broker):
 
 
 def test_a_topic_created_again_between_its_check_and_its_read_is_not_read(client, broker):
-    """A read asks the brokers by the id of the topic that was checked, never by its name again."""
+    """A read requests the topic by the id that was checked, not again by its name."""
     client.create_topic("twice")
     client.produce("twice", RECORDS)
     with opened_cluster(place_of(f"kafka://{broker.bootstrap_server}")) as engine:
@@ -108,7 +108,7 @@ def test_a_topic_created_again_between_its_check_and_its_read_is_not_read(client
 
 
 def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
-    """Partitions and settings, of topics without records too: from the cluster, and from the broker's own directory."""
+    """An archive has partitions and settings of all topics, from a cluster or from a broker's directory."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
 
     settings = {"cleanup.policy": "compact", "max.message.bytes": "2000000", "retention.ms": "-1"}
@@ -120,7 +120,7 @@ def test_an_archive_knows_a_brokers_topics(spark, client, broker, tmp_path):
 
 
 def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_path):
-    """There, on to another topic, and back; at once and by what came since."""
+    """Replay copies to a cluster, within it, and back: all records, or the new ones."""
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
 
     data, place = tmp_path / "data", f"kafka://{broker.bootstrap_server}"
@@ -154,7 +154,7 @@ def test_replay_between_a_directory_and_a_cluster(spark, client, broker, tmp_pat
 
 @pytest.fixture
 def alices(tmp_path, monkeypatch):
-    """A file that says who connects, its password from the environment."""
+    """Write a file with a user's connection settings, whose password comes from the environment."""
     monkeypatch.setenv("ALICES_PASSWORD", "alice-secret")
     config = tmp_path / "client.properties"
     config.write_text(
@@ -166,7 +166,7 @@ def alices(tmp_path, monkeypatch):
 
 
 def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
-    """By the same file as a mount: Spark's connector and what goes through librdkafka."""
+    """One file authenticates Spark's connector and librdkafka, as it does a mount."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, TopicNote, archive, read_notes
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay
     from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
@@ -187,13 +187,13 @@ def test_jobs_say_who_they_are(spark, client, broker, tmp_path, alices):
 
 @pytest.fixture
 def kept(spark, monkeypatch):
-    """The session of other tests too, which no job ends."""
+    """Keep the session of other tests from being ended by a job."""
     monkeypatch.setattr(type(spark), "stop", lambda session: None)
 
 
 @pytest.mark.usefixtures("kept")
 def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, alices, capfd):
-    """`--commit-group`: kcat goes on where the archive stands, and a report shows how far it is behind."""
+    """With `--commit-group` kcat continues where the archive ends, and a report shows the archive's lag."""
     from topicfs.main import run
     from topicfs.pipeline.report.collector import find_lags
     from topicfs.pipeline.report.numbers import GroupLag
@@ -235,7 +235,7 @@ def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, 
     ],
 )
 def test_an_error_of_kafkas_client_is_told_by_its_class(spark, broker, name, line):
-    """Spark's error has Kafka's exception among its causes, whatever its own text says."""
+    """An error of Kafka's client is recognized by the exception class among the causes, whatever Spark's text is."""
     from py4j.protocol import Py4JJavaError
 
     from topicfs.jobs.run import cause

@@ -1,4 +1,4 @@
-"""Jobs that are killed in the middle and run again: each record once, nothing lost, nothing in the way."""
+"""Tests of jobs that are killed and run again: each record is there once, and nothing blocks the second run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from topicfs.storage.disk.native import NativeFileSystem
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(900),  # a session beside the shared one, however busy the machine
+    pytest.mark.timeout(900),  # a session in addition to the shared one, on a busy machine
 ]
 
 RECORDS = 4_000
-"""Of each of two partitions."""
+"""Number of records in each of two partitions."""
 ARCHIVE = """
 import signal, sys
 from pathlib import Path
@@ -75,7 +75,7 @@ with job_session(SessionOptions("local[2]")) as spark:
 
 @pytest.fixture
 def data(tmp_path):
-    """`orders` with lines that are all different, over two days."""
+    """Make `orders` with distinct lines over two days."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         for number, partition in engine.create_topic("orders", partitions=2).partitions().items():
             for part in range(10):
@@ -86,7 +86,7 @@ def data(tmp_path):
 
 
 def killed(program, *arguments, when):
-    """Run a program until something is so, then kill it and its JVM."""
+    """Run a program until `when` is true, then kill the program and its JVM."""
     log = arguments[0].parent / "killed.log"
     with log.open("wb") as said:
         process = subprocess.Popen(
@@ -117,7 +117,7 @@ def rows_of(spark, data):
 
 
 def ordered(frame):
-    """Its rows as Arrow has them, which compares them quickly."""
+    """Return the frame's rows, sorted, as Arrow, which compares them quickly."""
     columns = "partition", "offset", "key", "value", "timestamp", "timestampType", "headers"
     return frame.select(*columns).orderBy("partition", "offset").toArrow()
 
@@ -125,7 +125,7 @@ def ordered(frame):
 @pytest.mark.parametrize("moment", ["writing", "written", "committed"])
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
 def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
-    """Killed while it writes, between the last file and the commit, and right behind the commit: nothing is there twice."""
+    """A job killed while writing, before the commit or after it archives each record once when it runs again."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive, archived_rows
 
     if kind == "iceberg":
@@ -141,7 +141,7 @@ def test_an_archive_has_each_record_once(spark, data, tmp_path, kind, moment):
 
 
 def test_a_restore_brings_each_record_once(spark, data, tmp_path):
-    """Killed when the third of many rounds was handed in; the next run goes on, and no file of a write is left."""
+    """A restore that is killed in its third round continues in the next run, and leaves no file of a write."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.restore.restore import RestoreOptions, restore
 

@@ -1,4 +1,4 @@
-"""A job, or the owner of its data directory, is killed at some moment of a named write; the job runs again."""
+"""Tests of a named write whose job, or whose directory's owner, is killed at some moment; the job runs again."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Killing:
         self.killed: Counter[str] = Counter()
 
     def start(self, script: str, *arguments: object) -> subprocess.Popen[str]:
-        """Start a process; it has begun when this returns."""
+        """Start a process; return once it has begun its work."""
         process = subprocess.Popen(
             [sys.executable, "-c", script, str(self._data), *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -83,7 +83,7 @@ class Killing:
         return process
 
     def run(self, rounds: int) -> None:
-        """Write one version a round, until it is done, and kill its job or the owner in between."""
+        """Write one version per round until it is committed, and kill the job or the owner meanwhile."""
         with self._stack:
             for version in range(rounds):
                 if self._owner is None and self._chance.random() < 0.7:
@@ -106,7 +106,7 @@ class Killing:
 
 
 def run(data: Path, chance: random.Random, rounds: int) -> Counter[str]:
-    """Kill so often, and check what is there at the end; return how many were killed."""
+    """Kill processes for `rounds` rounds, check the topic at the end, and return the number of kills."""
     with closing(open_engine(data)) as engine:
         engine.create_topic("orders", partitions=2)
     killing = Killing(data, chance)
@@ -120,5 +120,5 @@ def run(data: Path, chance: random.Random, rounds: int) -> Counter[str]:
 
 
 def test_each_version_is_there_once_whoever_is_killed(tmp_path: Path, chance: random.Random) -> None:
-    """With an owner beside the job and without one: no row twice, none missing, nothing left behind."""
+    """With and without an owner, no row is doubled or missing, and no file is left."""
     assert run(tmp_path / "data", chance, 8).total()

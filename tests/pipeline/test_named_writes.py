@@ -1,4 +1,4 @@
-"""A write with the name of an application and a version happens once; and a query that was forgotten is told so."""
+"""Tests that a write named by application and version happens once, and that a forgotten query is an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APPLICATION = "com.acme.orders_v2"
 
 @pytest.fixture
 def data(tmp_path):
-    """A data directory with the topics `orders` and `copies`."""
+    """Make a data directory with the topics `orders` and `copies`."""
     with closing(open_engine(tmp_path / "data")) as engine:
         engine.create_topic("orders")
         engine.create_topic("copies")
@@ -41,13 +41,13 @@ def lines(data, topic="orders"):
 
 
 def write(data, version, text, *, topic="orders", query=False):
-    """A write as the driver brings it; `text` without a character is a write without a row."""
+    """Commit a write as the driver does; with an empty `text`, a write without rows."""
     write_quietly(data, version, text, topic=topic, query=query)
     assert [] == left(data)
 
 
 def write_quietly(data, version, text, *, topic="orders", query=False):
-    """The same beside others, whose files may be there."""
+    """Do the same while others run, whose files may be there."""
     name = WriteId("9b1d-query" if query else APPLICATION, version, topic_id(data, topic))
     files = []
     if text:
@@ -61,7 +61,7 @@ def write_quietly(data, version, text, *, topic="orders", query=False):
 
 
 def test_a_version_is_appended_once(data, caplog):
-    """It, and an earlier one, append nothing when they come again, and succeed; a later one is appended."""
+    """A repeated or earlier version appends nothing and succeeds; a later one is appended."""
     for version in (5, 5, 3, 0, 7, 5, 6, 7, 2**63 - 1, 2**63 - 1):
         write(data, version, f"v{version}")
     assert ["v5", "v7", f"v{2**63 - 1}"] == lines(data)
@@ -69,7 +69,7 @@ def test_a_version_is_appended_once(data, caplog):
 
 
 def test_each_topic_has_versions_of_its_own(data):
-    """By its id: one that is created again has none."""
+    """Each topic, by its id, has its own versions; one that is created again has none."""
     write(data, 5, "a")
     write(data, 4, "b", topic="copies")
     with closing(open_engine(data)) as engine:
@@ -80,7 +80,7 @@ def test_each_topic_has_versions_of_its_own(data):
 
 
 def test_the_last_version_with_other_rows_is_an_error(data):
-    """The job runs over other input than before; of versions before the last one the rows are not known any more."""
+    """The last version with other rows is an error; rows of earlier versions are no longer known."""
     write(data, 5, "a")
     said = rf"version 5 of application {APPLICATION} comes again with other rows .* write them under another txnAppId"
     with pytest.raises(CommittedBeforeError, match=said) as caught:
@@ -92,7 +92,7 @@ def test_the_last_version_with_other_rows_is_an_error(data):
 
 
 def test_two_jobs_that_submit_one_version_at_the_same_moment_are_compared(data, monkeypatch):
-    """If the request of one replaces the other's, only the job succeeds whose rows were appended."""
+    """If two jobs submit one version at once, only the job whose rows were appended succeeds."""
     name = WriteId(APPLICATION, 5, topic_id(data))
     writer = staging_area([data]).stage(name, 0)
     writer.append(TopicPartition("orders", 0), encode_lines(b"theirs\n", timestamp=0)[0])
@@ -114,7 +114,7 @@ def test_two_jobs_that_submit_one_version_at_the_same_moment_are_compared(data, 
 
 @pytest.mark.parametrize("same", [True, False], ids=["same rows", "other rows"])
 def test_jobs_that_write_the_same_versions_at_once_write_each_once(data, same):
-    """Four of them, without an owner, so that each may own the directory: no row twice, none missing, none of two jobs."""
+    """Four jobs without an owner write each version once: no row is doubled, missing, or from two jobs."""
 
     def job(number):
         failures = 0
@@ -135,7 +135,7 @@ def test_jobs_that_write_the_same_versions_at_once_write_each_once(data, same):
 
 
 def test_a_version_without_a_row_is_a_version(data):
-    """The same version with rows is an error then, and an earlier one appends nothing."""
+    """A version without rows is recorded: the same version with rows is an error, and earlier ones append nothing."""
     write(data, 5, "")
     write(data, 5, "")
     write(data, 4, "a")
@@ -145,14 +145,14 @@ def test_a_version_without_a_row_is_a_version(data):
 
 
 def forget(data):
-    """Let the record have forgotten a query of `orders`."""
+    """Make the record forget a query of `orders`."""
     area, at = staging_area([data]), WriteId("idle", 3, topic_id(data))
     entries = {f"@{at.target}": CommittedQuery(0, ProducerId(0), 0)}
     area.record.write_copy(data, entries)
 
 
 def test_a_query_that_may_have_been_forgotten_is_told(data):
-    """It goes on with a micro-batch that may be in the topic already; an application may begin with any version."""
+    """A query that may be forgotten is an error, since its micro-batch may be in the topic; an application is not."""
     forget(data)
     with pytest.raises(
         CommittedBeforeError, match="micro-batch 3 of query .* has committed nothing here for a year"
@@ -166,7 +166,7 @@ def test_a_query_that_may_have_been_forgotten_is_told(data):
 
 
 def test_a_query_whose_first_micro_batches_have_no_row_is_known(data):
-    """Without a note of these its first row would be refused as that of a forgotten query."""
+    """Micro-batches without rows are recorded, so that the query's first row does not look like a forgotten query's."""
     forget(data)
     for batch, text in enumerate(("", "", "a", "", "b")):
         write(data, batch, text, query=True)
@@ -174,7 +174,7 @@ def test_a_query_whose_first_micro_batches_have_no_row_is_known(data):
 
 
 def test_a_query_is_forgotten_after_a_year_by_the_owners_clock(data, monkeypatch):
-    """The file forgets it when it is rewritten, for a commit of another query."""
+    """The owner's clock counts the year; the entry disappears when a commit of another query rewrites the file."""
     monkeypatch.setattr("topicfs.storage.staging.record._SPARE_LINES", 0)
     write(data, 0, "a", query=True)
     area, name = staging_area([data]), WriteId("9b1d-query", 0, topic_id(data))

@@ -1,4 +1,4 @@
-"""Rows become batches at the offsets that they have, with their times and kinds of times."""
+"""Tests of rows that become batches at their own offsets, with their times and timestamp types."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def records(kept):
 
 
 def test_records_keep_what_they_have():
-    """Offsets with their gaps, times to the millisecond, headers, and null where null was."""
+    """Records keep offsets with gaps, times to the millisecond, headers, and nulls."""
     rows = [
         row(3, headers=[{"key": "h", "value": b"1"}, {"key": "n", "value": None}]),
         row(7, key=None, value=None, timestamp=-1000),
@@ -74,7 +74,7 @@ def test_records_keep_what_they_have():
 
 
 def test_a_batch_has_one_partition_and_one_kind_of_time():
-    """Records that a log stamped share a batch only where it stamped them alike."""
+    """Records that the broker stamped share a batch only if they have the same time."""
     rows = [
         row(0, topic="clicks"),
         row(0),
@@ -99,14 +99,14 @@ def test_a_batch_has_one_partition_and_one_kind_of_time():
 
 
 def test_a_batch_spans_no_more_offsets_than_its_format_can_tell():
-    """2^31 of them."""
+    """A batch spans at most 2^31 offsets."""
     assert [[0, 2**31 - 1], [2**31]] == [
         [one.offset for one in records(kept)] for kept in encode([row(0), row(2**31 - 1), row(2**31)])
     ]
 
 
 def test_batches_are_as_large_as_the_topic_takes():
-    """And compressed as it wants them."""
+    """Batches have the topic's largest size and its compression."""
     rows = [row(offset, value=bytes(400)) for offset in range(10)]
     kept = encode(rows, form=TopicLayout((0,), 1000, stamp=BatchStamp(codec=Codec.GZIP)))
     assert all(read_header(one.batch).codec is Codec.GZIP for one in kept)
@@ -115,7 +115,7 @@ def test_batches_are_as_large_as_the_topic_takes():
 
 
 def test_a_record_that_no_batch_takes_is_named():
-    """With the setting that is in its way."""
+    """The error for a record that is too large names max.message.bytes."""
     with pytest.raises(
         RecordTooLargeError, match="orders-0: the record at offset 5 .*max.message.bytes is 1000"
     ):
@@ -124,11 +124,11 @@ def test_a_record_that_no_batch_takes_is_named():
 
 @pytest.mark.parametrize("batches", [([row(5), row(5)],), ([row(5)], [row(5)]), ([row(5), row(4)],)])
 def test_offsets_ascend(batches):
-    """An archive that has a record twice is no archive; also where two Arrow batches meet."""
-    with pytest.raises(InvalidRecordError, match="orders-0: offset [45] is there twice"):
+    """A repeated offset is an error, even across two Arrow batches."""
+    with pytest.raises(InvalidRecordError, match="orders-0: offset [45] occurs twice"):
         encode(*batches)
 
 
 def test_no_rows_are_no_batches():
-    """A task may have nothing to do."""
+    """A task without rows yields no batches."""
     assert [] == encode([])

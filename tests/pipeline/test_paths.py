@@ -1,4 +1,4 @@
-"""Which directories a path names, as users of Spark write it."""
+"""Tests of the directories that a path names, in the forms that users of Spark write."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from topicfs.pipeline.source.query.options import parse_source_options
     "form", ["file:{}", "file://{}", "file://localhost{}", "FILE:{}", "~/b 1", "~/b*", "{}/"]
 )
 def test_a_directory_may_be_written_as_elsewhere(tmp_path, monkeypatch, form):
-    """As a URI, with `~`, with a glob; a space in its name is one."""
+    """A directory may be written as a URI, with `~` or as a glob; a space in its name is part of the name."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "b 1").mkdir()
     assert (tmp_path / "b 1",) == data_directories(form.format(tmp_path / "b 1"))
 
 
 def test_a_uri_may_be_escaped(tmp_path):
-    """Spark gives some of them as they are and some with escapes."""
+    """A URI may have escapes, because Spark passes some with and some without them."""
     (tmp_path / "b 1").mkdir()
     (tmp_path / "c%20d").mkdir()
     assert (tmp_path / "b 1", tmp_path / "c%20d") == data_directories(
@@ -36,15 +36,15 @@ def test_a_uri_may_be_escaped(tmp_path):
     "path", ["hdfs://name/topics", "s3a://bucket/topics", "file://elsewhere/topics", "dbfs:/x"]
 )
 def test_places_of_other_kinds_are_told(path):
-    """One line that says what there is."""
+    """A place of another kind is an error of one line that says what a path may name."""
     with pytest.raises(
-        PipelineError, match=f"^{path}: no directory of this machine; path names data directories"
+        PipelineError, match=f"^{path}: not a directory of this machine; path names local data directories"
     ):
         data_directories(path)
 
 
 def test_a_list_of_paths(tmp_path):
-    """What `load([…])` makes of its argument, beside the option path."""
+    """The list of `load([…])` is added to the option path."""
     for name in ("a", "b", "c"):
         (tmp_path / name).mkdir()
     listed = json.dumps([f"{tmp_path}/a", f"file:{tmp_path}/b"])
@@ -55,14 +55,14 @@ def test_a_list_of_paths(tmp_path):
 
 @pytest.mark.parametrize("text", ["/a", "[1]", '["/a,b"]', '[""]', "5"])
 def test_a_list_that_is_none(text):
-    """Told with what was expected."""
+    """The error for an invalid list says what was expected."""
     with pytest.raises(InvalidOptionError, match="paths: expected a JSON list of data directories"):
         parse_source_options({"paths": text, "subscribe": "orders"}, streaming=False)
 
 
 @pytest.mark.fuse
 def test_a_mount_is_told_for_what_it_is(tmp_path):
-    """With the data directory that is meant; anywhere in the mount."""
+    """The error for any path in a mount names the mount's data directory."""
     mount = Mount(tmp_path)
     try:
         mount.start()
@@ -77,7 +77,7 @@ def test_a_mount_is_told_for_what_it_is(tmp_path):
 
 
 def test_names_of_a_table_are_absolute_and_never_the_working_directory(tmp_path, monkeypatch):
-    """A comma at the end names nothing; one in the name of a directory that is there belongs to it."""
+    """A trailing comma names nothing; a comma in the name of an existing directory is part of the name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a,b").mkdir()
     found = [absolute(text) for text in ("", " ", "a,", "x, ~/y*", "a,b", "file:/srv/c")]
@@ -87,6 +87,6 @@ def test_names_of_a_table_are_absolute_and_never_the_working_directory(tmp_path,
 
 @pytest.mark.parametrize("text", ["", " ", ","])
 def test_an_empty_path_is_not_the_working_directory(text):
-    """It is an error, because it names no directory."""
-    with pytest.raises(PipelineError, match="path names no data directory"):
+    """An empty path is an error, because it names no directory."""
+    with pytest.raises(PipelineError, match="the option path names no data directory"):
         data_directories(text)

@@ -1,4 +1,4 @@
-"""Columns of payloads decoded by their schemas, in real Spark tasks."""
+"""Tests of columns of payloads decoded by their schemas, in real Spark tasks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DECODED = [
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Topics `orders` and `_schemas` in a data directory."""
+    """Make topics `orders` and `_schemas` in a data directory."""
     path = tmp_path_factory.mktemp("decoded") / "data"
     lines = registered("orders-value", 1, 7, ORDER) + registered("r-value", 1, 8, ORDER_PROTO, "PROTOBUF")
     engine = engine_with(path, lines)
@@ -58,12 +58,12 @@ def rows(decoded):
 
 
 def test_each_payload_is_decoded_by_its_own_schema(spark, data):
-    """By those of the topic `_schemas`; what cannot be decoded fails no query."""
+    """Each payload is decoded with its schema in `_schemas`; one that cannot be decoded does not fail the query."""
     assert DECODED == rows(orders(spark, data).select(pipeline.from_topicfs_avro("value", str(data))))
 
 
 def test_a_column_may_be_computed(spark, data):
-    """And its parts are columns like any other."""
+    """The column may be an expression, and the parts of the result are ordinary columns."""
     topic = orders(spark, data)
     decoded = pipeline.from_topicfs_avro(topic.value, str(data))
     ids = topic.select(decoded.payload_schema_id.alias("id")).where("id is not null").collect()
@@ -71,21 +71,21 @@ def test_a_column_may_be_computed(spark, data):
 
 
 def test_schemas_of_files_are_read_by_the_tasks(spark, data, tmp_path):
-    """As those of a mount."""
+    """The tasks read schemas from a directory of files, as a mount does."""
     (tmp_path / "7.avsc").write_text(json.dumps(ORDER))
     decoded = pipeline.from_topicfs_avro("value", schema_dir=str(tmp_path))
     assert DECODED == rows(orders(spark, data).select(decoded))
 
 
 def test_a_registry_is_asked_by_the_tasks(spark, data):
-    """For what neither has."""
+    """The tasks query the registry for schemas that are neither in the topic nor in files."""
     with serving(as_registry) as (url, _asked):
         decoded = pipeline.from_topicfs_avro("value", schema_registry=url)
         assert DECODED == rows(orders(spark, data).select(decoded))
 
 
 def test_the_other_languages_have_functions_too(spark, data):
-    """Protobuf, and JSON, which needs no schema."""
+    """Protobuf messages are decoded, and JSON messages too, which need no schema."""
     payloads = spark.createDataFrame([(framed(8, b"\x02\x02\x0a\x02no"),)], "value binary")
     decoded = payloads.select(pipeline.from_topicfs_protobuf("value", str(data)))
     assert [('{"reason":"no"}', 8, None, None)] == rows(decoded)
@@ -97,7 +97,7 @@ GUID = UUID("3f1c1b8e-0000-4000-8000-00000000002a")
 
 
 def test_frames_may_stand_in_headers(spark, data):
-    """A number or a GUID, of a value or of a key; what has none there may have one in front."""
+    """Frames in headers, with a number or a GUID, are read for values and keys; others are in front of the payload."""
     number, guid = bytes([0, 0, 0, 0, 7]), bytes([1]) + GUID.bytes
     message = avro(ORDER, {"id": 1})
     rows_given = [
@@ -126,7 +126,7 @@ def test_frames_may_stand_in_headers(spark, data):
 
 
 def test_a_missing_library_is_an_error_of_the_driver(spark, data, monkeypatch):
-    """Before any task runs."""
+    """A missing library is an error of the driver, before any task runs."""
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(MissingLibraryError, match="fastavro"):
         pipeline.from_topicfs_avro("value", str(data))
@@ -134,7 +134,7 @@ def test_a_missing_library_is_an_error_of_the_driver(spark, data, monkeypatch):
 
 @pytest.mark.java
 def test_schemas_of_a_cluster_are_read_from_its_own_topic(spark, broker):
-    """As those of a data directory."""
+    """For a cluster the schemas come from the cluster's own topic."""
     client = Client(broker.bootstrap_server)
     client.create_topic("_schemas")
     key = {"keytype": "SCHEMA", "subject": "orders-value", "version": 1, "magic": 1}

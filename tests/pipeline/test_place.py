@@ -1,4 +1,4 @@
-"""What names a place where topics are, and what does not."""
+"""Tests of texts that name a place of topics, and of texts that do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.pipeline.places.place import SparkPlace, place_of
     "text", ["/srv/topics", "topics", "/a,/b", "/srv/*/data", "file:///srv/topics", "C:topics", "/odd:name"]
 )
 def test_data_directories_are_named_by_their_paths(text):
-    """One, several, a glob; nothing is looked up here."""
+    """Paths name data directories, one, several or a glob, which need not exist."""
     place = place_of(text)
     assert ("topicfs", {"path": text}, False) == (place.format, place.options, place.is_kafka)
     assert text == str(place)
@@ -28,7 +28,7 @@ def test_data_directories_are_named_by_their_paths(text):
     ],
 )
 def test_a_cluster_is_named_by_its_brokers(text, servers):
-    """One or several; said again in one form."""
+    """One or several brokers name a cluster, which prints in one form."""
     place = place_of(text)
     assert ("kafka", {"kafka.bootstrap.servers": servers}) == (place.format, place.options)
     assert place.is_kafka
@@ -41,13 +41,13 @@ def test_a_cluster_is_named_by_its_brokers(text, servers):
     [
         ("", "a place is a data directory, or a cluster: kafka://host:9092"),
         ("  ", "a place is a data directory"),
-        ("http://host:9092", "no places of the kind http:// are known"),
-        ("s3a://bucket/topics", "no places of the kind s3a:// are known"),
+        ("http://host:9092", "places of the kind http:// are not supported"),
+        ("s3a://bucket/topics", "places of the kind s3a:// are not supported"),
         ("/srv/a,kafka://host:9092", "a cluster and a directory are not one place"),
     ],
 )
 def test_what_names_no_place(text, said):
-    """Each with its text, the cause, and what was expected."""
+    """The error has the text, the cause, and what was expected."""
     with pytest.raises(PipelineError) as caught:
         place_of(text)
     assert said in str(caught.value)
@@ -55,5 +55,5 @@ def test_what_names_no_place(text, said):
 
 
 def test_a_place_is_a_value():
-    """Equal places are one, in sets too."""
+    """Equal places are equal values, also in sets."""
     assert {SparkPlace(path="/srv")} == {place_of("/srv"), place_of(" /srv ")}

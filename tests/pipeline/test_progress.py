@@ -1,4 +1,4 @@
-"""What a session is doing, as a bar tells it."""
+"""Tests of the progress of a session, as a progress bar shows it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def progress(batch, records, end, latest, *, run="r"):
 
 
 def test_tasks_are_counted_over_all_stages():
-    """Those of a stage that is over are done, though Spark tells no more of it."""
+    """The tasks of a finished stage count as done, although Spark no longer reports it."""
     tally = Tally()
     assert (0, None) == (tally.work().done, tally.work().total)
     tally.add_stages({0: (1, 4)})
@@ -31,7 +31,7 @@ def test_tasks_are_counted_over_all_stages():
 
 
 def test_records_are_counted_once_a_micro_batch():
-    """However often it is looked at; what is left is what the newest one tells."""
+    """The records of a micro-batch count once however often it is polled; the newest one tells what is left."""
     tally = Tally()
     for told in (
         progress(0, 10, {"0": 6, "1": 4}, {"0": 9, "1": 4}),
@@ -44,7 +44,7 @@ def test_records_are_counted_once_a_micro_batch():
 
 
 def test_two_runs_are_two():
-    """A query that is started again counts its micro-batches again."""
+    """A query that is started again counts its micro-batches anew."""
     tally = Tally()
     tally.add_query(progress(0, 10, {"0": 10}, {"0": 10}))
     tally.add_query(progress(0, 5, {"0": 15}, {"0": 15}, run="s"))

@@ -1,4 +1,4 @@
-"""Filters that Spark hands down: with them a read returns every row that they admit, as without them."""
+"""Tests of filter pushdown: a read with filters returns every row that they admit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAR = [
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """Two topics of three partitions in many segments; times go back and forth, and a few records have none."""
+    """Make two topics of three partitions with many segments; times are out of order, and a few are missing."""
     chosen = random.Random(1)
     data = tmp_path_factory.mktemp("pushdown")
     engine = open_engine(data)
@@ -103,7 +103,7 @@ def conditions(draw, names):
 @pytest.mark.parametrize("name", sorted(OPERATIONS))
 @given(data=st.data())
 def test_filters_leave_out_no_row_that_they_admit(path, everything, name, data):
-    """Random filters, all of which hold: Spark applies them again to what the read returns."""
+    """For random filters, Spark's second filtering of the read's rows gives the same as without pushdown."""
     from pyspark.sql import datasource
 
     others = data.draw(st.lists(conditions(sorted(OPERATIONS)), max_size=2))

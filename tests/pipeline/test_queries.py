@@ -1,4 +1,4 @@
-"""Jobs that write at once into a Kafka cluster: they end, and tell how much they sent."""
+"""Tests that jobs without a checkpoint that write to a Kafka cluster end, and count the records they sent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.java]
 
 @pytest.fixture
 def data(tmp_path):
-    """A topic with four lines of one minute."""
+    """Make a topic with four lines of one minute."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         append_lines(engine.create_topic("orders").partitions()[0], "one\ntwo\nthree\nfour\n")
     return str(tmp_path / "data")
 
 
 def test_what_is_sent_to_a_cluster_is_counted(spark, broker, data):
-    """Spark tells no observation of its Kafka sink: a job that waited for one would never end."""
+    """Records sent to a cluster are counted without an observation, which Spark never completes for its Kafka sink."""
     from testing.broker.client import Client
     from topicfs.pipeline.jobs.aggregate import AggregateOptions, aggregate
     from topicfs.pipeline.jobs.replay import ReplayOptions, replay

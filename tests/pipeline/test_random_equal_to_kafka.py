@@ -1,4 +1,4 @@
-"""Random options and filters: a batch, and a stream's micro-batches, are those of Spark's own Kafka connector."""
+"""Tests with random options and filters: batches and micro-batches equal those of Spark's own Kafka connector."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def chosen_partitions(chosen, options):
 def a_bound(chosen, options, found, end):
     """Choose one of the forms of `starting…` or `ending…`."""
     forms = ["none", "word", "offsets", "time", "times"]
-    # By time the connector also finds the markers of transactions, at the broker's own time.
+    # The connector also finds transaction markers by time, at the broker's own time.
     form = chosen.choice(forms[:3] if any(topic == "ledger" for topic, _ in found) else forms)
     starting = end == "starting"
     if form == "word":
@@ -83,7 +83,7 @@ def options_of(chosen, *, streaming):
     an_option(chosen, options, "minPartitions", "1", "2", "5", "17")
     an_option(chosen, options, "failOnDataLoss", "true", "false")
     an_option(chosen, options, "kafka.isolation.level", "read_committed", "read_uncommitted")
-    # The connector keeps consumers by their group, and each has one isolation level.
+    # The connector keeps consumers by group, and each has one isolation level.
     options["kafka.group.id"] = f"random-{options.get('kafka.isolation.level', 'readers')}"
     options["includeHeaders"] = chosen.choice(["true", "false"])
     if streaming:
@@ -114,7 +114,7 @@ def a_filter(chosen):
 
 
 def rows_or_error(read, kind, options, condition):
-    """Return the rows that satisfy the condition, or None where the query fails."""
+    """Return the rows that satisfy the condition, or None if the query fails."""
     try:
         rows = read(kind, options).where(condition).collect()
     except Exception:  # noqa: BLE001 (Spark's errors have no common class)
@@ -124,7 +124,7 @@ def rows_or_error(read, kind, options, condition):
 
 @pytest.mark.timeout(3600)
 def test_random_batches_are_equal(both):
-    """The same rows, or an error by both."""
+    """Both formats return the same rows, or both fail."""
     chosen = random.Random(SEED)
     for _ in range(CASES):
         options = options_of(chosen, streaming=False)
@@ -135,7 +135,7 @@ def test_random_batches_are_equal(both):
 
 @pytest.mark.timeout(3600)
 def test_random_streams_are_equal(both, tmp_path):
-    """The same micro-batches, read to the end by availableNow."""
+    """Both formats have the same micro-batches, read to the end with availableNow."""
     chosen = random.Random(SEED)
     cases = [options_of(chosen, streaming=True) for _ in range(CASES)]
     headers = {"includeHeaders": "true"}

@@ -1,4 +1,4 @@
-"""A cluster that does not answer is told at once."""
+"""Tests that an unreachable cluster is an error at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.pipeline.places.place import place_of, require_reachable
 
 @pytest.fixture
 def closed_ports():
-    """Two ports at which nobody listens, and nobody else may meanwhile."""
+    """Reserve two ports on which nobody listens."""
     with socket.socket() as first, socket.socket() as second:
         for one in (first, second):
             one.bind(("127.0.0.1", 0))
@@ -20,7 +20,7 @@ def closed_ports():
 
 
 def test_one_broker_of_several_is_enough(closed_ports):
-    """As for Kafka's clients, which learn of the others from it."""
+    """One reachable broker of several is enough, as for Kafka's clients, which learn the others from it."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -29,7 +29,7 @@ def test_one_broker_of_several_is_enough(closed_ports):
 
 
 def test_no_broker_is_told_with_every_reason(closed_ports):
-    """Of each that was named."""
+    """If no broker is reachable, the error has the reason for each."""
     first, second = closed_ports
     with pytest.raises(PipelineError) as caught:
         require_reachable(place_of(f"kafka://127.0.0.1:{first},127.0.0.1:{second}"))
@@ -40,6 +40,6 @@ def test_no_broker_is_told_with_every_reason(closed_ports):
 
 
 def test_a_host_that_is_none_is_told():
-    """By its name."""
+    """The error for an unknown host has its name."""
     with pytest.raises(PipelineError, match=r"no broker can be reached \(no-such-host.invalid:9092: "):
         require_reachable(place_of("kafka://no-such-host.invalid:9092"))

@@ -1,4 +1,4 @@
-"""Segments as Arrow batches: what a broker wrote, what a consumer of it got; damage, and change while reading."""
+"""Tests of segments read as Arrow batches: equal to a broker's consumer, with damage, and with changes during reads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def options_of(path, topic="orders", **given):
 
 
 def read(options, schema=SCHEMA, narrowing=EVERYTHING):
-    """All records of a batch query, and the tasks it took."""
+    """Return all records of a batch query, and its tasks."""
     source = TopicSource(options)
     tasks = source.tasks(source.batch_ranges(narrowing))
     source.close()
@@ -73,7 +73,7 @@ def read(options, schema=SCHEMA, narrowing=EVERYTHING):
 
 
 def make_topic(path, *texts, partitions=1):
-    """A topic `orders` with one batch a text in its first partition."""
+    """Make a topic `orders` with one batch per text in its first partition."""
     engine = open_engine(path)
     topic = engine.create_topic("orders", partitions=partitions)
     for number, text in enumerate(texts):
@@ -88,7 +88,7 @@ def values(table):
 
 
 def consumed(name, level):
-    """What the broker's own consumer got, as rows."""
+    """Return the records that the broker's own consumer read, as rows."""
     rows = []
     for line in (BROKER / "consumed" / f"{name}.{level}.jsonl").read_text().splitlines():
         one = json.loads(line)
@@ -109,7 +109,7 @@ def octets(text):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CONSUMED)
 def test_what_a_consumer_got(name, level):
-    """Every codec, both timestamp types, transactions, compacted and trimmed logs: record by record."""
+    """Each codec, timestamp type, transaction, compacted and trimmed log reads the same as with a broker's consumer."""
     topic, _, number = name.rpartition("-")
     given = {"assign": json.dumps({topic: [int(number)]}), "isolation.level": level}
     table, _ = read(options_of(BROKER / "log-dirs", **given))
@@ -129,7 +129,7 @@ def test_what_a_consumer_got(name, level):
 
 
 def test_headers_and_their_absence():
-    """Names as text, null and empty values kept apart; none are null."""
+    """Header names are text, null and empty values differ, and a record without headers has null."""
     table, _ = read(options_of(BROKER / "log-dirs", "headers"))
     first, second = table["headers"].to_pylist()[:2]
     assert [("h1", b"x"), ("h2", None), ("h3", b"")] == [(one["key"], one["value"]) for one in first]
@@ -137,7 +137,7 @@ def test_headers_and_their_absence():
 
 
 def test_headers_in_one_record_of_a_part(tmp_path):
-    """One record's headers do not hang on those of its neighbors."""
+    """The headers of one record do not depend on its neighbors."""
     engine = open_engine(tmp_path)
     partition = engine.create_topic("orders", partitions=1).partitions()[0]
     for at in range(3):
@@ -151,7 +151,7 @@ def test_headers_in_one_record_of_a_part(tmp_path):
 @pytest.mark.parametrize("least", [1, 2, 7, 40])
 @pytest.mark.parametrize("level", LEVELS)
 def test_tasks_together_read_the_whole(least, level):
-    """However a partition with transactions is split, in the middle of batches too."""
+    """The tasks of a partition with transactions together return all records, even if split within a batch."""
     given = {"isolation.level": level, "minPartitions": str(least)}
     table, tasks = read(options_of(BROKER / "log-dirs", "transactions", **given))
     assert least == len(tasks)
@@ -159,7 +159,7 @@ def test_tasks_together_read_the_whole(least, level):
 
 
 def test_a_large_partition_makes_several_tasks(monkeypatch):
-    """By the bytes of its segments; but options that say how to split are followed to the letter."""
+    """A large partition is split by the bytes of its segments, unless options say how to split it."""
     given = {"isolation.level": "read_committed"}
     _, (whole,) = read(options_of(BROKER / "log-dirs", "transactions", **given))
     size_bytes = sum(one.end_position - one.position for one in whole.slices)
@@ -172,7 +172,7 @@ def test_a_large_partition_makes_several_tasks(monkeypatch):
 
 
 def test_only_what_is_asked_for():
-    """A projection has its columns, in its order."""
+    """A projection has the requested columns, in the requested order."""
     schema = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
     table, _ = read(options_of(BROKER / "log-dirs", "codecs"), schema)
     assert schema == table.schema
@@ -180,7 +180,7 @@ def test_only_what_is_asked_for():
 
 
 def test_offsets_and_times(tmp_path):
-    """Ranges end before their end; times find the first record as late."""
+    """Ranges end before their end offset, and a time finds the first record at or after it."""
     make_topic(tmp_path, "a\nb\n", "c\n", "d\ne\n")
     given = {"startingOffsets": '{"orders":{"0":1}}', "endingOffsets": '{"orders":{"0":4}}'}
     assert ["b", "c", "d"] == values(read(options_of(tmp_path, **given))[0])
@@ -189,7 +189,7 @@ def test_offsets_and_times(tmp_path):
 
 
 def test_narrowing_skips(tmp_path):
-    """Filters on offsets and times move the ends; on topics and partitions whole tasks fall away."""
+    """Filters on offsets and times move the ends of ranges; filters on topics and partitions drop tasks."""
     options = options_of(make_topic(tmp_path, "a\nb\n", "c\n", "d\ne\n", partitions=2))
     offsets, _ = read(options, narrowing=at_least(EVERYTHING, "offset", 3))
     assert ["d", "e"] == values(offsets)
@@ -200,10 +200,10 @@ def test_narrowing_skips(tmp_path):
 
 
 def test_offsets_that_are_not_there(tmp_path):
-    """An error that tells the bounds; with failOnDataLoss=false what is there."""
+    """An offset outside of the log is an error with the bounds; with failOnDataLoss=false existing records are read."""
     make_topic(tmp_path, "a\nb\n")
     given = {"endingOffsets": '{"orders":{"0":9}}'}
-    with pytest.raises(DataLossError, match="orders-0: offset 9 to end at is beyond 2"):
+    with pytest.raises(DataLossError, match="orders-0: ending offset 9 is beyond 2"):
         read(options_of(tmp_path, **given))
     assert ["a", "b"] == values(read(options_of(tmp_path, failOnDataLoss="false", **given))[0])
     given = {"startingOffsets": '{"trimmed":{"0":5}}'}
@@ -212,7 +212,7 @@ def test_offsets_that_are_not_there(tmp_path):
 
 
 def test_small_batches_are_joined(tmp_path):
-    """Of many record batches one Arrow batch: nulls, both kinds of timestamp, and a task that begins inside."""
+    """Many small record batches make one Arrow batch, with nulls, both timestamp types, and a start within a batch."""
     engine = open_engine(tmp_path)
     (partition,) = engine.create_topic("orders", partitions=1).partitions().values()
     for number in range(20):
@@ -241,7 +241,7 @@ def test_small_batches_are_joined(tmp_path):
 
 
 def test_large_records_make_small_batches(tmp_path):
-    """However many records a batch might have, its bytes are bounded."""
+    """The bytes of an Arrow batch are bounded, however many records it could have."""
     make_topic(tmp_path, *["x" * 900_000 + "\n"] * 12)
     options = options_of(tmp_path)
     source = TopicSource(options)
@@ -253,7 +253,7 @@ def test_large_records_make_small_batches(tmp_path):
 
 
 def test_what_no_column_can_hold():
-    """A time beyond Spark's becomes the nearest that it has; a range outside of the columns is an error."""
+    """A time beyond Spark's becomes the nearest one; an invalid range is an error."""
     most_ms = (2**63 - 1) // 1000
     for time, shown in ((2**62, most_ms), (most_ms + 1, most_ms), (most_ms, most_ms), (-(2**63), -most_ms)):
         (columns,) = decode(encode([Record(Offset(0), Timestamp(time), None, b"")]))
@@ -271,7 +271,7 @@ def test_what_no_column_can_hold():
 
 
 def damage(path):
-    """Turn a bit of the second batch's value; returns the file."""
+    """Flip a bit of the second batch's value; return the file."""
     (log,) = path.glob("orders-0/*.log")
     data = bytearray(log.read_bytes())
     at = data.index(b"ruined")
@@ -281,21 +281,21 @@ def damage(path):
 
 
 def test_a_corrupt_batch(tmp_path, caplog):
-    """Fails with the file and the batch's position, or is passed over and told."""
+    """A corrupt batch is an error with file and position, or is skipped with a warning."""
     log = damage(make_topic(tmp_path, "a\n", "ruined\n", "c\n"))
     with pytest.raises(CorruptionError) as caught:
         read(options_of(tmp_path))
     assert log == caught.value.file
     assert 69 == caught.value.position
     assert ["a", "c"] == values(read(options_of(tmp_path, corruptBatches="skip"))[0])
-    assert "orders-0: passed over 1 corrupt batches" in caplog.text
+    assert "orders-0: skipped 1 corrupt batches" in caplog.text
 
 
 def test_what_is_no_data_directory(tmp_path):
-    """Neither nothing, nor an empty folder, nor somebody's files."""
+    """A missing, an empty, and an unrelated directory are each an error."""
     with pytest.raises(PipelineError, match="no such directory"):
         read(options_of(tmp_path / "absent"))
-    with pytest.raises(PipelineError, match="no data directory"):
+    with pytest.raises(PipelineError, match="not a data directory"):
         read(options_of(tmp_path))
     (tmp_path / "pictures").mkdir()
     with pytest.raises(NotALogDirectoryError):
@@ -306,7 +306,7 @@ def test_what_is_no_data_directory(tmp_path):
 
 
 def test_directories_by_comma_and_glob(tmp_path):
-    """Each once, in order; a comma in a name that exists belongs to it."""
+    """Each directory is read once, in order; a comma in an existing name is part of the name."""
     for name in ("b1", "b2", "odd,name"):
         (tmp_path / name).mkdir()
     found = data_directories(f"{tmp_path}/b2, {tmp_path}/b?")
@@ -315,7 +315,7 @@ def test_directories_by_comma_and_glob(tmp_path):
 
 
 def test_replicas_are_read_once(tmp_path):
-    """Of a partition in several brokers' directories the replica that shows most counts, below the high watermark."""
+    """Of a partition in several brokers' directories, the replica with the highest high watermark is read, below it."""
     make_topic(tmp_path / "b1", "a\nb\n")
     shutil.copytree(tmp_path / "b1", tmp_path / "b2")
     engine = open_engine(tmp_path / "b2")
@@ -326,7 +326,7 @@ def test_replicas_are_read_once(tmp_path):
 
 
 def test_segments_that_go_away_while_reading(tmp_path):
-    """What retention took is a loss, or passed over; the rest is found again."""
+    """Records that retention removed are a loss or are skipped; the other records are found again."""
     engine = open_engine(tmp_path)
     topic = engine.create_topic("orders", partitions=1, overrides={"internal.segment.bytes": "200"})
     for number in range(6):
@@ -349,7 +349,7 @@ def test_segments_that_go_away_while_reading(tmp_path):
 
 
 def planned(path, **given):
-    """The one task of a query over `orders`."""
+    """Return the only task of a query over `orders`."""
     source = TopicSource(options_of(path, **given))
     (task,) = source.tasks(source.batch_ranges())
     source.close()
@@ -357,7 +357,7 @@ def planned(path, **given):
 
 
 def replace_topic(path, *, text):
-    """Delete `orders`, and with text make another one of its name."""
+    """Delete `orders`, and create a topic of this name with `text` in it, if given."""
     engine = open_engine(path)
     engine.delete_topic("orders")
     engine.close()
@@ -374,7 +374,7 @@ def replace_topic(path, *, text):
     ids=["made again", "gone"],
 )
 def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
-    """Its records are lost; those of another topic of its name are not taken for them, as alike as their files are."""
+    """Records of a topic deleted during a read are lost; those of a new topic of its name are never read instead."""
     task = planned(make_topic(tmp_path, "a\nb\n"))
     replace_topic(tmp_path, text=text)
     with pytest.raises(DataLossError, match=said):
@@ -384,7 +384,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(tmp_path, caplog, text, said):
 
 
 def test_a_file_of_another_topic_is_not_read(tmp_path):
-    """Also if it has the inode and the bytes of the planned one, as on a file system that gives an inode again."""
+    """A file of another topic is not read, even if it has the inode and the bytes of the planned one."""
     task = planned(make_topic(tmp_path, "a\nb\n"))
     write_topic_id_again(NativeFileSystem(), tmp_path / "orders-0", "AAAAAAAAAAAAAAAAAAAAAA")
     with pytest.raises(DataLossError, match="orders: was deleted and created again while it was read"):
@@ -392,7 +392,7 @@ def test_a_file_of_another_topic_is_not_read(tmp_path):
 
 
 def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
-    """The new topic's log is loaded again, whatever its files look like."""
+    """A log is loaded again if its topic was created again, whatever its files look like."""
     make_topic(tmp_path, "a\nb\n")
     source = TopicSource(options_of(tmp_path))
     assert 2 == source.latest(TopicPartition("orders", 0))
@@ -406,7 +406,7 @@ def test_a_topic_that_is_deleted_while_a_source_is_open(tmp_path):
 
 
 def test_a_file_that_was_rewritten_is_planned_again(tmp_path):
-    """Large enough, with another batch where the task begins: a compaction took the one before it."""
+    """A file with another batch at the planned position, as after a compaction, is planned again."""
     make_topic(tmp_path, "a\n", "b\n", "c\n", "d\n", "e\n")
     task = planned(tmp_path, startingOffsets='{"orders":{"0":1}}', endingOffsets='{"orders":{"0":3}}')
     (one,) = task.slices
@@ -419,7 +419,7 @@ def test_a_file_that_was_rewritten_is_planned_again(tmp_path):
 
 @pytest.mark.parametrize("form", ["data", "./d*", "~/data"])
 def test_a_task_that_plans_again_knows_the_drivers_directories(tmp_path, monkeypatch, form):
-    """A task has its own working directory and home, in which a relative path names other directories or none."""
+    """A task uses absolute directories, because it has its own working directory and home."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     make_topic(tmp_path / "data", "a\n", "b\n")
@@ -434,7 +434,7 @@ def test_a_task_that_plans_again_knows_the_drivers_directories(tmp_path, monkeyp
 
 
 def test_a_directory_that_a_task_cannot_see(tmp_path):
-    """One line says what every machine needs, and not only an errno."""
+    """The error for a directory that a task cannot see says that every machine needs it."""
     task, options = planned(make_topic(tmp_path / "data", "a\n")), options_of(tmp_path / "data")
     shutil.move(tmp_path / "data", tmp_path / "elsewhere")
     with pytest.raises(PipelineError, match="data: no such directory; each machine that runs tasks"):
@@ -442,7 +442,7 @@ def test_a_directory_that_a_task_cannot_see(tmp_path):
 
 
 def test_segments_that_overlap_give_each_record_once(tmp_path, monkeypatch):
-    """As those of a log that somebody copied together: what was given out is not given out again."""
+    """Segments that overlap, as in a log copied from two, give each record once."""
     monkeypatch.setattr(slices, "WINDOW_BYTES", 80)
     make_topic(tmp_path, "a\n", "b\n", "c\n")
     task = planned(tmp_path)
@@ -452,7 +452,7 @@ def test_segments_that_overlap_give_each_record_once(tmp_path, monkeypatch):
 
 
 def test_a_range_without_a_record_opens_no_file(tmp_path):
-    """Its offsets were compacted away; the batch behind them is not read."""
+    """A range whose records were compacted away opens no file, and the following batch is not read."""
     engine = open_engine(tmp_path)
     partition = engine.create_topic("orders", partitions=1).partitions()[0]
     for offset in (0, 8):

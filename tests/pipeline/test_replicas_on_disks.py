@@ -1,4 +1,4 @@
-"""`format("topicfs")` over replicas on file systems of their own, one of which dies: all I/O of it fails with EIO."""
+"""Tests of replicas on file systems of their own, one of which fails with EIO on all I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.root, pytest.mark.spark]
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[list[Path]]:
-    """Two ext4 of 16 MB."""
+    """Make two ext4 file systems of 16 MB."""
     with ExitStack() as stack:
         made = []
         for name in "ab":
@@ -30,7 +30,7 @@ def disks(tmp_path: Path) -> Iterator[list[Path]]:
 
 @pytest.fixture
 def roots(disks: list[Path]) -> list[Path]:
-    """A directory on each, with replicas of `orders`."""
+    """Make a directory on each, with replicas of `orders`."""
     found = [disk / "data" for disk in disks]
     with closing(open_directories(found, replicated=True, config=TWO)) as engine:
         engine.create_topic("orders", partitions=1)
@@ -39,7 +39,7 @@ def roots(disks: list[Path]) -> list[Path]:
 
 @pytest.mark.parametrize("dead", [0, 1])
 def test_rows_outlive_a_dead_disk(spark: Any, disks: list[Path], roots: list[Path], dead: int):
-    """Reads and writes that name the dead directory say what to do; with the option without they have every row."""
+    """Reads and writes that name the dead directory are errors with a remedy; without it, no row is lost."""
     write(spark, path_of(*roots), 70)
     shut_down(disks[dead])
     read = spark.read.format("topicfs").options(path=path_of(*roots), subscribe="orders")
@@ -55,7 +55,7 @@ def test_rows_outlive_a_dead_disk(spark: Any, disks: list[Path], roots: list[Pat
 def test_a_repeated_micro_batch_is_dropped_after_a_disk_died(
     spark: Any, disks: list[Path], roots: list[Path], tmp_path: Path, dead: int
 ):
-    """The other directory knows that it is committed."""
+    """The remaining directory knows that a repeated micro-batch is committed."""
     folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "one.txt").write_text("".join(f"{number}\n" for number in range(50)))

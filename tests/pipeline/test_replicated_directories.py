@@ -1,4 +1,4 @@
-"""`format("topicfs")` over directories with replicas: which are named, which are lost, and what is committed once."""
+"""Tests of directories with replicas: some are named, some are lost, and each write is committed once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TWO = EngineConfig()._replace(replication_factor=2)
 
 @pytest.fixture
 def roots(tmp_path: Path) -> tuple[Path, Path]:
-    """Two directories with replicas of `orders`."""
+    """Make two directories with replicas of `orders`."""
     found = tmp_path / "r1", tmp_path / "r2"
     with closing(open_directories(found, replicated=True, config=TWO)) as engine:
         engine.create_topic("orders", partitions=1)
@@ -42,7 +42,7 @@ def lines(*roots: Path, left_out: tuple[Path, ...] = ()) -> list[str]:
 
 @contextmanager
 def owned(*roots: Path) -> Iterator[None]:
-    """Let an owner do its duties, as a mount's daemon does."""
+    """Run an owner's duties in the block, as a mount's daemon does."""
     stop = Event()
     engine = open_directories(roots)
 
@@ -79,7 +79,7 @@ def stream(spark: Any, folder: Path, checkpoint: Path, path: str, **options: str
 @pytest.mark.spark
 @pytest.mark.parametrize("has_owner", [True, False])
 def test_rows_are_written_to_all_directories_that_are_named(spark, roots, has_owner):
-    """Beside the owner of the directories and without one, and read again by the same option."""
+    """Rows are written to all named directories, with and without an owner, and can be read from them again."""
     if has_owner:
         with owned(*roots):
             write(spark, path_of(*roots), 50)
@@ -94,7 +94,7 @@ def test_rows_are_written_to_all_directories_that_are_named(spark, roots, has_ow
 
 @pytest.mark.spark
 def test_rows_outlive_the_disk_of_either_directory(spark, roots):
-    """Acknowledged rows are in the directory that is left, whichever is lost, and it takes more by the option without."""
+    """After the loss of either directory its rows are in the other one, which accepts more with the option without."""
     write(spark, path_of(*roots), 70)
     shutil.rmtree(roots[0])
     write(spark, path_of(*roots), 5, without=str(roots[0]))
@@ -107,7 +107,7 @@ def test_rows_outlive_the_disk_of_either_directory(spark, roots):
 
 @pytest.mark.spark
 def test_a_repeated_micro_batch_is_dropped_after_a_disk_died(spark, roots, tmp_path):
-    """The checkpoint of before the commit makes Spark repeat the micro-batch; the directory that is left knows it."""
+    """If Spark repeats a micro-batch after a disk died, the remaining directory knows that it is committed."""
     folder, checkpoint = tmp_path / "input", tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "one.txt").write_text("".join(f"{number}\n" for number in range(50)))
@@ -127,7 +127,7 @@ def _files() -> Any:
 
 
 def test_directories_left_out_need_not_exist(roots, tmp_path):
-    """They are taken out of the path, also of a glob, and go to the engine as left out."""
+    """Directories left out are removed from the path, even from a glob, and the engine knows them as left out."""
     lost = tmp_path / "lost"
     given = {"path": f"{tmp_path}/r*,{lost}", "WITHOUT": f"{roots[0]},{lost}"}
     options = parse_sink_options(given)
@@ -137,7 +137,7 @@ def test_directories_left_out_need_not_exist(roots, tmp_path):
 
 
 def test_only_replicas_in_sync_are_read(roots):
-    """A replica that was away when others were written to is not read, even if its directory is named."""
+    """A replica that missed writes to the others is not read, even if its directory is named."""
     with closing(open_directories(roots)) as engine:
         append_lines(engine.partition("orders", 0), "a\n")
     with closing(open_directories(roots[1:], replicated=True, left_out=roots[:1])) as engine:
@@ -149,7 +149,7 @@ def test_only_replicas_in_sync_are_read(roots):
 
 
 def lose(roots: tuple[Path, Path], *lost: int) -> None:
-    """Fill `small`, a few records a segment; then the replicas lose the log of a segment each, by its number."""
+    """Fill `small`, with a few records per segment; then remove from each replica the log of one segment, by number."""
     with closing(open_directories(roots)) as engine:
         engine.create_topic("small", overrides={"internal.segment.bytes": "1000"})
         for number in range(40):
@@ -159,7 +159,7 @@ def lose(roots: tuple[Path, Path], *lost: int) -> None:
 
 
 def test_a_replica_that_lost_records_is_not_read(roots):
-    """Another replica in sync has all of them."""
+    """A replica that lacks records is not read if another in-sync replica has all of them."""
     lose(roots, 2)
     with closing(SourceDirectories(roots)) as source:
         log = source.log(SMALL)
@@ -167,7 +167,10 @@ def test_a_replica_that_lost_records_is_not_read(roots):
 
 
 def test_replicas_that_each_lost_other_records_are_not_read(roots):
-    """Either one would hide records; topics beside it are read, and a directory that is left out is not missed."""
+    """If each replica lacks other records, the topic is refused, because either one would hide some.
+
+    Other topics can still be read, and so can the topic with all but one directory left out.
+    """
     lose(roots, 2, 3)
     with closing(SourceDirectories(roots)) as source:
         with pytest.raises(
@@ -180,7 +183,7 @@ def test_replicas_that_each_lost_other_records_are_not_read(roots):
 
 
 def test_replicas_that_lost_the_same_records_are_read(roots):
-    """Nobody has these records, so nobody else shows more."""
+    """Replicas that lack the same records are read, because no replica has more."""
     lose(roots, 2, 2)
     with closing(SourceDirectories(roots)) as source:
         assert 40 == source.log(SMALL).offsets().high_watermark

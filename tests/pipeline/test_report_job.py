@@ -1,4 +1,4 @@
-"""The report as a Spark job: what tasks counted, whatever they were, makes one page; and it is written whole."""
+"""Tests of the report as a Spark job: any division into tasks gives the same page, which is written atomically."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOUR = 3_600_000
 
 @pytest.fixture
 def data(tmp_path):
-    """`orders` of two partitions, compressed, over a week; `clicks`, stamped by the broker; `empty`."""
+    """Make `orders` of two partitions, compressed, over a week; `clicks`, stamped by the broker; and `empty`."""
     settings = {"internal.segment.bytes": "9000", "message.timestamp.after.max.ms": str(1000 * HOUR)}
     with contextlib.closing(
         open_engine(tmp_path / "data", machine=Machine(clock=lambda: Timestamp(NEW_YEAR)))
@@ -54,7 +54,7 @@ def data(tmp_path):
 
 
 def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
-    """A task a segment, or one for all; the numbers are those of the topics, the empty one's too."""
+    """One task per segment and one task for all give the same page, which has the empty topic, too."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 
     pages, frames = [], []
@@ -80,7 +80,7 @@ def test_the_page_is_the_same_whatever_the_tasks_were(spark, data, tmp_path):
 
 
 def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
-    """In the rows and on the page; of the topics of the report alone."""
+    """The rows and the page have the groups' lags, only for the topics of the report."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 
     with contextlib.closing(open_engine(data)) as engine:
@@ -98,7 +98,7 @@ def test_groups_of_a_directory_are_told_with_their_lag(spark, data, tmp_path):
 
 @pytest.mark.java
 def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
-    """Of plain, compressed and stamped batches and of transactions: all but what only files have."""
+    """A cluster and its log directory give the same numbers, except for those that only files have."""
     from topicfs.pipeline.report.collector import collect, find_parts
 
     client = Client(broker.bootstrap_server)
@@ -131,7 +131,7 @@ def test_a_cluster_and_its_log_directory_give_the_same_numbers(broker):
 
 
 def test_what_cannot_be_reported_leaves_the_old_page(spark, data, tmp_path):
-    """An unknown topic; a page that would stand in no directory."""
+    """An unknown topic, or a page in a missing directory, is an error that leaves an old page as it was."""
     from topicfs.pipeline.jobs.report import ReportOptions, report
 
     output = tmp_path / "report.html"

@@ -1,4 +1,4 @@
-"""What a report counts: nothing lost, whoever counted which part, and lags as exact as logs tell them."""
+"""Tests of a report's counts: nothing is lost in any division into parts, and lags are as exact as logs allow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def integers(*values):
 
 
 def counted(*batches):
-    """The numbers of batches, each decoded by itself."""
+    """Return the numbers of batches, each of which is decoded on its own."""
     numbers = PartitionNumbers(PARTITION)
     found = (columns for batch in batches for columns in decode(batch, create_times=True))
     Counter(numbers).count((columns, 0, len(columns)) for columns in found)
@@ -50,13 +50,13 @@ def counted(*batches):
 
 
 def records(*rows):
-    """Records from (timestamp, key, value)."""
+    """Make records from tuples (timestamp, key, value)."""
     return [record(at, key, value, time) for at, (time, key, value) in enumerate(rows)]
 
 
 @given(st.lists(st.integers(0, 2**40)))
 def test_a_size_lies_in_its_bin(sizes):
-    """A bin begins at a size, and the next one behind all of its own, a quarter higher at most."""
+    """A size lies in a bin that starts at or below it and ends at most a quarter higher."""
     for size, number in zip(sizes, bins_of(integers(*sizes)).tolist(), strict=True):
         assert bin_start(number) <= size < bin_start(number + 1)
         assert bin_start(number + 1) - bin_start(number) <= max(1, bin_start(number) / 4)
@@ -64,7 +64,7 @@ def test_a_size_lies_in_its_bin(sizes):
 
 @given(st.lists(st.lists(st.integers(-(2**62), 2**62), min_size=1), min_size=1), st.randoms())
 def test_parts_add_up_to_the_same_in_any_order(parts, random):
-    """Whoever counted which times, and in whatever order it is put together: equal buckets, and nothing lost."""
+    """Parts merged in any order give equal buckets, and no record is lost."""
 
     def of(times):
         histogram = TimeHistogram()
@@ -80,7 +80,7 @@ def test_parts_add_up_to_the_same_in_any_order(parts, random):
 
 
 def test_room_is_bounded_and_the_width_as_small_as_it_allows():
-    """A second a bucket up to a thousand of them, then five; each width divides the next."""
+    """A histogram has buckets of a second up to a thousand buckets, then of five; each width divides the next."""
     histogram = TimeHistogram()
     times = NEW_YEAR + np.arange(MAX_BUCKETS, dtype=np.int64) * 1000
     histogram.count(times, np.zeros_like(times))
@@ -93,7 +93,7 @@ def test_room_is_bounded_and_the_width_as_small_as_it_allows():
 
 
 def test_quantiles_are_reached_by_their_share():
-    """Half of all are no larger than the median, which is no larger than the largest."""
+    """At least half of all sizes do not exceed the median, which does not exceed the largest size."""
     histogram = SizeHistogram()
     assert histogram.quantile(0.5) is None
     histogram.add(integers(1, 2, 3, 100))
@@ -108,7 +108,7 @@ def test_quantiles_are_reached_by_their_share():
 
 
 def test_nulls_and_records_without_a_time_are_told_apart():
-    """A null is no size, -1 is no time; an empty value is a size."""
+    """A null is not a size, an empty value is, and -1 is not a time."""
     numbers = counted(
         encode(records((NEW_YEAR, None, b""), (NEW_YEAR + 5, b"key", None), (-1, b"", b"value")))
     )
@@ -120,7 +120,7 @@ def test_nulls_and_records_without_a_time_are_told_apart():
 
 
 def test_the_brokers_stamp_tells_each_records_lag():
-    """The time of append is that of all records of a batch; their producers' times are beside it."""
+    """All records of a stamped batch have its append time, and producers' times give their lags."""
     stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     rows = [
         (NEW_YEAR, None, b"a"),
@@ -144,7 +144,7 @@ def test_the_brokers_stamp_tells_each_records_lag():
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_uncompressed_is_what_batches_would_take(codec):
-    """The same records take as many bytes by every codec, once inflated."""
+    """The uncompressed size of the same records is equal for every codec."""
     rows = records(*[(NEW_YEAR, b"key", b"value" * 20)] * 50)
     plain, packed = encode(rows), encode(rows, BatchStamp(codec=codec))
     assert {codec.label: StoredBytes(2 * len(packed), 2 * len(plain))} == counted(packed, packed).codecs
@@ -153,7 +153,7 @@ def test_uncompressed_is_what_batches_would_take(codec):
 
 @pytest.fixture
 def data(tmp_path):
-    """`orders` in two segments of one partition, `empty`, and one of Kafka's own."""
+    """Make `orders` in two segments of one partition, `empty`, and one of Kafka's own topics."""
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
         partition = engine.create_topic("orders", overrides={"internal.segment.bytes": "300"}).partitions()[0]
         for first in (0, 4):
@@ -169,7 +169,7 @@ def logs(data):
 
 
 def test_segments_are_read_with_their_lags(data):
-    """Kafka's own topics are left out; a segment's last append is its file's time of change."""
+    """Kafka's own topics are left out, and the time of a segment's last append is its file's mtime."""
     for at, log in enumerate(logs(data)):
         os.utime(log, ns=(0, (NEW_YEAR + 1000 + at) * 1_000_000))
     found = find_parts(place_of(str(data)), None)
@@ -187,7 +187,7 @@ def test_segments_are_read_with_their_lags(data):
 
 
 def test_what_is_damaged_or_goes_away_is_counted_and_left_out(data):
-    """The rest is told as if they were not there."""
+    """Damaged batches and removed segments are counted, and all other numbers leave them out."""
     found = find_parts(place_of(str(data)), ["orders"])
     first, second = logs(data)
     content = bytearray(first.read_bytes())

@@ -1,4 +1,4 @@
-"""The page of a report: whole, readable with one topic and with fifty, the same for the same numbers."""
+"""Tests of the page of a report: complete, readable for one topic and for fifty, and equal for equal numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def integers(*values):
 def numbers_of(
     topic, partition=0, *, times=(NEW_YEAR, NEW_YEAR + HOUR), log_bytes=1000, codec="zstd", stamped=False
 ):
-    """A partition with a record at each of these times."""
+    """Return the numbers of a partition with a record at each of `times`."""
     numbers = PartitionNumbers(
         TopicPartition(topic, partition), segments=1, log_bytes=log_bytes, records=len(times)
     )
@@ -51,7 +51,7 @@ def heading(**changes):
 
 
 class Elements(HTMLParser):
-    """Reads a page as browsers do: opened and closed elements must fit each other."""
+    """Parses a page as browsers do; opening and closing tags must match."""
 
     VOID = frozenset({"meta", "br"})
 
@@ -82,7 +82,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def fifty():
-    """Fifty topics of eight partitions, the first the largest; and their page."""
+    """Return fifty topics of eight partitions, the first the largest, and their page."""
     numbers = [
         numbers_of(f"topic-{topic:02}", partition, log_bytes=1000 - topic, stamped=topic == 3)
         for topic in range(50)
@@ -92,7 +92,7 @@ def fifty():
 
 
 def test_a_page_needs_nothing_else(fifty):
-    """No address to load anything from, no script; every reference inside it is defined in it."""
+    """The page has no external address and no script, and defines all of its references."""
     elements = Elements(fifty)
     assert [] == elements.all("script") + elements.all("link") + elements.all("img")
     addresses = re.findall(r'(?:href|src|url)\s*[=(]\s*["\']?([^"\')\s>]+)', fifty)
@@ -105,7 +105,7 @@ def test_a_page_needs_nothing_else(fifty):
 
 
 def test_of_many_topics_the_largest_are_drawn_and_the_page_says_so(fifty):
-    """Twelve panels and one for all others; tables have every topic."""
+    """Of many topics twelve and all others combined have panels, and the page says so; tables list every topic."""
     elements = Elements(fifty)
     text = " ".join(elements.texts)
     assert "Plots show the 12 topics with the most bytes on disk, and the other 38 as one" in text
@@ -121,7 +121,7 @@ def test_of_many_topics_the_largest_are_drawn_and_the_page_says_so(fifty):
 
 
 def test_every_drawing_is_told_in_words(fifty):
-    """For who does not see it: a role, a label, and its numbers."""
+    """Every drawing has a role, a label and its numbers as text, for readers who cannot see it."""
     elements = Elements(fifty)
     for svg in elements.all("svg"):
         assert "img" == svg["role"]
@@ -133,7 +133,7 @@ def test_every_drawing_is_told_in_words(fifty):
 
 
 def test_one_topic_of_one_partition_gets_the_whole_width():
-    """One panel a section, without a legend of partitions or a sum of one."""
+    """A single topic of one partition has one wide panel per section, without a legend or a sum."""
     elements = Elements(page([numbers_of("only")], heading()))
     assert 4 == len([one for one in elements.all("svg") if one["class"] == "broad"])
     assert "All" not in elements.texts
@@ -141,7 +141,7 @@ def test_one_topic_of_one_partition_gets_the_whole_width():
 
 
 def test_the_same_numbers_make_the_same_page():
-    """In whatever order they came; and it is said when it was made only where that is given."""
+    """Equal numbers in any order give the same page, which shows its time of creation only if it is given."""
     numbers = [numbers_of("b"), numbers_of("a", 1), numbers_of("a", 0)]
     one = page(numbers, heading())
     assert one == page(numbers[::-1], heading())
@@ -150,7 +150,7 @@ def test_the_same_numbers_make_the_same_page():
 
 
 def test_nothing_is_a_page_too():
-    """No topic; a topic without a record; records without a time."""
+    """No topics, a topic without records, and records without times each give a page."""
     assert "No record here has a time." in page([], heading())
     Elements(page([], heading()))
     Elements(page([PartitionNumbers(TopicPartition("empty", 0))], heading()))
@@ -160,7 +160,7 @@ def test_nothing_is_a_page_too():
 
 
 def test_a_cluster_shows_all_but_its_segments():
-    """Bytes on disk and compression are those of its batches; only files say what segments there are."""
+    """For a cluster, bytes and compression are those of its batches, and the page shows no segments."""
     numbers = numbers_of("orders")
     numbers.segments, numbers.segment_lags = 0, []
     text = " ".join(Elements(page([numbers], heading())).texts)
@@ -172,7 +172,7 @@ def test_a_cluster_shows_all_but_its_segments():
 
 
 def test_a_narrow_screen_has_drawings_of_its_own(fifty):
-    """Each wide drawing has a second, narrow form. Each cell of a table has its column's title, which narrow screens show."""
+    """Each wide drawing also has a narrow form, and each cell has its column's title for narrow screens."""
     elements = Elements(page([numbers_of("only")], heading()))
     svgs = elements.all("svg")
     broad, narrow = ([one for one in svgs if one.get("class") == name] for name in ("broad", "narrow"))
@@ -186,7 +186,7 @@ def test_a_narrow_screen_has_drawings_of_its_own(fifty):
 
 
 def test_groups_are_a_table_of_lags():
-    """A row a group and topic, by name, with the sum over its partitions; without groups no table."""
+    """The table of groups has a row per group and topic, sorted by name, with the lag over all partitions."""
     numbers = [
         PartitionNumbers(TopicPartition("orders", number), groups=groups)
         for number, groups in enumerate(
@@ -203,7 +203,7 @@ def test_groups_are_a_table_of_lags():
 
 
 def test_damage_is_told_at_the_top():
-    """And names are text, whatever they contain."""
+    """Damage is reported at the top of the page, and names are escaped."""
     numbers = numbers_of("orders")
     numbers.damaged_batches, numbers.changed_segments = 1, 2
     text = page([numbers], heading(place="/srv/<b>&"))
@@ -214,7 +214,7 @@ def test_damage_is_told_at_the_top():
 
 
 def test_one_topic_more_than_asked_for_is_no_other():
-    """It would take as much room."""
+    """One more topic than requested is shown, because a panel for "others" would take as much space."""
     numbers = [numbers_of(name, log_bytes=log_bytes) for name, log_bytes in (("a", 1), ("b", 3), ("c", 2))]
     assert (["b", "c", "a"], []) == tuple(
         [topic.name for topic in topics] for topics in choose(numbers, top=2)
@@ -223,7 +223,7 @@ def test_one_topic_more_than_asked_for_is_no_other():
 
 
 def test_of_many_partitions_the_largest_have_shades_of_their_own():
-    """Seven, in their own order, and the rest as one."""
+    """Of many partitions the seven largest have their own shades, in order, and the others are combined."""
     topic = choose([numbers_of("t", number, log_bytes=100 + number) for number in range(20)], top=1).shown[0]
     series = series_of(topic)
     assert [*(f"partition {number}" for number in range(13, 20)), "13 others"] == [
@@ -233,7 +233,7 @@ def test_of_many_partitions_the_largest_have_shades_of_their_own():
 
 
 def test_a_few_stray_times_do_not_flatten_a_plot():
-    """One record in ten thousand of 1971, and one of no year at all, are left out and counted."""
+    """One record of 1971 in ten thousand, and one of an impossible year, are left out of the plot and counted."""
     times = [NEW_YEAR + at * 1000 for at in range(10_000)]
     topics = choose([numbers_of("t", times=[*times, 365 * DAY, MAX_TIME + 5])], top=1).shown
     axis = time_axis(topics)
@@ -245,7 +245,7 @@ def test_a_few_stray_times_do_not_flatten_a_plot():
 
 
 def test_a_moment_is_drawn_as_one():
-    """Records of one millisecond are a bar of a second with time on both sides, not all there is."""
+    """Records of one millisecond are drawn as a bar of a second, with time on both sides."""
     topics = choose([numbers_of("t", times=[NEW_YEAR, NEW_YEAR])], top=1).shown
     axis = time_axis(topics)
     amounts = [amount.records for amount in axis.amounts(topics[0].total.times)]
@@ -276,7 +276,7 @@ def test_a_moment_is_drawn_as_one():
     ],
 )
 def test_numbers_are_told_shortly(expected, actual):
-    """As a person would say them."""
+    """Numbers are formatted briefly, as a person would say them."""
     assert expected == actual
 
 
@@ -286,7 +286,7 @@ HOSTILE = (
 
 
 def test_no_name_makes_an_element():
-    """Of topics, groups and places, which a directory from elsewhere chooses: all are shown as text."""
+    """Names of topics, groups and places are shown as text, because whoever made the directory chose them."""
     usual_numbers = [numbers_of("orders", stamped=True), numbers_of("clicks")]
     usual_numbers[0].groups = (GroupLag("billing", 1, 1),)
     plain = page(usual_numbers, heading())

@@ -1,4 +1,4 @@
-"""An archive comes back as it was: offsets, gaps, times, kinds of times; whatever was there before, or died in between."""
+"""Tests that a restored archive has its offsets, gaps, times and timestamp types, after conflicts and kills as well."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEW_YEAR = 1_767_225_600_000
 
 
 def put_everything(engine):
-    """Into `orders`, what a log may hold: one partition of gaps and stamps, an empty one, one whose front was deleted."""
+    """Fill `orders` with all that logs may have: gaps and stamps, an empty partition, and one with a deleted start."""
     partitions = engine.create_topic(
         "orders", partitions=3, overrides={"max.message.bytes": "2000000", "cleanup.policy": "delete"}
     ).partitions()
@@ -53,7 +53,7 @@ def put_everything(engine):
 
 @pytest.fixture(scope="module")
 def made(spark, tmp_path_factory):
-    """A data directory and its archive, made once; tests copy what they change."""
+    """Make a data directory and its archive once; tests copy what they change."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     folder = tmp_path_factory.mktemp("restore")
@@ -64,7 +64,7 @@ def made(spark, tmp_path_factory):
 
 
 def test_topics_without_records_come_back(spark, tmp_path, target):
-    """With partitions and settings, whether others had records or none; a second run finds nothing to do."""
+    """Topics without records are restored with partitions and settings; a second run has nothing to do."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
 
     with contextlib.closing(open_engine(tmp_path / "data")) as engine:
@@ -89,7 +89,7 @@ def test_topics_without_records_come_back(spark, tmp_path, target):
 
 @pytest.fixture
 def target(tmp_path):
-    """A directory that holds nothing yet."""
+    """Make an empty directory."""
     (tmp_path / "target").mkdir()
     return tmp_path / "target"
 
@@ -113,7 +113,7 @@ def findings(data):
 
 
 def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
-    """In every column, from an archive that was moved; a second run finds everything there."""
+    """All columns are restored, even from an archive that was moved; a second run finds every record."""
     archive = tmp_path / "moved"
     shutil.copytree(made / "archive", archive)
     expected = [("orders", 0, 0, 2**31 + 500, 10, 0), ("orders", 2, 4, 5, 2, 0)]
@@ -132,7 +132,7 @@ def test_what_comes_back_is_what_was_archived(spark, made, target, tmp_path):
 
 
 def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeypatch):
-    """In rounds of a few bytes, of which the third never happens; then others, to the end."""
+    """A run that is interrupted in the third of many small rounds is continued by the next run."""
     from topicfs.pipeline.jobs.restore import restore as module
 
     write_placed, rounds = module.write_placed, []
@@ -155,7 +155,7 @@ def test_a_run_that_was_interrupted_is_gone_on_with(spark, made, target, monkeyp
 
 
 def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monkeypatch):
-    """What compaction took out of the rounds that are in place is no conflict, and does not come back."""
+    """Records that compaction removed from restored rounds are not a conflict, and are not restored again."""
     from topicfs.pipeline.jobs.archive import ArchiveOptions, archive
     from topicfs.pipeline.jobs.restore import restore as module
 
@@ -190,7 +190,7 @@ def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monke
 
 
 def test_under_another_name_beside_the_topic_itself(spark, made, tmp_path):
-    """With more partitions, where they are asked for."""
+    """A topic is restored under another name beside itself, with more partitions if requested."""
     data = tmp_path / "data"
     shutil.copytree(made / "data", data)
     restored(spark, made / "archive", data, topics="orders", into="orders-again", partitions=5)
@@ -232,16 +232,16 @@ def forget(engine):
 @pytest.mark.parametrize(
     ("prepare", "reason"),
     [
-        (differ, r"orders-0: offset 0 is another record in the archive \(key, value, timestamp, headers\)"),
-        (hold_more, r"orders-0: offset 0 is another record in the archive \(headers\)"),
+        (differ, r"orders-0: offset 0 has another record in the archive \(key, value, timestamp, headers\)"),
+        (hold_more, r"orders-0: offset 0 has another record in the archive \(headers\)"),
         (begin_later, "orders-0: begins at 1, the archive at 0"),
-        (have_given_offsets, "orders-2: is empty, but has given offsets up to 6 already"),
+        (have_given_offsets, "orders-2: is empty, but its offsets up to 6 are used"),
         (be_too_few, "orders: has 2 partitions, the archive 3"),
-        (forget, "orders: retention.ms=1000 would delete what comes back"),
+        (forget, "orders: retention.ms=1000 would delete restored records as too old"),
     ],
 )
 def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, reason):
-    """Nothing is changed then."""
+    """The error names the conflict, and nothing is changed."""
     from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     with contextlib.closing(open_engine(target)) as engine:
@@ -253,7 +253,7 @@ def test_what_stands_in_the_way_is_told_and_stays(spark, made, target, prepare, 
 
 
 def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
-    """In a gap of the archive, or of the topic."""
+    """A record in a gap of the archive, or of the topic, is a conflict."""
     from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     def end_with(*offsets):
@@ -264,11 +264,11 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
     with contextlib.closing(open_engine(target)) as engine:
         put_everything(engine)
         end_with(8)
-    with pytest.raises(ConflictError, match="orders-0: offset 7 is in the archive alone"):
+    with pytest.raises(ConflictError, match="orders-0: offset 7 is only in the archive"):
         restored(spark, made / "archive", target)
     with contextlib.closing(open_engine(target)) as engine:
         end_with(7, 8)
-    with pytest.raises(ConflictError, match="orders-0: offset 8 is in the topic alone"):
+    with pytest.raises(ConflictError, match="orders-0: offset 8 is only in the topic"):
         restored(spark, made / "archive", target)
 
 
@@ -276,12 +276,12 @@ def test_a_record_on_one_side_alone_is_a_conflict(spark, made, target):
     ("options", "reason"),
     [
         ({"topics": "orders,clicks"}, "has no records of clicks"),
-        ({"into": "other"}, "into other: name the one topic"),
+        ({"into": "other"}, "into other: name exactly one topic"),
         ({"topics": "orders", "into": "a/b"}, "a/b"),
     ],
 )
 def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch):
-    """Before anything is made, or staged."""
+    """Invalid options are an error before anything is created or staged."""
     from topicfs.pipeline.jobs.restore import restore as module
     from topicfs.storage.errors import StorageError
 
@@ -294,18 +294,19 @@ def test_bad_options_are_told(spark, made, target, options, reason, monkeypatch)
 
 @pytest.mark.java
 def test_a_cluster_takes_everything_but_offsets(spark, made, broker):
-    """Where they are given up: partitions, order, times to the millisecond, keys, values and headers are kept; once."""
+    """With --without-offsets a cluster gets everything else: partitions, order, times, keys, values and headers."""
     from testing.broker.client import Client
     from topicfs.pipeline.errors import PipelineError
     from topicfs.pipeline.jobs.restore.plan import ConflictError
 
     place = f"kafka://{broker.bootstrap_server}"
     options = {"topics": "orders", "into": "restored"}
-    with pytest.raises(PipelineError, match="a cluster assigns offsets itself.*--without-offsets"):
+    with pytest.raises(PipelineError, match="a cluster assigns its own offsets.*--without-offsets"):
         restored(spark, made / "archive", place, **options)
     options["without_offsets"] = True
     with pytest.raises(
-        ConflictError, match="restored: is not there, or may not be seen, in the cluster; make it with 3"
+        ConflictError,
+        match="restored: does not exist, or is hidden from you, in the cluster; create it with 3",
     ):
         restored(spark, made / "archive", place, **options)
     settings = {"max.message.bytes": "2000000", "retention.ms": "-1"}
@@ -331,5 +332,5 @@ def test_a_cluster_takes_everything_but_offsets(spark, made, broker):
         expected.load().orderBy("partition", "offset").select(*columns).collect()
         == found.select(*columns).collect()
     )
-    with pytest.raises(ConflictError, match="restored: holds records already"):
+    with pytest.raises(ConflictError, match="restored: has records already"):
         restored(spark, made / "archive", place, **options)

@@ -1,4 +1,4 @@
-"""How an archive and what is there fit together, and what is restored at once."""
+"""Tests of how an archive fits into existing topics, and of how its records are divided into rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.staging.manifest import LogPlacement
 
 ORDERS = TopicPartition("orders", 0)
 EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)
-"""Twenty offsets, five of them gaps."""
+"""Twenty offsets, of which five are gaps."""
 
 
 @pytest.mark.parametrize(
@@ -36,27 +36,27 @@ EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)
     ids=["absent", "begins there", "emptied", "begun", "older ones", "all there", "more there"],
 )
 def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, place):
-    """A log without records begins where the archive does; one that has some goes on where it ends."""
+    """Existing offsets are compared; the others are appended, in an empty log from the archive's first offset on."""
     assert PartitionPlan(overlap, rest, place) == plan_partition(ORDERS, EXTENT, bounds)
 
 
 @pytest.mark.parametrize(
     ("bounds", "reason"),
     [
-        (Span(31, 31), "orders-0: is empty, but has given offsets up to 30 already"),
+        (Span(31, 31), "orders-0: is empty, but its offsets up to 30 are used"),
         (Span(11, 20), "orders-0: begins at 11, the archive at 10"),
     ],
     ids=["offsets given", "nothing in front"],
 )
 def test_what_cannot_stand_together_is_told(bounds, reason):
-    """Before anything is changed, with what to do."""
+    """A conflict is an error with a remedy, before anything is changed."""
     with pytest.raises(ConflictError, match=reason) as caught:
         plan_partition(ORDERS, EXTENT, bounds)
     assert "restore into another topic" in str(caught.value)
 
 
 def test_only_what_is_there_on_both_sides_is_compared():
-    """Nothing of a topic that is new."""
+    """Only offsets that both sides have are compared, so none of a new topic."""
     parts = {
         ORDERS: plan_partition(ORDERS, EXTENT, Span(10, 17)),
         ORDERS._replace(partition=1): plan_partition(ORDERS, EXTENT, Span(0, 0)),
@@ -71,7 +71,7 @@ def spans(extents, most_records):
 
 
 def test_a_round_takes_what_fits():
-    """Of a long partition a slice, of short ones several; every offset comes once, in ascending order."""
+    """A round has a slice of a long partition, or several short ones; each offset comes once, in ascending order."""
     clicks = TopicPartition("clicks", 0)
     extents = {ORDERS: EXTENT, clicks: Extent(0, 3, 4, 0)}
     assert [
@@ -83,19 +83,19 @@ def test_a_round_takes_what_fits():
 
 
 def test_a_round_of_one_record_is_the_smallest():
-    """However large a record is."""
+    """The smallest round has one record, however large the record is."""
     assert [{ORDERS: Span(offset, offset + 1)} for offset in range(3)] == spans(
         {ORDERS: Extent(0, 2, 3, 0)}, 1
     )
 
 
 def test_a_round_has_not_too_many_partitions():
-    """Each is a condition of a query."""
+    """A round has a limited number of partitions, because each is a condition of its query."""
     extents = {TopicPartition("t", number): Extent(0, 0, 1, 0) for number in range(MOST_RANGES + 1)}
     assert [MOST_RANGES, 1] == [len(one) for one in spans(extents, 10**6)]
 
 
 def test_nothing_left_is_no_round():
-    """Where everything is there."""
+    """If every record exists, there are no rounds."""
     part = plan_partition(ORDERS, EXTENT, Span(10, 30))
     assert [] == plan_rounds({ORDERS: part}, {ORDERS: EXTENT}, 100)

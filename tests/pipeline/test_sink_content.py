@@ -1,4 +1,4 @@
-"""The content of a write: equal for the same rows, in whatever order and tasks, and for no others."""
+"""Tests of the content of a write: equal for equal rows in any order and tasks, and for no other rows."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ROWS = [
     {"value": b"a", "key": b"k", "topic": "t", "headers": [{"key": "hv", "value": b""}]},
     {"value": b"a", "key": b"k", "topic": "t", "headers": [{"key": "h", "value": None}]},
 ]
-"""Rows that differ in one column."""
+"""Rows of which each two differ in one column."""
 
 
 def content(rows, *, now=5, first=0):
-    """The content that a task counts: its time and its first partition without a key are chosen by the sink."""
+    """Return the content that a task counts; the sink chooses the time `now` and the partition `first`."""
     import pyarrow as pa
 
     from topicfs.pipeline.sink.rows import RowEncoder
@@ -63,14 +63,14 @@ def test_each_column_counts():
 
 
 def test_rows_count_as_often_as_they_come():
-    """A row twice in place of another one is other content, and so are two times two rows."""
+    """A row counts as often as it occurs: twice in place of another row is other content."""
     pairs = [(0, 0), (0, 1), (1, 1), (0,), (0, 0, 1), (0, 0, 0)]
     assert len(pairs) == len({content([ROWS[at] for at in pair]) for pair in pairs})
     assert content([ROWS[0]] * 2) == Content(2, 2 * content([ROWS[0]]).digest % 2**64)
 
 
 def test_order_and_tasks_do_not_count(chance: random.Random):
-    """The content also ignores Arrow batches, the time of writing, and the partitions chosen for rows without a key."""
+    """The content ignores order, tasks, Arrow batches, the time of writing, and partitions that the sink chooses."""
     rows = [{"value": b"%d" % chance.randrange(50), "topic": "t", "key": None} for _ in range(200)] + ROWS
     whole = content(rows)
     for _ in range(5):
@@ -84,5 +84,5 @@ def test_order_and_tasks_do_not_count(chance: random.Random):
 
 
 def test_the_digest_stays_what_it_is():
-    """A golden value: data directories keep digests, and another processor or release must find the same."""
+    """A golden value: data directories keep digests, so other processors and releases must compute the same."""
     assert "15:0db61940137c1160" == str(content(ROWS))

@@ -1,4 +1,4 @@
-"""What a write may be asked for, and what its columns may be."""
+"""Tests of the options of a write, and of its columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.storage.errors import PolicyViolationError, UnknownTopicError
 
 
 def test_options_in_any_case(tmp_path):
-    """As Spark hands them on; the connector's own are passed over."""
+    """Options are accepted in any case, as Spark passes them; the connector's own options are ignored."""
     options = parse_sink_options(
         {
             "PATH": str(tmp_path),
@@ -30,7 +30,7 @@ def test_options_in_any_case(tmp_path):
     [
         ({}, "path: name a data directory"),
         ({"path": "/nowhere/at/all"}, "no such directory"),
-        ({"topci": "t"}, "topci: no option of writing to topicfs; did you mean topic?"),
+        ({"topci": "t"}, "topci: not an option for writes to topicfs; did you mean topic?"),
         ({"topic": "a/b"}, "topic: .*a/b"),
         ({"commitTimeout": "soon"}, "commitTimeout: expected e.g. 60s"),
         ({"txnAppId": "a"}, "txnAppId and txnVersion: give both, or neither"),
@@ -47,12 +47,12 @@ def test_options_in_any_case(tmp_path):
         ({"txnAppId": "a", "txnVersion": "٣"}, "txnVersion: expected"),
         ({"txnAppId": "a", "txnVersion": "9223372036854775808"}, "txnVersion: expected"),
         ({"failOnOtherRows": "maybe"}, "failOnOtherRows: expected true or false, got maybe"),
-        ({"kafka.Key.serializer": "x"}, "kafka.key.serializer: not to be set: keys are written"),
-        ({"kafka.value.serializer": "x"}, "kafka.value.serializer: not to be set: values are written"),
+        ({"kafka.Key.serializer": "x"}, "kafka.key.serializer: cannot be set: keys are written"),
+        ({"kafka.value.serializer": "x"}, "kafka.value.serializer: cannot be set: values are written"),
     ],
 )
 def test_bad_options_are_told(tmp_path, given, said):
-    """Each in one line, before anything is written."""
+    """An invalid option is a one-line error, before anything is written."""
     if "path" not in given and given:
         given = {**given, "path": str(tmp_path)}
     with pytest.raises(PipelineError, match=said) as caught:
@@ -61,7 +61,7 @@ def test_bad_options_are_told(tmp_path, given, said):
 
 
 def test_a_name_of_a_write(tmp_path):
-    """An application, and a version of 63 bits; without them a write has no name."""
+    """The name of a write is an application and a version of 63 bits; without them a write has no name."""
     given = {"path": str(tmp_path), "txnAppId": "com.acme.Orders_2-x", "txnVersion": "9223372036854775807"}
     assert ("com.acme.Orders_2-x", 2**63 - 1) == parse_sink_options(given).name
     assert parse_sink_options({"path": str(tmp_path)}).name is None
@@ -69,12 +69,12 @@ def test_a_name_of_a_write(tmp_path):
 
 @pytest.mark.parametrize(("text", "seconds"), [("500", 0.5), ("500ms", 0.5), ("7s", 7.0), ("1m", 60.0)])
 def test_time_outs(tmp_path, text, seconds):
-    """Milliseconds where no unit stands, as in Spark."""
+    """A timeout without a unit is in milliseconds, as in Spark."""
     assert parse_sink_options({"path": str(tmp_path), "commitTimeout": text}).commit_timeout_s == seconds
 
 
 def test_layout_is_read_without_opening(tmp_path):
-    """Names and settings: beside whoever owns the directory."""
+    """The layout, names and settings, is read while another process owns the directory."""
     engine = open_engine(tmp_path / "data")
     small = engine.create_topic("small", partitions=3, overrides={"max.message.bytes": "777"})
     engine.create_topic("__consumer_offsets")
@@ -95,32 +95,32 @@ def test_layout_is_read_without_opening(tmp_path):
     ("columns", "topic", "said"),
     [
         ({"key": "string"}, "t", "'value' is needed"),
-        ({"value": "int"}, "t", "column 'value' is int; it is written as binary or string"),
+        ({"value": "int"}, "t", "column 'value' is int; it must be binary or string"),
         ({"value": "string"}, None, "option topic, or a column 'topic'"),
         (
             {"value": "string", "partition": "bigint"},
             "t",
-            "column 'partition' is bigint; it is written as int",
+            "column 'partition' is bigint; it must be int",
         ),
         ({"value": "string", "headers": "map<string,string>"}, "t", "column 'headers'"),
     ],
 )
 def test_columns_that_cannot_be_written_are_told(tmp_path, columns, topic, said):
-    """The connector's rules."""
+    """Columns are refused by the connector's rules."""
     options = parse_sink_options({"path": str(tmp_path), **({"topic": topic} if topic else {})})
     with pytest.raises(InvalidOptionError, match=said):
         check_columns(columns, options)
 
 
 def test_columns_nobody_knows_are_passed_over(tmp_path):
-    """As the connector does."""
+    """Unknown columns are ignored, as by the connector."""
     options = parse_sink_options({"path": str(tmp_path)})
     check_columns({"value": "binary", "topic": "string", "mood": "map<int,int>"}, options)
 
 
 def test_a_topic_column_that_is_overridden_may_be_anything(tmp_path):
-    """Nobody looks at it, as with the connector; else it is a string."""
+    """The column `topic` is ignored if the option overrides it; otherwise it must be a string."""
     columns = {"value": "binary", "topic": "map<int,int>"}
     check_columns(columns, parse_sink_options({"path": str(tmp_path), "topic": "t"}))
-    with pytest.raises(InvalidOptionError, match="column 'topic' is map<int,int>; it is written as string"):
+    with pytest.raises(InvalidOptionError, match="column 'topic' is map<int,int>; it must be string"):
         check_columns(columns, parse_sink_options({"path": str(tmp_path)}))

@@ -1,4 +1,4 @@
-"""Rows become records: every column's values, and the partition that Kafka would choose."""
+"""Tests that rows become records with every column's values, in the partition that Kafka would choose."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ UTC = dt.UTC
 
 
 def arrow():
-    """The library, which only those who have the extra can import."""
+    """Import pyarrow, which only installations with the extra have."""
     import pyarrow as pa
 
     return pa
 
 
 def encoder(topic):
-    """Rows without a key begin at partition 0."""
+    """Make an encoder whose rows without a key begin at partition 0."""
     from topicfs.pipeline.sink.rows import RowEncoder
 
     return RowEncoder(LAYOUT, topic, now_ms=lambda: NOW, pick=lambda _: 0)
 
 
 def encoded(rows, *, topic="t"):
-    """Of each partition its records, in order, as tuples (timestamp, key, value, headers)."""
+    """Return the records of each partition, in order, as tuples (timestamp, key, value, headers)."""
     found = {}
     for partition, batch in encoder(topic).encode(rows):
         for columns in decode(batch):
@@ -49,7 +49,7 @@ def encoded(rows, *, topic="t"):
 
 
 def test_every_column():
-    """Key, value, headers and time, with nulls where they may be; other columns are passed over."""
+    """Key, value, headers and time become a record, with nulls where allowed; other columns are ignored."""
     pa = arrow()
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
     rows = pa.record_batch(
@@ -81,7 +81,7 @@ def test_every_column():
 
 
 def test_keys_choose_as_in_kafka():
-    """By murmur2, and a partition's rows keep their order."""
+    """The murmur2 hash of the key chooses the partition, and a partition's rows keep their order."""
     pa = arrow()
     keys = [f"key {number}".encode() for number in range(50)]
     rows = pa.record_batch({"key": pa.array(keys), "value": pa.array(keys)})
@@ -94,14 +94,14 @@ def test_keys_choose_as_in_kafka():
 
 
 def test_unkeyed_rows_take_turns():
-    """One partition for 16 KiB of values, then the next."""
+    """Rows without a key go to one partition for 16 KiB of values, then to the next."""
     pa = arrow()
     rows = pa.record_batch({"value": pa.array([b"x" * 4096] * 9)})
     assert {0: 4, 1: 4, 2: 1} == {where.partition: len(records) for where, records in encoded(rows).items()}
 
 
 def test_topics_by_column():
-    """Unless the option names one."""
+    """The column `topic` names each row's topic, unless the option does."""
     pa = arrow()
     rows = pa.record_batch({"topic": pa.array(["t", "u"]), "value": pa.array(["a", "b"])})
     assert {"t", "u"} == {where.topic for where in encoded(rows, topic=None)}
@@ -109,14 +109,14 @@ def test_topics_by_column():
 
 
 def test_an_overridden_topic_column_is_not_looked_at():
-    """Whatever its type."""
+    """The column `topic` may have any type if the option overrides it."""
     pa = arrow()
     rows = pa.record_batch({"topic": pa.array([{"a": 1}]), "value": pa.array([b"v"])})
     assert [(NOW, None, b"v", ())] == [record for records in encoded(rows).values() for record in records]
 
 
 def test_a_slice_is_its_rows():
-    """Arrow shares buffers; only the slice's rows count."""
+    """Only the rows of a slice are encoded, although Arrow shares the buffers."""
     pa = arrow()
     rows = pa.record_batch(
         {"key": pa.array([b"a", b"b", None, b"d"]), "value": pa.array(["1", "2", "3", "4"])}
@@ -126,7 +126,7 @@ def test_a_slice_is_its_rows():
 
 
 def test_batches_fit_the_topic():
-    """None is above max.message.bytes."""
+    """No batch is larger than max.message.bytes."""
     pa = arrow()
     sizes = [
         len(batch) for _, batch in encoder("u").encode(pa.record_batch({"value": pa.array(["x" * 50] * 20)}))
@@ -136,7 +136,7 @@ def test_batches_fit_the_topic():
 
 
 def test_no_rows_are_no_batches():
-    """An empty Arrow batch."""
+    """An empty Arrow batch yields no record batches."""
     pa = arrow()
     assert {} == encoded(pa.record_batch({"value": pa.array([], pa.binary())}))
 
@@ -159,12 +159,12 @@ def test_no_rows_are_no_batches():
             {"value": ["v"], "timestamp": [-2]},
             "u",
             InvalidRecordError,
-            "u-0: .* before 1970, at -2 ms; .*null stands",
+            "u-0: .* before 1970, at -2 ms; .*null timestamp becomes",
         ),
     ],
 )
 def test_rows_that_cannot_be_written_are_told(columns, topic, error, said):
-    """Whatever a row says of its place."""
+    """Rows with an invalid topic, partition, time or header are an error."""
     pa = arrow()
     kinds = {
         "value": pa.string(),
@@ -178,14 +178,14 @@ def test_rows_that_cannot_be_written_are_told(columns, topic, error, said):
 
 
 def test_a_record_without_a_time_stays_without():
-    """As it is read: a millisecond before 1970."""
+    """A record read without a time (-1 ms) is written without one."""
     pa = arrow()
     rows = pa.record_batch({"value": pa.array([b"v"]), "timestamp": pa.array([-1], pa.timestamp("ms"))})
     assert [-1] == [record[0] for records in encoded(rows, topic="u").values() for record in records]
 
 
 def test_a_large_row_is_written_where_the_topic_takes_it():
-    """In a batch of its own size; what is bounded is only how many small ones are joined."""
+    """A large row is written in a batch of its own size; the bound is only for batches of several records."""
     pa = arrow()
     from topicfs.pipeline.sink.rows import RowEncoder
 

@@ -1,4 +1,4 @@
-"""The options of a read, their rules and their errors."""
+"""Tests of the options of a read, their rules and their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse(*, streaming=False, **given):
 
 
 def test_defaults_are_the_connectors():
-    """A batch goes from earliest to latest; a stream begins at latest."""
+    """By default a batch reads from earliest to latest, and a stream begins at latest."""
     options = parse()
     assert (Everywhere(-2), Everywhere(-1)) == (options.starting, options.ending)
     assert Everywhere(-1) == parse(streaming=True).starting
@@ -37,19 +37,19 @@ def test_defaults_are_the_connectors():
 
 
 def test_names_in_any_case_and_options_of_the_network_are_passed_over():
-    """Spark hands names over in lower case; a job keeps the connector's options when it moves."""
+    """Names are accepted in any case, and the connector's network options are ignored, so that a job can move."""
     given = {"MINPARTITIONS": "7", "kafka.bootstrap.servers": "here:9092", "kafkaConsumer.pollTimeoutMs": "5"}
     assert 7 == parse_source_options(BASE | given, streaming=False).min_partitions
 
 
 def test_isolation_under_the_connectors_name_too():
-    """A consumer property there, an option of ours here."""
+    """The isolation level is accepted under the connector's name and under our own."""
     given = BASE | {"kafka.isolation.level": "read_committed"}
     assert Isolation.READ_COMMITTED is parse_source_options(given, streaming=False).isolation
 
 
 def test_the_most_exact_option_of_an_end_counts():
-    """A time beats times by partition, which beat offsets."""
+    """A time overrides times by partition, which override offsets."""
     offsets, times = '{"orders":{"0":3}}', '{"orders":{"0":1000}}'
     assert AtOffsets({ORDERS: 3}) == parse(startingOffsets=offsets).starting
     both = parse(startingOffsets=offsets, startingOffsetsByTimestamp=times)
@@ -65,18 +65,18 @@ def test_the_most_exact_option_of_an_end_counts():
     ("given", "message"),
     [
         ({"subscribPattern": "x"}, "did you mean subscribePattern"),
-        ({"color": "red"}, "color: no option of topicfs"),
+        ({"color": "red"}, "color: not an option of topicfs"),
         ({"assign": '{"orders":[0]}'}, "exactly one of"),
         ({"startingOffsets": "latest"}, "leaves a batch query nothing"),
         ({"startingOffsets": '{"orders":{"0":-1}}'}, "begins at latest"),
         ({"endingOffsets": "earliest"}, "leaves nothing"),
         ({"endingOffsets": '{"orders":{"0":-2}}'}, "ends at earliest"),
-        ({"startingOffsets": '{"orders":{"0":-3}}'}, "no offset -3"),
+        ({"startingOffsets": '{"orders":{"0":-3}}'}, "the invalid offset -3"),
         ({"startingOffsets": "tomorrow"}, "expected e.g."),
         ({"startingOffsets": '{"orders":[0]}'}, "expected e.g."),
         ({"startingOffsetsByTimestamp": "7"}, "expected e.g."),
         ({"startingOffsets": ""}, "expected e.g."),
-        ({"startingOffsetsByTimestamp": '{"orders":{"0":-3}}'}, "no time -3"),
+        ({"startingOffsetsByTimestamp": '{"orders":{"0":-3}}'}, "the invalid time -3"),
         ({"startingTimestamp": "yesterday"}, "milliseconds"),
         ({"endingTimestamp": "-3"}, "milliseconds"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "error or latest"),
@@ -91,13 +91,13 @@ def test_the_most_exact_option_of_an_end_counts():
         ({"isolation.level": "none"}, "read_committed"),
         ({"kafka.isolation.level": "READ_COMMITTED"}, "read_committed"),
         ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets says where"),
-        ({"kafka.enable.auto.commit": "true"}, "the checkpoint says"),
+        ({"kafka.enable.auto.commit": "true"}, "the checkpoint stores"),
         ({"corruptBatches": "ignore"}, "fail or skip"),
         ({"path": " "}, "name a data directory"),
     ],
 )
 def test_what_is_refused(given, message):
-    """Each with the option's name and what was expected."""
+    """The error has the option's name and what was expected."""
     with pytest.raises(InvalidOptionError, match=message):
         parse_source_options(BASE | given, streaming=False)
 
@@ -109,30 +109,30 @@ def test_what_is_refused(given, message):
         ({"assign": '{"orders":{"0":1}}'}, "expected e.g."),
         ({"assign": '{"orders":["0"]}'}, "expected e.g."),
         ({"subscribe": " , "}, "names no topic"),
-        ({"subscribePattern": "("}, "is no pattern"),
+        ({"subscribePattern": "("}, "is not a valid pattern"),
     ],
 )
 def test_what_selects_nothing_is_refused(given, message):
-    """One way of choosing, and it must be well formed."""
+    """Exactly one well-formed selection of partitions is required."""
     with pytest.raises(InvalidOptionError, match=message):
         parse_source_options({"path": "/"} | given, streaming=False)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_a_stream_has_no_end(name):
-    """Its ending options are refused, not passed over."""
+    """A stream refuses the ending options instead of ignoring them."""
     with pytest.raises(InvalidOptionError, match=f"{name}: a stream has no end"):
         parse(streaming=True, **{name: "latest"})
 
 
 def test_durations():
-    """A number and a unit; milliseconds without one."""
+    """A duration is a number and a unit; the default unit is milliseconds."""
     spellings = {"15m": 900_000, " 30S ": 30_000, "500ms": 500, "2h": 7_200_000, "250": 250}
     assert spellings == {text: parse(maxTriggerDelay=text).max_trigger_delay_ms for text in spellings}
 
 
 def test_a_streams_state_survives_the_checkpoint():
-    """Topics and partitions ascending, next offsets; then the topics' ids, where Kafka's connector finds no partition."""
+    """A state is written to a checkpoint in order, with the topics' ids where Kafka's connector sees no partitions."""
     offsets = {TopicPartition("b", 10): 3, TopicPartition("b", 2): 1, TopicPartition("a", 0): 6}
     state = StreamState(offsets, {"b": "dDf_-A", "a": "1EvPSKI"})
     encoded = encode_stream_offset(state)
@@ -143,5 +143,5 @@ def test_a_streams_state_survives_the_checkpoint():
 
 
 def test_a_checkpoint_of_the_connector_is_read():
-    """It has next offsets alone, as an old one has."""
+    """A checkpoint of the connector, or an old one, has no ids and can be read."""
     assert StreamState({TopicPartition("a", 0): 6}, {}) == decode_stream_offset({"a": {"0": 6}})

@@ -1,4 +1,4 @@
-"""Ranges into tasks, limits of a trigger, ends into offsets, filters into narrowings: arithmetic alone."""
+"""Tests of planning, which is arithmetic: ranges to tasks, limits of triggers, bounds to offsets, filters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sizes_of(found):
 
 
 def test_without_wishes_a_task_a_partition():
-    """Empty ranges fall away."""
+    """By default there is one task per partition, and none for an empty range."""
     assert [10, 5] == sizes_of(split_ranges(ranges(10, 0, 5), min_partitions=None, max_records=None))
 
 
@@ -52,12 +52,12 @@ def test_without_wishes_a_task_a_partition():
     ],
 )
 def test_the_larger_ranges_are_split_in_proportion(sizes, least, expected):
-    """minPartitions: small ranges stay whole, an offset is never split."""
+    """minPartitions splits the larger ranges in proportion, and leaves small ones whole."""
     assert expected == sizes_of(split_ranges(ranges(*sizes), min_partitions=least, max_records=None))
 
 
 def test_no_task_has_more_records_than_allowed():
-    """maxRecordsPerPartition, before minPartitions."""
+    """maxRecordsPerPartition limits every task, and applies before minPartitions."""
     assert [3, 3, 4, 2] == sizes_of(split_ranges(ranges(10, 2), min_partitions=None, max_records=4))
     assert 6 <= len(split_ranges(ranges(10, 2), min_partitions=6, max_records=4))
 
@@ -68,7 +68,7 @@ def test_no_task_has_more_records_than_allowed():
     st.none() | st.integers(1, 50),
 )
 def test_splitting_loses_and_doubles_nothing(sizes, least, most):
-    """The parts of a partition are adjacent, never empty and make up the whole."""
+    """The parts of a partition are adjacent, never empty, and together the whole range."""
     found = split_ranges(ranges(*sizes), min_partitions=least, max_records=most)
     for whole in ranges(*sizes):
         parts = [one for one in found if one.partition == whole.partition]
@@ -79,7 +79,7 @@ def test_splitting_loses_and_doubles_nothing(sizes, least, most):
 
 
 def test_a_trigger_takes_from_each_partition_its_share():
-    """maxOffsetsPerTrigger: by what is there, at least one where there is anything."""
+    """maxOffsetsPerTrigger is divided in proportion to new offsets; a partition with any gets at least one."""
     start, end = {A: 0, B: 100, C: 5}, {A: 90, B: 110, C: 5}
     assert {A: 45, B: 105, C: 5} == limit_offsets(start, end, 50)
     assert {A: 1, B: 101, C: 5} == limit_offsets(start, end, 1)
@@ -89,7 +89,7 @@ def test_a_trigger_takes_from_each_partition_its_share():
 
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 500), min_size=1), st.integers(1, 100))
 def test_limited_triggers_come_to_the_end(end, limit):
-    """Each goes on, none beyond the end."""
+    """Limited triggers reach the end, and none goes beyond it."""
     at = dict.fromkeys(end, 0)
     for _ in range(sum(end.values()) + 1):
         after = limit_offsets(at, end, limit)
@@ -101,7 +101,7 @@ def test_limited_triggers_come_to_the_end(end, limit):
 
 
 def test_waiting_for_more():
-    """minOffsetsPerTrigger, and maxTriggerDelay after which the least will do."""
+    """A trigger waits for minOffsetsPerTrigger, at most for maxTriggerDelay."""
     waits = [
         must_wait(new_offsets=new, min_offsets=least, waited_ms=waited, max_delay_ms=1000)
         for new, least, waited in [(5, None, 0), (5, 10, 0), (10, 10, 0), (5, 10, 1000)]
@@ -110,12 +110,12 @@ def test_waiting_for_more():
 
 
 def test_lag():
-    """How far a query is behind, a partition; one it never saw counts whole."""
+    """The lag is given by partition; a partition that the query has not seen counts as a whole."""
     assert {A: 4, B: 7} == lag({A: 6}, {A: 10, B: 7})
 
 
 def test_lag_from_a_querys_progress():
-    """As Spark reports it; other sources, and queries before their first batch, have none."""
+    """The lag is read from Spark's progress; other sources, and queries before their first batch, have none."""
     ours = {
         "description": "org.apache.spark.sql.PythonMicroBatchStream@1",
         "endOffset": {"orders": {"0": 6}},
@@ -129,7 +129,7 @@ def test_lag_from_a_querys_progress():
 
 
 class Ends:
-    """Partitions with offsets 10 to 20, a record a second from 1000."""
+    """Partitions with offsets 10 to 20, and a record per second from 1000 on."""
 
     def earliest(self, _):
         return 10
@@ -143,7 +143,7 @@ class Ends:
 
 
 def test_ends_become_offsets():
-    """-2 and -1 too, and times; of an end a time beyond the last record is the latest."""
+    """Bounds become offsets: -2, -1 and times, too; an ending time after the last record means the latest offset."""
     ends = Ends()
     given = AtOffsets({A: -2, B: 13})
     assert {A: 10, B: 13} == offsets_at(
@@ -167,26 +167,26 @@ def test_ends_become_offsets():
 
 
 def test_beginning_after_the_last_record_is_an_error():
-    """Unless the strategy is latest."""
+    """A starting time after the last record is an error, unless the strategy is latest."""
     with pytest.raises(PipelineError, match="startingOffsetsByTimestampStrategy=latest"):
         offsets_at(AtTimestamp(10**9), [A], Ends(), option="startingOffsets", latest_if_none_as_late=False)
 
 
 @pytest.mark.parametrize("named", [{A: 0}, {A: 0, B: 0, C: 0}])
 def test_offsets_name_exactly_what_is_read(named):
-    """Neither fewer partitions nor others."""
-    with pytest.raises(InvalidOptionError, match="exactly those"):
+    """Offsets must be given for exactly the partitions that are read."""
+    with pytest.raises(InvalidOptionError, match="must name exactly the partitions"):
         offsets_at(AtOffsets(named), [A, B], Ends(), option="startingOffsets", latest_if_none_as_late=False)
 
 
 def test_choosing_partitions(caplog):
-    """By name, by pattern, by number; topics that are named must be there, partitions only should."""
+    """Partitions are chosen by name, pattern or number; named topics must exist, assigned partitions need not."""
     other = TopicPartition("orders-old", 0)
     present = [A, B, other]
     assert [A, B] == select(Selection(topics=("orders",)), present)
     assert [B] == select(Selection(assigned=frozenset({B})), present)
     assert [A] == select(Selection(assigned=frozenset({A, C})), present)
-    assert "assign: passed over what is not there: orders-2" in caplog.text
+    assert "assign: skipped partitions that do not exist: orders-2" in caplog.text
     for named in (
         Selection(topics=("orders", "payments")),
         Selection(assigned=frozenset({A, TopicPartition("payments", 0)})),
@@ -198,7 +198,7 @@ def test_choosing_partitions(caplog):
 
 
 def test_a_pattern_finds_parts_of_names():
-    """As the connector's does; but none of Kafka's own topics, which are read by name."""
+    """A pattern matches parts of names, as in the connector, but none of Kafka's own topics."""
     other, own = TopicPartition("orders-old", 0), TopicPartition("__consumer_offsets", 0)
     present = [A, B, other, own]
     assert [A, B, other] == select(Selection(pattern="rder"), present)
@@ -208,21 +208,21 @@ def test_a_pattern_finds_parts_of_names():
 
 
 def test_a_range_that_ends_before_it_begins():
-    """Is an error, whatever is said of lost data."""
+    """A range that ends before it begins is an error, even with failOnDataLoss=false."""
     assert OffsetRange(A, 5, 5) == in_order(A, 5, 5)
-    with pytest.raises(PipelineError, match="orders-0: it would begin at 6, which is behind its end, 5"):
+    with pytest.raises(PipelineError, match="orders-0: it would begin at 6, after its end, 5"):
         in_order(A, 6, 5)
 
 
 def test_a_range_at_the_end_is_there():
-    """It has nothing in it, and nothing of it is lost."""
+    """An empty range at the end of a log is not a loss."""
     assert (20, 20) == within(A, 20, 20, earliest=10, latest=20)
     assert (10, 20) == within(A, 10, 20, earliest=10, latest=20)
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 15), (21, 22), (15, 30)])
 def test_ranges_that_are_not_there(start, end):
-    """An error by default, and cut down for those who do not mind."""
+    """A range outside of the log is an error by default, and cut down with failOnDataLoss=false."""
     with pytest.raises(DataLossError, match="failOnDataLoss=false"):
         within(A, start, end, earliest=10, latest=20)
     low, high = clamp(start, end, earliest=10, latest=20)
@@ -230,7 +230,7 @@ def test_ranges_that_are_not_there(start, end):
 
 
 def test_filters_narrow():
-    """All hold at once; what admits too much is filtered by Spark again."""
+    """All filters apply; records that the narrowing admits in excess are filtered by Spark."""
     found = below(at_least(EVERYTHING, "offset", 5), "offset", 9)
     assert (5, 9) == (found.start_offset, found.end_offset)
     found = one_of(found, "offset", [6, 7, None])

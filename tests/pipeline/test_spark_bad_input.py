@@ -1,4 +1,4 @@
-"""Errors of bad options and input, as the driver sees them: a condition, and one line that names the cause."""
+"""Tests of errors for bad options and input, as the driver sees them: a condition, and one line with the cause."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ pytestmark = pytest.mark.spark
 
 BATCHES = 5
 LOST = "if its replicas are lost, leave it out: --without DIR, in Spark the option without"
-EMPTY = f"{{folder}}/empty: no data directory: neither meta.properties nor a partition there; {LOST}"
+EMPTY = f"{{folder}}/empty: not a data directory: it has neither meta.properties nor a partition; {LOST}"
 SECOND_BATCH = 74
-"""Position of a batch whose checksum is made wrong; every batch has this size."""
+"""Position of the batch with a wrong checksum; every batch has this size."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """`data` with the topic `orders`, and `bad` with a corrupt batch; `empty`, which is no data directory."""
+    """Make `data` with the topic `orders`, `bad` with a corrupt batch, and `empty`, which is not a data directory."""
     folder = tmp_path_factory.mktemp("bad-input")
     engine = open_engine(folder / "data")
     for topic in ("orders", "bad"):
@@ -48,7 +48,7 @@ def batch(spark, given):
 
 
 def stream(spark, given):
-    """Count the records that a stream brings until it ends."""
+    """Count the records of a stream until it ends."""
     counts = []
     frame = spark.readStream.format("topicfs").options(**given).load()
     query = frame.writeStream.foreachBatch(lambda rows, _: counts.append(rows.count()))
@@ -57,7 +57,7 @@ def stream(spark, given):
 
 
 def told(error, condition):
-    """Return the line of ours in Spark's error, which has this condition and no traceback of a worker."""
+    """Return our line in Spark's error, which must have this condition and no worker's traceback."""
     text = str(error)
     raised = raised_in(text)
     assert raised is not None, text
@@ -67,7 +67,7 @@ def told(error, condition):
 
 
 ASKED = [
-    ({"color": "red"}, "INVALID_OPTION", "color: no option of topicfs"),
+    ({"color": "red"}, "INVALID_OPTION", "color: not an option of topicfs"),
     ({"subscribe": "payments"}, "UNKNOWN_TOPIC", "payments: no such topic; there are bad, orders"),
     ({"path": "empty"}, "PIPELINE", EMPTY),
     (
@@ -86,7 +86,7 @@ ASKED = [
 @pytest.mark.parametrize("read", [batch, stream])
 @pytest.mark.parametrize(("changed", "condition", "line"), ASKED)
 def test_a_read_that_cannot_be(spark, folder, read, changed, condition, line):
-    """The thing, the cause, the remedy; a corrupt batch with its file and position."""
+    """An invalid read is an error with thing, cause and remedy; a corrupt batch has its file and position."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
     assert told(caught.value, f"TOPICFS_{condition}").startswith(line.format(folder=folder))
@@ -99,22 +99,22 @@ LATE = '{"orders":{"0":7}}'
 @pytest.mark.parametrize(
     ("read", "changed", "line"),
     [
-        (batch, {"endingOffsets": LATE}, "orders-0: offset 7 to end at is beyond 5"),
-        (stream, {"startingOffsets": LATE}, "orders-0: offset 7 to begin with is outside [0, 5]"),
+        (batch, {"endingOffsets": LATE}, "orders-0: ending offset 7 is beyond 5"),
+        (stream, {"startingOffsets": LATE}, "orders-0: starting offset 7 is outside [0, 5]"),
     ],
 )
 def test_an_offset_that_is_not_there(spark, folder, read, changed, line):
-    """Told, with what helps; or what is there is read: of a stream that begins at the end nothing."""
+    """A missing offset is an error with a remedy; with failOnDataLoss=false existing records are read."""
     with pytest.raises(Exception) as caught:
         read(spark, options(folder, changed))
-    assert told(caught.value, "TOPICFS_DATA_LOSS") == f"{line}; failOnDataLoss=false reads what is there"
+    assert told(caught.value, "TOPICFS_DATA_LOSS") == f"{line}; failOnDataLoss=false reads what exists"
     expected = {batch: BATCHES, stream: 0}[read]
     assert expected == read(spark, options(folder, changed | {"failOnDataLoss": "false"}))
 
 
 @pytest.mark.parametrize("read", [batch, stream])
 def test_corrupt_batches_are_passed_over(spark, folder, read):
-    """Where the option says so, all others are read."""
+    """With corruptBatches=skip all other batches are read."""
     changed = {"subscribe": "bad", "corruptBatches": "skip"}
     assert BATCHES - 1 == read(spark, options(folder, changed))
 
@@ -122,7 +122,7 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
 @pytest.mark.parametrize(
     ("changed", "condition", "line"),
     [
-        ({"color": "red"}, "INVALID_OPTION", "color: no option of writing to topicfs"),
+        ({"color": "red"}, "INVALID_OPTION", "color: not an option for writes to topicfs"),
         (
             {"topic": "payments"},
             "UNKNOWN_TOPIC",
@@ -141,7 +141,7 @@ def test_corrupt_batches_are_passed_over(spark, folder, read):
     ],
 )
 def test_a_write_that_cannot_be(spark, folder, changed, condition, line):
-    """Told before a task runs."""
+    """An invalid write is an error before any task runs."""
     given = {"path": "data", "topic": "orders"} | changed
     given["path"] = str(folder / given["path"])
     rows = spark.range(1).selectExpr("'v' AS value")

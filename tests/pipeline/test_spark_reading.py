@@ -1,4 +1,4 @@
-"""`format("topicfs")` in a Spark session: batches, streams, filters, and errors in the driver."""
+"""Tests of reads with `format("topicfs")` in a session: batches, streams, filters, and errors in the driver."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lines(rows):
 
 
 def run(frame, checkpoint, *, more=None):
-    """Stream what is there into a list of batches; `more` is called after the first one."""
+    """Stream the existing records into a list of batches; `more` is called after the first batch."""
     batches = []
 
     def take(batch, number):
@@ -72,7 +72,7 @@ def run(frame, checkpoint, *, more=None):
 
 
 def test_a_batch_has_the_connectors_columns(spark, tmp_path):
-    """Names, types and values; headers when they are asked for."""
+    """The columns have the connector's names, types and values, with headers if requested."""
     engine = open_engine(tmp_path)
     topic = engine.create_topic("orders", partitions=1)
     records = [
@@ -97,7 +97,7 @@ def test_a_batch_has_the_connectors_columns(spark, tmp_path):
 
 
 def test_a_projection_and_filters(spark, tmp_path):
-    """A schema of one's own, and filters that move the ends of ranges and still are exact."""
+    """A user's schema selects columns, and filters that narrow ranges are still exact."""
     make(tmp_path, partitions=2)
     for number in range(2):
         for second in range(5):
@@ -113,7 +113,7 @@ def test_a_projection_and_filters(spark, tmp_path):
 
 
 def test_splitting_and_bounds(spark, tmp_path):
-    """minPartitions makes tasks, offsets bound them, and none is read twice."""
+    """minPartitions sets the number of tasks, offsets bound the read, and no record is read twice."""
     make(tmp_path)
     append(tmp_path, "".join(f"{number}\n" for number in range(100)))
     given = {"startingOffsets": '{"orders":{"0":10}}', "endingOffsets": '{"orders":{"0":50}}'}
@@ -123,13 +123,13 @@ def test_splitting_and_bounds(spark, tmp_path):
 
 
 def test_a_batch_that_begins_at_the_end(spark, tmp_path):
-    """Told when the query is made, before anything is looked at."""
+    """A batch that begins at latest is an error when the query is made."""
     with pytest.raises(Exception, match="leaves a batch query nothing"):
         reader(spark, make(tmp_path), startingOffsets="latest").load().count()
 
 
 def test_a_column_that_is_none(spark, tmp_path):
-    """A schema of one's own may only name what there is, with its type."""
+    """A user's schema with an unknown column, or another type, is an error."""
     with pytest.raises(Exception, match="schema: no column weight"):
         reader(spark, make(tmp_path)).schema("weight int").load().count()
     with pytest.raises(Exception, match="offset is bigint, not int"):
@@ -138,7 +138,7 @@ def test_a_column_that_is_none(spark, tmp_path):
 
 @limited
 def test_a_stream_goes_on_where_it_was(spark, tmp_path):
-    """From the checkpoint, with limits, and partitions that came meanwhile from their earliest offset."""
+    """A stream continues from its checkpoint, with limits; new partitions begin at their earliest offset."""
     data = make(tmp_path / "data", partitions=2)
     append(data, "a\nb\nc\nd\n")
     append(data, "e\nf\n", partition=1)
@@ -169,7 +169,7 @@ def test_a_stream_goes_on_where_it_was(spark, tmp_path):
 
 @limited
 def test_available_now_reads_what_was_there(spark, tmp_path):
-    """Records that come while the query runs are for the next run."""
+    """With availableNow, records that arrive while the query runs are left to the next run."""
     data = make(tmp_path / "data")
     append(data, "a\nb\nc\n")
     frame = (
@@ -185,7 +185,7 @@ def test_available_now_reads_what_was_there(spark, tmp_path):
 
 @pytest.mark.parametrize("text", ["x\n", "x\ny\nz\n"], ids=["shorter", "longer"])
 def test_a_stream_over_a_topic_made_anew(spark, tmp_path, text):
-    """Fails, and its checkpoint stays good; with failOnDataLoss=false it reads the new topic from its beginning."""
+    """A topic that was created again is an error; with failOnDataLoss=false it is read from its beginning."""
     data, checkpoint = make(tmp_path / "data"), tmp_path / "checkpoint"
     append(data, "a\nb\n")
     source = (
@@ -211,7 +211,7 @@ def test_a_stream_over_a_topic_made_anew(spark, tmp_path, text):
 
 
 def test_micro_batches_follow_a_growing_topic(spark, tmp_path):
-    """From latest on, batch after batch, while the query runs."""
+    """A stream from latest on follows a growing topic, batch after batch."""
     data = make(tmp_path / "data")
     append(data, "before\n")
     found, came, begun = [], threading.Event(), threading.Event()
@@ -241,7 +241,7 @@ def test_micro_batches_follow_a_growing_topic(spark, tmp_path):
 
 @pytest.mark.fuse
 def test_beside_a_mount_what_was_appended_is_there_at_once(spark, tmp_path):
-    """`echo >>` and count, again and again: no checkpoint is waited for."""
+    """A count after an `echo >>` through a mount includes the new record, without waiting for a checkpoint."""
     mount = Mount(tmp_path)
     try:
         mount.start()

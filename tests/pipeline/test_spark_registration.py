@@ -1,4 +1,4 @@
-"""`format("topicfs")` in a session in which nobody called `topicfs.spark.register`."""
+"""Tests of `format("topicfs")` in a session that never called `topicfs.spark.register`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_a_session_knows_the_format_by_its_name(spark, tmp_path):
-    """Spark finds `pyspark_topicfs` by its name: batches and streams are written and read, filters or not."""
+    """Spark finds `pyspark_topicfs` by its name: it reads and writes batches and streams, with and without filters."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders")
     engine.create_topic("copy")
@@ -32,7 +32,7 @@ def test_a_session_knows_the_format_by_its_name(spark, tmp_path):
 
 
 def test_filters_are_handed_down_where_the_setting_is_on(spark, tmp_path):
-    """The setting is enough, for a table of SQL and a DataFrame: of ten tasks one is left, with the same rows."""
+    """With Spark's setting, filters of a SQL table and of a DataFrame leave one of ten tasks, and the same rows."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders")
     engine.close()

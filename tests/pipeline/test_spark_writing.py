@@ -1,4 +1,4 @@
-"""`format("topicfs")` as a sink: what Spark's writers leave in the topics."""
+"""Tests of `format("topicfs")` as a sink: the records that Spark's writers leave in topics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def data(tmp_path):
-    """A data directory with `orders` of three partitions, and `clicks` of one."""
+    """Make a data directory with `orders` of three partitions, and `clicks` of one."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("orders", partitions=3)
     engine.create_topic("clicks")
@@ -29,7 +29,7 @@ def data(tmp_path):
 
 
 def records(data, topic):
-    """Of each partition its records."""
+    """Return the records of each partition."""
     with contextlib.closing(open_engine(data, read_only=True)) as engine:
         return {
             number: [
@@ -46,7 +46,7 @@ def write(frame, data, **options):
 
 
 def test_a_batch_write_has_every_row_once_in_its_keys_partition(spark, data):
-    """Several tasks, one write; no file of it stays."""
+    """A write of several tasks has every row once, in its key's partition, and leaves no file."""
     frame = spark.range(1000, numPartitions=4).selectExpr(
         "cast(id AS string) AS key", "concat('v', id) AS value"
     )
@@ -63,7 +63,7 @@ def test_a_batch_write_has_every_row_once_in_its_keys_partition(spark, data):
 
 
 def test_every_column_reaches_the_record(spark, data):
-    """Topic, partition, time and headers of the row's own."""
+    """The columns topic, partition, timestamp and headers reach the record."""
     frame = spark.sql(
         "SELECT 'orders' AS topic, 2 AS partition, X'6b' AS key, X'76' AS value, "
         "TIMESTAMP '2026-01-02 03:04:05.678Z' AS timestamp, "
@@ -76,7 +76,7 @@ def test_every_column_reaches_the_record(spark, data):
 
 
 def wait_until_idle(spark):
-    """Until no task runs any more: Spark gives a query up before the tasks that it kills have ended."""
+    """Wait until no task runs: Spark gives up a query before its killed tasks have ended."""
     tracker = spark.sparkContext._jsc.sc().statusTracker()
     wait_until(
         lambda: not sum(one.numRunningTasks() for one in tracker.getExecutorInfos()),
@@ -86,9 +86,9 @@ def wait_until_idle(spark):
 
 
 def test_a_task_that_fails_leaves_nothing(spark, data):
-    """All or nothing: the other tasks' rows are not written either.
+    """If a task fails, the other tasks' rows are not written either.
 
-    A task that is killed with the write may leave its staged file, which nobody hands in: the owner sweeps it up.
+    A task that Spark kills with the write may leave its staged file, which is never submitted: the owner removes it.
     """
     frame = spark.range(1000, numPartitions=4).selectExpr(
         "if(id = 999, raise_error('as planned'), cast(id AS string)) AS value"
@@ -102,7 +102,7 @@ def test_a_task_that_fails_leaves_nothing(spark, data):
 
 
 def test_what_the_topic_refuses_is_refused_whole(spark, data):
-    """A row for a topic that does not exist, in one of several tasks."""
+    """A row for a missing topic, in one of several tasks, fails the whole write."""
     frame = spark.range(100, numPartitions=2).selectExpr(
         "if(id = 99, 'none', 'orders') AS topic", "cast(id AS string) AS value"
     )
@@ -112,13 +112,13 @@ def test_what_the_topic_refuses_is_refused_whole(spark, data):
 
 
 def test_a_write_without_a_topic_is_told_in_the_driver(spark, data):
-    """Before a task runs."""
+    """A write without a topic is an error in the driver, before any task runs."""
     with pytest.raises(Exception, match="option topic, or a column"):
         write(spark.range(1).selectExpr("'v' AS value"), data)
 
 
 def test_overwrite_is_refused(spark, data):
-    """A topic is only ever appended to."""
+    """Overwriting is refused, because topics are only appended to."""
     frame = spark.range(1).selectExpr("'v' AS value")
     with pytest.raises(Exception, match="use mode append"):
         frame.write.format("topicfs").mode("overwrite").option("path", str(data)).option(
@@ -127,7 +127,7 @@ def test_overwrite_is_refused(spark, data):
 
 
 def test_a_stream_goes_on_where_it_was(spark, data, tmp_path):
-    """Topic to topic: the second run brings what came since, and nothing again."""
+    """A second run from topic to topic copies the new records once, and no others."""
 
     def run():
         source = spark.readStream.format("topicfs").option("path", str(data)).option("subscribe", "clicks")
@@ -147,7 +147,7 @@ def test_a_stream_goes_on_where_it_was(spark, data, tmp_path):
 
 
 def stream(spark, data, checkpoint, *, target):
-    """Bring what came to `clicks` since the last time to another topic."""
+    """Copy the new records of `clicks` to another topic."""
     source = spark.readStream.format("topicfs").option("path", str(data)).option("subscribe", "clicks")
     sink = source.option("startingOffsets", "earliest").load().select("value").writeStream.format("topicfs")
     query = (
@@ -165,7 +165,7 @@ def count(data, topic):
 
 
 def test_a_copied_checkpoint_writes_to_another_topic(spark, data, tmp_path):
-    """The same query, as its id says, and the same micro-batch: what it wrote elsewhere is not taken for this."""
+    """A copied checkpoint can write to another topic, although query and micro-batch have the same ids."""
     with contextlib.closing(open_engine(data)) as engine:
         engine.create_topic("copy")
     clicks(spark, data, 0, 1)
@@ -178,7 +178,7 @@ def test_a_copied_checkpoint_writes_to_another_topic(spark, data, tmp_path):
 
 
 def test_a_target_made_anew_takes_what_is_brought_again(spark, data, tmp_path):
-    """The topic of its name that had committed the micro-batch was another one."""
+    """A target that was created again accepts the repeated micro-batch, which only the old topic has committed."""
     clicks(spark, data, 0, 1)
     stream(spark, data, tmp_path / "checkpoint", target="orders")
     shutil.copytree(tmp_path / "checkpoint", tmp_path / "kept")
@@ -192,7 +192,7 @@ def test_a_target_made_anew_takes_what_is_brought_again(spark, data, tmp_path):
 
 
 def test_a_checkpoint_that_was_put_back_fails_loudly(spark, data, tmp_path):
-    """Its next micro-batch has a number that is committed, and other rows: neither doubled nor passed over unseen."""
+    """After a restored checkpoint the next micro-batch, with a committed number and other rows, is an error."""
     for first in (0, 1, 2):
         clicks(spark, data, first, first + 1)
         stream(spark, data, tmp_path / "checkpoint", target="orders")

@@ -1,4 +1,4 @@
-"""SQL tables: what they read and write, whatever tables their rows come from."""
+"""Tests of SQL tables: what they read and write, whatever tables their rows come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED = "this write's target is not known"
 
 @pytest.fixture
 def tables(spark, tmp_path):
-    """Tables `source`, which reads and writes the topic `x`, and `target`, which reads `x` and writes `y`; a topic `z`."""
+    """Make tables `source`, which reads and writes `x`, and `target`, which reads `x` and writes `y`; a topic `z`."""
     with closing(open_engine(tmp_path / "data")) as engine:
         for name in "xyz":
             engine.create_topic(name)
@@ -37,7 +37,7 @@ def place(tmp_path):
 
 
 def written(tmp_path):
-    """The lines of each topic."""
+    """Return the lines of each topic."""
     with closing(open_engine(tmp_path / "data", read_only=True)) as engine:
         return {name: read_lines(engine.partition(name, 0)) for name in "xyz"}
 
@@ -52,14 +52,14 @@ def written(tmp_path):
     ],
 )
 def test_an_insert_writes_to_its_own_table(tables, tmp_path, insert):
-    """Rows of another table bring that table's columns, and not its topic."""
+    """An insert writes to its own table's topic, although the rows have the columns of another table."""
     tables.sql(insert)
     assert {"x": ["a", "b"], "y": ["a", "b"], "z": []} == written(tmp_path)
 
 
 @pytest.mark.parametrize("columns", ["*", "key, value"])
 def test_a_table_made_of_another_tables_rows_is_refused(tables, tmp_path, columns):
-    """Spark passes on no options of AS SELECT: nothing is written, and no table stays."""
+    """CREATE TABLE AS SELECT is refused, because Spark passes on no options: no record and no table is left."""
     options = f"{place(tmp_path)}, subscribe 'z', topic 'z'"
     with pytest.raises(Exception, match=REFUSED):
         tables.sql(f"CREATE TABLE made USING topicfs OPTIONS ({options}) AS SELECT {columns} FROM source")
@@ -68,16 +68,16 @@ def test_a_table_made_of_another_tables_rows_is_refused(tables, tmp_path, column
 
 
 def test_a_dataframe_of_a_table_needs_a_target(tables, tmp_path):
-    """Neither the topic nor the path of the table is that of the write."""
+    """A write of a table's DataFrame needs topic and path: those of the table are not the target's."""
     rows = tables.table("target").select("key", "value").write.format("topicfs").mode("append")
-    with pytest.raises(Exception, match="where to write to"):
+    with pytest.raises(Exception, match="no topic to write to"):
         rows.option("path", str(tmp_path / "data")).save()
     rows.options(path=str(tmp_path / "data"), topic="z").save()
     assert {"x": ["a", "b"], "y": [], "z": ["a", "b"]} == written(tmp_path)
 
 
 def test_a_stream_into_a_table_is_refused(tables, tmp_path):
-    """The error names what to write instead of `toTable`."""
+    """`toTable` is refused, and the error says what to write instead."""
     sink = tables.readStream.table("source").writeStream.option(
         "checkpointLocation", str(tmp_path / "progress")
     )
@@ -88,7 +88,7 @@ def test_a_stream_into_a_table_is_refused(tables, tmp_path):
 
 
 def test_a_tables_relative_path_is_made_absolute(spark, tmp_path):
-    """A table outlives the session, whose working directory the next one need not have."""
+    """A table's relative path is stored as an absolute one, because the next session may run elsewhere."""
     from topicfs.pipeline.source.query.schema import full_schema
     from topicfs.pipeline.sql_tables import METADATA, with_options
 

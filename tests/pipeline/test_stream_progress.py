@@ -1,4 +1,4 @@
-"""How a stream goes on: beside a live owner, over new and vanished partitions, and when it waits."""
+"""Tests of a stream's progress: beside a live owner, over new and lost partitions, and when it waits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def follow(data):
-    """Make a query's way through the topic, from given options."""
+    """Make the progress of a query over the topic, from options."""
     made = []
 
     def make(**given):
@@ -66,13 +66,13 @@ def follow(data):
 
 
 def at(first=None, second=None, **topic_ids):
-    """How far a stream is in the two partitions of `orders`."""
+    """Return the state of a stream with these offsets in the two partitions of `orders`."""
     offsets = {FIRST: first, SECOND: second}
     return StreamState({one: offset for one, offset in offsets.items() if offset is not None}, topic_ids)
 
 
 def make_anew(path, *, partitions=2, name="orders"):
-    """Delete the topic and make another one of its name."""
+    """Delete the topic, and create another one with its name."""
     engine = open_engine(path)
     engine.delete_topic(name)
     engine.create_topic(name, partitions=partitions)
@@ -92,7 +92,7 @@ def read(tasks):
 
 
 def test_one_step_after_the_other(data, follow):
-    """Nothing new is no step; what came since is seen without opening again."""
+    """Without new records the state stays; new records are seen without opening the directory again."""
     stream, orders = follow(), id_of(data)
     start = stream.begin()
     assert at(0, 0, orders=orders) == start
@@ -108,7 +108,7 @@ def test_one_step_after_the_other(data, follow):
 
 
 def test_it_waits_for_enough(follow):
-    """minOffsetsPerTrigger, until maxTriggerDelay is over; neither the first batch nor a query that is to end waits."""
+    """A batch waits for minOffsetsPerTrigger up to maxTriggerDelay; not the first, nor after `stop_at_latest`."""
     stream = follow(minOffsetsPerTrigger="10", maxTriggerDelay="5s")
     start = stream.begin()
     waited = [stream.advance(start, most=None, now_ms=now).offsets[FIRST] for now in (0, 4999, 5000)]
@@ -119,7 +119,7 @@ def test_it_waits_for_enough(follow):
 
 
 def test_told_to_stop_it_stops_there(data, follow):
-    """Records and partitions that come later are for the next run; who is beyond that already has nothing to do."""
+    """After `stop_at_latest` later records and partitions are left to the next run."""
     stream = follow()
     stream.stop_at_latest()
     append(data, "later\n")
@@ -131,7 +131,7 @@ def test_told_to_stop_it_stops_there(data, follow):
 
 
 def test_partitions_that_vanish(data, follow):
-    """A loss, unless it does not matter: then the others go on, and a partition that comes again is new."""
+    """A lost partition is an error; with failOnDataLoss=false the others go on, and it is new if it comes back."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     end = stream.advance(start, most=None, now_ms=0)
@@ -149,7 +149,7 @@ def test_partitions_that_vanish(data, follow):
 
 
 def test_a_topic_that_is_gone_as_a_whole(data, follow):
-    """Told, though nothing else is there that could be read."""
+    """The loss of a whole topic is an error, even if no other partition is left to read."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     engine = open_engine(data)
@@ -161,7 +161,7 @@ def test_a_topic_that_is_gone_as_a_whole(data, follow):
 
 
 def test_a_log_that_became_shorter(data, follow, caplog):
-    """The stream was further on than the log is now: told before a batch is planned, or passed over with a warning."""
+    """A log that ends before the stream's offset is an error before a batch is planned, or a warning."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     ahead = at(9, 0, orders=id_of(data))
     with pytest.raises(DataLossError, match="orders-0: the stream was at 9, now the log ends at 3"):
@@ -181,7 +181,7 @@ def test_a_log_that_became_shorter(data, follow, caplog):
 
 
 def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
-    """What was there when it was told to stop is less than what it has read."""
+    """After `stop_at_latest`, too, a log that ends before the stream's offset is an error."""
     stream = follow()
     stream.stop_at_latest()
     with pytest.raises(DataLossError, match="orders-0: the stream was at 9"):
@@ -191,7 +191,7 @@ def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
 @pytest.mark.parametrize("text", ["", "x\n", "x\ny\nz\n", "v\nw\nx\ny\nz\n"], ids=len)
 @pytest.mark.parametrize("ending", [False, True], ids=["goes on", "is to end"])
 def test_a_topic_made_anew(data, follow, caplog, text, ending):
-    """Known by its id however long it is: a loss, or read from its beginning."""
+    """A topic created again, recognized by its id, is an error, or is read from its beginning."""
     before, stream, lenient = id_of(data), follow(), follow(failOnDataLoss="false")
     known = stream.advance(stream.begin(), most=None, now_ms=0)
     make_anew(data)
@@ -217,7 +217,7 @@ def test_a_topic_made_anew(data, follow, caplog, text, ending):
 
 
 def test_a_topic_made_anew_while_a_query_ends(data, follow):
-    """What it was to read is gone: told, or what is there now is read."""
+    """If the topic is created again after `stop_at_latest`, that is an error, or the new topic is read."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     for one in (stream, lenient):
         one.stop_at_latest()
@@ -230,7 +230,7 @@ def test_a_topic_made_anew_while_a_query_ends(data, follow):
 
 
 def test_a_topic_made_anew_after_a_batch_was_planned(data, follow):
-    """As when a query is killed in a batch and started again: that batch's records are not those of the new topic."""
+    """A batch planned before the topic was created again is an error, since its records are gone."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     end = stream.advance(start, most=None, now_ms=0)
@@ -244,7 +244,7 @@ def test_a_topic_made_anew_after_a_batch_was_planned(data, follow):
 
 
 def test_a_batch_that_the_connector_planned(data, follow):
-    """It knows no ids: those of the state before it count."""
+    """A batch that the connector planned has no ids, so those of the previous state count."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     start = stream.begin()
     make_anew(data)
@@ -255,14 +255,14 @@ def test_a_batch_that_the_connector_planned(data, follow):
 
 
 def test_a_checkpoint_without_ids(data, follow):
-    """An old one, or the connector's: it goes on by its offsets, and has the ids from then on."""
+    """A checkpoint without ids, an old one or the connector's, continues by its offsets and then has ids."""
     stream = follow()
     assert at(3, 0, orders=id_of(data)) == stream.advance(at(2, 0), most=None, now_ms=0)
     assert [(FIRST, 2, 3)] == read(stream.tasks(at(2, 0), at(3, 0)))
 
 
 def test_topics_whose_files_tell_no_id(data, follow):
-    """Directories of before there were ids, or damaged: a stream goes on by its offsets, and forgets no id it knew."""
+    """If a topic's files have no id, the stream continues by its offsets and keeps the ids it knows."""
     before = id_of(data)
     (data / "orders-0" / "partition.metadata").unlink()
     (data / "orders-1" / "partition.metadata").write_text("damaged")
@@ -275,7 +275,7 @@ def test_topics_whose_files_tell_no_id(data, follow):
 
 
 def test_a_new_partition_whose_beginning_is_gone(data, follow):
-    """It begins at its earliest offset, which is told when that is not 0."""
+    """A new partition begins at its earliest offset, which is reported as a loss unless it is 0."""
     append(data, "x\ny\n", partition=1)
     engine = open_engine(data)
     engine.partition("orders", 1).delete_records(1)
@@ -287,7 +287,7 @@ def test_a_new_partition_whose_beginning_is_gone(data, follow):
 
 
 def test_beside_a_daemon_all_that_was_acknowledged(data, follow):
-    """At once, step by step, through a roll and a restart of the owner; nothing of it is disturbed."""
+    """Beside a daemon every acknowledged record is read at once, also after a roll or the owner's restart."""
     engine = open_engine(data)
     (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
     stream = follow()
@@ -302,14 +302,14 @@ def test_beside_a_daemon_all_that_was_acknowledged(data, follow):
 
 
 def test_deleted_records_are_not_shown(data, follow):
-    """As soon as the owner's log start is kept, which writing `start` waits for."""
+    """Deleted records are not read once the owner has stored its log start, for which a write to `start` waits."""
     engine = open_engine(data)
     try:
         stream = follow()
         assert at(0, 0, orders=id_of(data)) == stream.begin()
         engine.partition("orders", 0).delete_records(2)
         engine.keep_log_starts()
-        with pytest.raises(DataLossError, match="orders-0: offset 0 to begin with is outside"):
+        with pytest.raises(DataLossError, match="orders-0: starting offset 0 is outside"):
             stream.tasks(at(0, 0), at(3, 0))
         assert {FIRST: 2, SECOND: 0} == follow().begin().offsets
     finally:
@@ -317,9 +317,9 @@ def test_deleted_records_are_not_shown(data, follow):
 
 
 def test_beside_a_broker_up_to_the_high_watermark(data, follow):
-    """What its checkpoint does not say yet is not shown yet: another replica may know better.
+    """Beside a broker only records below its checkpointed high watermark are read: others may be replaced.
 
-    Who had seen more of the same log, before the broker was started, waits: nothing is lost.
+    A stream that read further before the broker was started waits, and reports no loss.
     """
     engine = open_engine(data)
     (batch,) = encode_lines(b"d\n", timestamp=1_700_000_000_000)
@@ -340,13 +340,13 @@ def test_beside_a_broker_up_to_the_high_watermark(data, follow):
 
 
 def test_a_topic_that_is_not_there(follow):
-    """A query does not begin without it."""
+    """A query over a missing topic does not begin."""
     with pytest.raises(UnknownTopicError, match="payments: no such topic"):
         follow(subscribe="payments").begin()
 
 
 def test_without_spark_one_line_says_how_to_get_it(monkeypatch):
-    """The extra's name, in the error's one line."""
+    """Without Spark the error of one line names the extra to install."""
     monkeypatch.delitem(sys.modules, "topicfs.pipeline.data_source", raising=False)
     monkeypatch.delattr(pipeline, "data_source", raising=False)
     for name in [one for one in sys.modules if one.partition(".")[0] == "pyspark"]:

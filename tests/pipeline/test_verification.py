@@ -1,4 +1,4 @@
-"""A check in parts finds what `topicfs check` finds, and says it of the segment that it is true of."""
+"""Tests that a check in parts has the findings of `topicfs check`, each at its segment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FIRST, MIDDLE, LAST = (f"{PARTITION}/{base:020d}" for base in (0, 132, 268))
 
 @pytest.fixture
 def directory(tmp_path) -> Path:
-    """A clean broker's directory with the one partition g-none-0: segments 0, 132 and 268, offsets 0 to 399."""
+    """Make a clean broker's directory with the partition g-none-0: segments 0, 132 and 268, offsets 0 to 399."""
     data = tmp_path / "data"
     shutil.copytree(LOG_DIRS / PARTITION, data / PARTITION)
     for path in LOG_DIRS.iterdir():
@@ -37,7 +37,7 @@ def directory(tmp_path) -> Path:
 
 
 def verify(*directories):
-    """Every row; the segments are checked last first."""
+    """Return every row; the segments are checked in reverse order."""
     verification = DirectoryVerification(directories, FILES)
     checked = [check_segment(work, FILES) for work in reversed(verification.work)]
     return list(verification.rows(checked[::-1]))
@@ -137,7 +137,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("damage", "segment", "told"), DAMAGE)
 def test_damage_is_told_of_its_segment_with_file_and_position(directory, damage, segment, told):
-    """Each kind; and all rows together say neither more nor less than `topicfs check`."""
+    """Each kind of damage is reported at its segment, and all rows together have the findings of `topicfs check`."""
     damage(directory)
     rows = verify(directory)
     assert found_by_check(directory) == sorted(wrong for row in rows for wrong in row.wrong)
@@ -151,7 +151,7 @@ def test_damage_is_told_of_its_segment_with_file_and_position(directory, damage,
 
 
 def test_what_a_broker_wrote_is_sound():
-    """A row a segment, nothing wrong in any; the numbers are those of the logs."""
+    """For a broker's directories there is a row per segment without findings, with the numbers of the logs."""
     rows = verify(LOG_DIRS)
     assert len(list(LOG_DIRS.glob("*/*.log"))) == len(rows)
     assert [] == [wrong for row in rows for wrong in row.wrong]
@@ -168,7 +168,7 @@ def test_what_a_broker_wrote_is_sound():
 
 
 def test_what_a_living_owner_has_not_finished_is_no_error(directory):
-    """A batch that is being appended; and a segment that is removed between the listing and its check."""
+    """A batch that is being appended, and a segment removed after the listing, are not findings."""
     with (directory / f"{LAST}.log").open("ab") as log:
         log.write((directory / f"{LAST}.log").read_bytes()[:200])
     lock = DirectoryLock(directory)
@@ -183,7 +183,7 @@ def test_what_a_living_owner_has_not_finished_is_no_error(directory):
 
 
 def test_where_the_last_segment_went_away_checkpoints_say_nothing(directory):
-    """Where the log ends is then unknown: a checkpoint above the rest is no lie."""
+    """If the last segment was removed meanwhile, a checkpoint above the rest is not a finding: the end is unknown."""
     lock = DirectoryLock(directory)
     try:
         verification = DirectoryVerification([directory], FILES)
@@ -195,7 +195,7 @@ def test_where_the_last_segment_went_away_checkpoints_say_nothing(directory):
 
 
 def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
-    """It was read before it went into the one before, which was read after."""
+    """A segment that was compacted into the previous one meanwhile does not count as overlapping it."""
     lock = DirectoryLock(directory)
     try:
         verification = DirectoryVerification([directory], FILES)
@@ -212,7 +212,7 @@ def test_a_segment_compacted_away_meanwhile_overlaps_nothing(directory):
 
 
 def test_a_partition_may_stand_in_directories_of_two_brokers_but_not_twice_in_one(directory, tmp_path):
-    """Replicas are no fault; `log.dirs` with the same partition twice stop a broker."""
+    """A partition may be in directories of two brokers, but twice in one broker's log.dirs it is a finding."""
     other = tmp_path / "other"
     shutil.copytree(directory, other)
     (wrong,) = [wrong for row in verify(directory, other) for wrong in row.wrong]
@@ -224,7 +224,7 @@ def test_a_partition_may_stand_in_directories_of_two_brokers_but_not_twice_in_on
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path):
-    """In one line that names it."""
+    """A directory that is not a data directory is a one-line error with its name."""
     (tmp_path / "photos").mkdir()
     with pytest.raises(PipelineError, match="not a data directory"):
         DirectoryVerification([tmp_path], FILES)
@@ -240,10 +240,10 @@ def test_a_directory_that_is_none_is_refused(tmp_path):
     ],
 )
 def test_neighbors_make_a_task_and_the_largest_comes_first(sizes, tasks):
-    """A huge segment is a task of its own; every segment is in one task."""
+    """Neighboring segments make a task; the largest task comes first, and a huge segment is a task of its own."""
     assert tasks == pack([size * FILE_BYTES for size in sizes], task_bytes=100 * FILE_BYTES)
 
 
 def test_there_are_never_more_tasks_than_can_be_put_together():
-    """However much there is: tasks get larger."""
+    """The number of tasks is limited: with more work tasks are larger."""
     assert MAX_TASKS / 2 < len(pack([0] * 10_000, task_bytes=1)) <= MAX_TASKS

@@ -1,4 +1,4 @@
-"""Verification as a Spark job: tasks divide the work, rows tell what each segment is."""
+"""Tests of verification as a Spark job: tasks divide the work, and rows report on each segment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG_DIRS = Path(__file__).parents[1] / "vectors" / "kafka" / "log-dirs"
 
 
 def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
-    """Segments of one partition in tasks of their own, damage in two of them; a glob names the directory."""
+    """Many tasks find the damage in two segments of a partition that one check finds; a glob names the directory."""
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
 
     data = tmp_path / "data"
@@ -53,10 +53,10 @@ def test_many_tasks_find_what_one_check_finds(spark, tmp_path):
 
 
 def test_what_has_no_files_is_refused(spark, tmp_path):
-    """A cluster, and a data directory without a partition, which has no rows."""
+    """A cluster is refused, and so is a data directory without partitions."""
     from topicfs.pipeline.jobs.verify import VerifyOptions, verify
 
-    with pytest.raises(PipelineError, match="kafka://host:9092: verify reads the files of logs"):
+    with pytest.raises(PipelineError, match="kafka://host:9092: verify reads log files"):
         verify(spark, VerifyOptions(place=place_of("kafka://host:9092")))
     shutil.copy(LOG_DIRS / "meta.properties", tmp_path)
     assert [] == verify(spark, VerifyOptions(place=place_of(str(tmp_path)))).collect()

@@ -1,12 +1,14 @@
-"""Topics written by a real broker, with everything in them that a reader can stumble over.
+"""Topics that a real broker writes, with all features that a reader must handle.
 
-orders        three partitions: headers, nulls, tombstones, all codecs; the first two records of partition 0 deleted
-stamped       the broker's time (LogAppendTime)
-ledger        two partitions of transactions, committed and aborted; in partition 1 one is still open at the end
-compacted     offsets are missing, at its start too
-empty         two partitions without a record
-cut           all records deleted: it begins where it ends, above 0
-orders.eu     one record; beside `orders` for patterns
+    orders        three partitions: headers, nulls, tombstones, all codecs; the first two records of partition 0 deleted
+    stamped       the broker's time (LogAppendTime)
+    ledger        two partitions of transactions, committed and aborted; in partition 1 one is still open at the end
+    compacted     some offsets are missing, also at its start
+    empty         two partitions without records
+    cut           all records deleted: start and end are equal, above 0
+    orders.eu     one record; beside `orders` for patterns
+
+Tests read these topics through the broker and from its files.
 """
 
 from __future__ import annotations
@@ -23,16 +25,16 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.model import TopicPartition
 
 NOON = 1_767_268_800_000
-"""2026-01-01T12:00Z: records of `orders` are a second apart from there on, in each partition."""
+"""2026-01-01T12:00Z, the first time of each partition of `orders`; the next records are a second apart."""
 
 SMALL_SEGMENTS = {"internal.segment.bytes": "2000", "index.interval.bytes": "100"}
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def write_topics(client: Client, log_dir: Path) -> Producer:
-    """Make them all, and return when `log_dir` says what a reader of the files needs: high watermarks, log starts.
+    """Make all topics; return once `log_dir` has the high watermarks and log starts that a reader of files needs.
 
-    The producer has a transaction open; to let go of it is to end it some time later.
+    The producer has an open transaction, which a later close ends.
     """
     client.create_topic("orders", partitions=3, settings=SMALL_SEGMENTS)
     for number in range(3):
@@ -66,12 +68,12 @@ def write_topics(client: Client, log_dir: Path) -> Producer:
 
 
 def checkpoint(log_dir: Path, name: str) -> dict[TopicPartition, int]:
-    """One of the small files in which a broker says what its logs do not."""
+    """Return a checkpoint file in which the broker keeps facts that its logs do not have."""
     return dict(read_offsets(NativeFileSystem(read_only=True), log_dir / name))
 
 
 def _write_orders(client: Client, partition: int) -> None:
-    """Forty records in partition 0, twenty-four in 1, eight in 2; a batch has four, of one codec after the other."""
+    """Write forty records to partition 0, twenty-four to 1, eight to 2, in batches of four with varying codecs."""
     at = 0
     for turn in range(10 - 4 * partition):
         records = [_order(number) for number in range(at, at + 4)]
@@ -131,7 +133,7 @@ def _write_ledger(client: Client) -> Producer:
             for partition in range(2):
                 send(writers[turn % 2], "ledger", records, partition=partition)
         ends = [end + 4 for end in ends]
-        # Markers are written a moment after the transaction's end was answered.
+        # The broker writes markers a moment after it has acknowledged the end of the transaction.
         for partition, end in enumerate(ends):
             wait_until(lambda: client.offset_for("ledger", partition=partition) == end, "the marker is there")  # noqa: B023 (asked at once)
         client.produce("ledger", [Outgoing(b"plain", timestamp=NOON + turn)], partition=turn % 2)

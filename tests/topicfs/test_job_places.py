@@ -12,7 +12,7 @@ import pytest
     ("place", "said"),
     [
         ("kafka://host", "host has no port"),
-        ("http://host:1", "no places of the kind http://"),
+        ("http://host:1", "places of the kind http:// are not supported"),
         ("", "a place is"),
     ],
 )

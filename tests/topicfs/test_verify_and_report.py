@@ -43,7 +43,7 @@ def test_a_cluster_has_no_files_to_verify(topicfs):
     """Said before anything is started."""
     found = topicfs("pipeline", "verify", "--data", "kafka://localhost:9092")
     assert 1 == found.status
-    assert b"kafka://localhost:9092: verify reads the files of logs; run it where they are" in found.errors
+    assert b"kafka://localhost:9092: verify reads log files; run it on the brokers' machines" in found.errors
 
 
 @pytest.mark.parametrize("job", ["verify", "report"])

@@ -48,13 +48,15 @@ def _layout(engine: ClusterEngine, name: str, needed: int) -> TopicLayout:
     topic = topic_of(engine, name)
     partitions = {} if topic is None else topic.partitions()
     if topic is None or len(partitions) < needed:
-        has = "is not there, or may not be seen," if topic is None else f"has {len(partitions)} partitions"
-        raise ConflictError(f"{name}: {has} in the cluster; make it with {needed} or more partitions first")
+        has = (
+            "does not exist, or is hidden from you," if topic is None else f"has {len(partitions)} partitions"
+        )
+        raise ConflictError(f"{name}: {has} in the cluster; create it with {needed} or more partitions first")
     for one in partitions.values():
         one.find_bounds()
     if records_of(topic):
         raise ConflictError(
-            f"{name}: holds records already, perhaps of a run that was interrupted; delete and create it again, or "
+            f"{name}: has records already, perhaps of an interrupted run; delete and create it again, or "
             "restore into another topic"
         )
     settings = topic.ask_settings()

@@ -56,7 +56,7 @@ def plan_partition(partition: TopicPartition, extent: Extent, bounds: Span) -> P
     if bounds.start == bounds.end:
         if bounds.end > whole.end:
             raise ConflictError(
-                f"{partition}: is empty, but has given offsets up to {bounds.end - 1} already, and the archive ends at "
+                f"{partition}: is empty, but its offsets up to {bounds.end - 1} are used, and the archive ends at "
                 f"{extent.last}; restore into another topic, or delete this one first"
             )
         start = None if bounds.end == extent.first else Offset(extent.first)
@@ -181,12 +181,12 @@ def layouts_of(
 def _check_fits(topic: str, facts: TopicFacts, needed: int, *, oldest_ms: int, now_ms: int) -> None:
     if len(facts.partitions) < needed:
         raise ConflictError(
-            f"{topic}: has {len(facts.partitions)} partition{'s' * (len(facts.partitions) != 1)}, the archive {needed}; "
-            "add them, or restore into another topic"
+            f"{topic}: has {len(facts.partitions)} partition{'s' * (len(facts.partitions) != 1)}, the archive has {needed}; "
+            "add partitions, or restore into another topic"
         )
     if not _keeps(facts.config, oldest_ms, now_ms):
         raise ConflictError(
-            f"{topic}: retention.ms={facts.config.retention_ms} would delete what comes back, for its age; first: "
+            f"{topic}: retention.ms={facts.config.retention_ms} would delete restored records as too old; first run: "
             f"topicfs config {topic} retention.ms=-1"
         )
 

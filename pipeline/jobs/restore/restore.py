@@ -80,7 +80,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
     if place.is_kafka:
         return _restore_to_cluster(spark, options, place)
     if place.without:
-        raise PipelineError("without is for replicas; restore into a directory without replicas")
+        raise PipelineError("the option without is for replicas; restore into a directory without replicas")
     restoration = _Restoration(spark, options, place)
     for attempt in range(ATTEMPTS):
         try:
@@ -98,7 +98,7 @@ def _restore_to_cluster(spark: SparkSession, options: RestoreOptions, place: Spa
     """Append every record to topics of a cluster, which must exist and be empty."""
     if not options.without_offsets:
         raise PipelineError(
-            f"{place}: a cluster assigns offsets itself; give them up, and keep all else: --without-offsets"
+            f"{place}: a cluster assigns its own offsets; to restore without the old ones: --without-offsets"
         )
     rows = _chosen(archived_rows(spark, options.archive.absolute()), options)
     extents = _extents(rows)
@@ -200,7 +200,7 @@ def _chosen(rows: DataFrame, options: RestoreOptions) -> DataFrame:
             raise PipelineError(f"{options.archive}: has no records of {', '.join(sorted(missing))}")
     if options.into is not None:
         if options.topics is None or "," in options.topics:
-            raise PipelineError(f"into {options.into}: name the one topic that comes back under this name")
+            raise PipelineError(f"into {options.into}: name exactly one topic to restore under this name")
         check_topic_name(options.into)
         rows = rows.withColumn("topic", spark_functions.lit(options.into))
     return rows
@@ -316,6 +316,6 @@ def _difference(found: Row) -> str:
     where = f"{found.topic}-{found.partition}: offset {found.offset}"
     if found.there:
         only = "the topic" if found.only_here else "the archive"
-        return f"{where} is in {only} alone; restore into another topic, or delete this one first"
+        return f"{where} is only in {only}; restore into another topic, or delete this one first"
     names = ", ".join(name for name in COMPARED if found[name])
-    return f"{where} is another record in the archive ({names}); restore into another topic, or delete this one first"
+    return f"{where} has another record in the archive ({names}); restore into another topic, or delete this one first"

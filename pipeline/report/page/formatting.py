@@ -52,7 +52,7 @@ def each(width_ms: int) -> str:
         if width_ms % unit == 0:
             count = width_ms // unit
             return name if count == 1 else f"{count:,} {name}s"
-    raise ValueError(f"{width_ms} ms is no whole number of anything")
+    raise ValueError(f"{width_ms} ms is not a whole number of any unit")
 
 
 def moment(milliseconds: int | None) -> str:

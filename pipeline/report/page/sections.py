@@ -76,7 +76,7 @@ def sizes(topics: Sequence[TopicNumbers]) -> str:
         [
             '<h2 id="sizes">Sizes of keys and values</h2>',
             (
-                "<p>How many keys, and how many values, have which size in bytes: the area of an outline is all of them. "
+                "<p>How many keys and values have which size in bytes. The area of an outline stands for all of them. "
                 "The axis doubles from step to step; medians and percentiles are exact to a quarter.</p>"
             ),
             _legend([("--values", "values"), ("--keys", "keys")]),
@@ -118,8 +118,8 @@ def _exact_lags(topics: Sequence[TopicNumbers]) -> list[str]:
     return [
         "<h3>Exact, record by record: LogAppendTime</h3>",
         (
-            f"<p>{names} the broker's time of append in each batch, and the producers' times beside it: "
-            "the plot shows how many came how late, the area of an outline being all of a topic's records.</p>"
+            f"<p>{names} the broker's append time in each batch, and the producers' times as well: the plot shows "
+            "how many records have which lag. The area of an outline stands for all of a topic's records.</p>"
         ),
         _grid(panels),
     ]
@@ -131,14 +131,17 @@ def _segment_lags(topics: Sequence[TopicNumbers]) -> list[str]:
     lags = [lag_ms for _, found in lines for lag_ms in found]
     text = f"Lag of the last append of each segment, a line a topic: from {duration(min(lags))} to {duration(max(lags))}."
     ahead = sum(lag_ms < 0 for lag_ms in lags)
-    ahead_text = f" {plural(ahead, 'segment')} with a time ahead of it at the left edge." if ahead else ""
+    ahead_text = (
+        f" {plural(ahead, 'segment')} whose records are ahead of its mtime at the left edge." if ahead else ""
+    )
     left_out = f" The {_LAG_LINES} largest topics are shown." if len(topics) > len(shown) else ""
     drawing = _drawn(partial(plots.segment_lags, lines), "segment-lags", text)
     return [
         "<h3>Roughly, segment by segment: CreateTime</h3>",
         (
-            "<p>With their producers' times in the log, only a segment's last append is known: its file's time of change "
-            "against its largest record time, a dot each. Copying files without their times makes these lags meaningless."
+            "<p>If producers set the record times, only the time of a segment's last append is known: its file's mtime. Each "
+            "dot is that time minus the segment's largest record time. Copying "
+            "files without their mtimes makes these lags meaningless."
             f"{ahead_text}{left_out}</p>"
         ),
         f'<figure class="wide">{drawing}</figure>',

@@ -64,7 +64,7 @@ def select(
         return found
     missing = [str(one) for one in sorted(selection.assigned - set(found)) if one.topic not in absent]
     if missing and must_exist:
-        _LOGGER.warning("assign: passed over what is not there: %s", ", ".join(missing))
+        _LOGGER.warning("assign: skipped partitions that do not exist: %s", ", ".join(missing))
     return [one for one in found if one in selection.assigned]
 
 
@@ -88,7 +88,7 @@ def offsets_at(
             if offset is None and not latest_if_none_as_late:
                 raise PipelineError(
                     f"{partition}: no record at or after {end.timestamp}; "
-                    "startingOffsetsByTimestampStrategy=latest begins at the end then"
+                    "startingOffsetsByTimestampStrategy=latest begins at the end instead"
                 )
             found[partition] = ends.latest(partition) if offset is None else offset
         else:
@@ -127,7 +127,7 @@ def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPart
     differing = sorted(set(named) ^ set(partitions))
     if differing:
         raise InvalidOptionError(
-            f"{option}: names must be exactly those of the partitions read: "
+            f"{option}: must name exactly the partitions that are read: "
             f"{', '.join(map(str, partitions))}; differing: {', '.join(map(str, differing))}"
         )
 
@@ -135,7 +135,7 @@ def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPart
 def in_order(partition: TopicPartition, start: int, end: int) -> OffsetRange:
     """Return a range; raises PipelineError if it ends before it begins, even with failOnDataLoss=false."""
     if start > end:
-        raise PipelineError(f"{partition}: it would begin at {start}, which is behind its end, {end}")
+        raise PipelineError(f"{partition}: it would begin at {start}, after its end, {end}")
     return OffsetRange(partition, start, end)
 
 
@@ -145,9 +145,9 @@ def within(partition: TopicPartition, start: int, end: int, *, earliest: int, la
     Raises DataLossError if it does not; `clamp` cuts the range down instead.
     """
     if start < earliest or start > latest:
-        raise _lost(partition, f"offset {start} to begin with is outside [{earliest}, {latest}]")
+        raise _lost(partition, f"starting offset {start} is outside [{earliest}, {latest}]")
     if end > latest:
-        raise _lost(partition, f"offset {end} to end at is beyond {latest}")
+        raise _lost(partition, f"ending offset {end} is beyond {latest}")
     return start, max(start, end)
 
 
@@ -158,4 +158,4 @@ def clamp(start: int, end: int, *, earliest: int, latest: int) -> tuple[int, int
 
 
 def _lost(partition: TopicPartition, what: str) -> DataLossError:
-    return DataLossError(f"{partition}: {what}{DataLossError.REMEDY}reads what is there")
+    return DataLossError(f"{partition}: {what}{DataLossError.REMEDY}reads what exists")

@@ -78,11 +78,11 @@ WITHOUT_MEANING_HERE = frozenset(
 """Ignored options, in lower case: those of the connector for its network clients."""
 
 REFUSED = {
-    "kafka.auto.offset.reset": "startingOffsets says where to begin, and the checkpoint where to go on",
-    "kafka.key.deserializer": "keys are bytes; make of them what they are in the query",
-    "kafka.value.deserializer": "values are bytes; make of them what they are in the query",
-    "kafka.enable.auto.commit": "the checkpoint says how far a query came",
-    "kafka.interceptor.classes": "nothing runs between the records and the query",
+    "kafka.auto.offset.reset": "startingOffsets says where to begin, and the checkpoint where to continue",
+    "kafka.key.deserializer": "keys are bytes; convert them in the query",
+    "kafka.value.deserializer": "values are bytes; convert them in the query",
+    "kafka.enable.auto.commit": "the checkpoint stores how far a query has read",
+    "kafka.interceptor.classes": "topicfs does not run interceptors",
 }
 """Options that the connector refuses, too, in lower case, with the reason."""
 
@@ -165,10 +165,10 @@ def includes_headers(given: Mapping[str, str]) -> bool:
 def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
         if name in REFUSED:
-            raise InvalidOptionError(f"{name}: not to be set: {REFUSED[name]}")
+            raise InvalidOptionError(f"{name}: cannot be set: {REFUSED[name]}")
         if name in _LOWERED or name in WITHOUT_MEANING_HERE or name.startswith("kafka."):
             continue
-        raise InvalidOptionError(f"{name}: no option of topicfs{did_you_mean(name, KNOWN)}")
+        raise InvalidOptionError(f"{name}: not an option of topicfs{did_you_mean(name, KNOWN)}")
 
 
 def _path(options: Mapping[str, str]) -> str:
@@ -208,7 +208,7 @@ def _selection(options: Mapping[str, str]) -> Selection:
     try:
         re.compile(text)
     except re.error as error:
-        raise InvalidOptionError(f"subscribePattern: {text!r} is no pattern: {error}") from None
+        raise InvalidOptionError(f"subscribePattern: {text!r} is not a valid pattern: {error}") from None
     if not text:
         raise InvalidOptionError("subscribePattern: the pattern is empty")
     return Selection(pattern=text)
@@ -258,7 +258,7 @@ def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
     if timestamps is not None:
         option = f"{end}OffsetsByTimestamp"
         times = parse_partition_numbers(timestamps, option=option)
-        _check_numbers(times, option, "no time")
+        _check_numbers(times, option, "time")
         return AtTimestamps(times)
     text = options.get(f"{end}offsets")
     if text is None:
@@ -267,7 +267,7 @@ def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
     if text.lower() in {"earliest", "latest"}:
         return Everywhere(EARLIEST if text.lower() == "earliest" else LATEST)
     offsets = parse_partition_numbers(text, option=f"{end}Offsets")
-    _check_numbers(offsets, f"{end}Offsets", "no offset")
+    _check_numbers(offsets, f"{end}Offsets", "offset")
     return AtOffsets(offsets)
 
 
@@ -275,7 +275,7 @@ def _check_numbers(numbers: Mapping[TopicPartition, int], option: str, what: str
     """Check that no offset or time is below EARLIEST."""
     for partition, number in numbers.items():
         if number < EARLIEST:
-            raise InvalidOptionError(f"{option}: {partition} has {what} {number}")
+            raise InvalidOptionError(f"{option}: {partition} has the invalid {what} {number}")
 
 
 def _positive(options: Mapping[str, str], name: str) -> int | None:
