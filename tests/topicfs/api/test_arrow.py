@@ -1,4 +1,4 @@
-"""Records as columns."""
+"""Records as Arrow columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pa = pytest.importorskip("pyarrow")
 
 @pytest.fixture
 def orders(tmp_path):
-    """Two partitions, with more records than one Arrow batch gets."""
+    """A topic of two partitions, with more records than one Arrow batch holds."""
     with topicfs.open(tmp_path / "data") as topics:
         created = topics.create("orders", partitions=2)
         for first in range(0, 50_000, 10_000):
@@ -27,7 +27,7 @@ def orders(tmp_path):
 
 
 def test_a_topic_is_a_stream_of_arrow(orders):
-    """Its columns are those of Spark's Kafka source; whoever knows Arrow's C stream reads it."""
+    """A topic is an Arrow stream with the columns of Spark's Kafka source."""
     table = pa.table(orders.arrow())
     assert SCHEMA.names == table.column_names
     assert 50_001 == table.num_rows
@@ -45,13 +45,13 @@ def test_a_topic_is_a_stream_of_arrow(orders):
 
 
 def test_a_stream_is_read_batch_by_batch(orders):
-    """A reader joins small batches only up to a bound, so that it never holds a whole topic in memory."""
+    """A stream has several batches of bounded size, so that no reader holds a whole topic in memory."""
     sizes = [batch.num_rows for batch in orders.arrow()]
     assert (50_001, True) == (sum(sizes), 2 < len(sizes) and max(sizes) < 50_000)
 
 
 def test_a_range_of_columns(orders):
-    """Start and stop are those of records."""
+    """`arrow` takes the same start and stop as `records`."""
     assert list(range(42, 100)) == orders[0].arrow(42, 100).read_all()["offset"].to_pylist()
     assert [49_999] == orders[0].arrow(-1).read_all()["offset"].to_pylist()
     assert 0 == orders.arrow("@2020-01-01").read_all().num_rows

@@ -1,4 +1,4 @@
-"""Where reading begins and ends."""
+"""The start and stop of a read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs import Record, errors
 
 @pytest.fixture
 def times():
-    """Of the day before yesterday, yesterday, today and now: a run may last into the next day."""
+    """A time of the day before yesterday, of yesterday, the start of today, and now."""
     now = datetime.now(UTC)
     day = now.replace(hour=0, minute=0, second=0, microsecond=0)
     return [day - timedelta(days=1, minutes=1), day - timedelta(hours=1), day, now]
@@ -20,7 +20,7 @@ def times():
 
 @pytest.fixture
 def orders(tmp_path, times):
-    """A record of each time; the first two of six offsets are deleted."""
+    """A topic with a record for each time; the first two of six offsets are deleted."""
     with topicfs.open(tmp_path / "data") as topics:
         created = topics.create("orders", config={"retention.ms": "-1"})
         created[0].append_many([b"gone", b"gone too"])
@@ -62,19 +62,19 @@ def read(orders, *places) -> bytes:
     ],
 )
 def test_records_of_a_range(orders, places, expected):
-    """An offset, the newest, a word or a time; the stop is excluded, and what was deleted is left out."""
+    """Start and stop are an offset, a count from the end, a word or a time; stop is exclusive."""
     assert expected == read(orders, *places)
 
 
 def test_a_time_is_the_first_record_from_then_on(orders, times):
-    """To the microsecond, although records have milliseconds."""
+    """A time starts at the first record at or after it, to the microsecond."""
     assert b"123" == read(orders, times[1])
     assert b"23" == read(orders, times[1] + timedelta(microseconds=1))
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_a_start_beyond_the_end_is_an_error(orders, isolation):
-    """No reader waits for offsets that do not exist without a word."""
+    """A start beyond the end is an error, so that no reader waits for offsets that do not exist."""
     with pytest.raises(errors.OffsetOutOfRangeError, match=r"orders-0: offset 7 is outside \[2, 6\)"):
         orders.records(7, isolation=isolation)
 
@@ -83,14 +83,14 @@ def test_a_start_beyond_the_end_is_an_error(orders, isolation):
     "place", ["42-99", "42-", "@yesterday-@today", "-", "soon", "", "007", "42.json", "@never", "-10x"]
 )
 def test_a_text_that_is_no_place_is_an_error(orders, place):
-    """The message says what can be written; nothing is read."""
+    """An invalid text is an error that lists valid ones."""
     for call in (orders.records, orders.follow, orders.arrow):
         with pytest.raises(ValueError, match=r"not a|one place is needed"):
             call(place)
 
 
 def test_a_place_of_another_type_is_an_error(orders):
-    """True is no offset, and a time needs a zone."""
+    """A bool, a float or bytes, a time without a zone, or an unknown isolation is an error."""
     for place in (True, 1.5, b"42"):
         with pytest.raises(TypeError, match="a place is an offset"):
             orders.records(place)
@@ -101,7 +101,7 @@ def test_a_place_of_another_type_is_an_error(orders):
 
 
 def test_an_offset_needs_a_partition(tmp_path):
-    """The offsets of several partitions have nothing to do with each other; times have."""
+    """An offset for a topic of several partitions is an error; a time is not."""
     with topicfs.open(tmp_path / "data") as topics:
         clicks = topics.create("clicks", partitions=2)
         clicks[1].append(Record(b"one", timestamp=5))

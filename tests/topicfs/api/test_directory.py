@@ -21,7 +21,7 @@ HASHES_OF_KAFKA = {b"": 275646681, b"21": -973932308, b"foobar": -790332482, b"a
 
 @pytest.fixture
 def topics(tmp_path):
-    """A directory that is not there yet."""
+    """A data directory that does not exist before the first topic."""
     with topicfs.open(tmp_path / "data") as opened:
         yield opened
 
@@ -37,7 +37,7 @@ def values(records) -> list[bytes | None]:
 
 
 def test_topics_are_created_found_and_deleted(topics):
-    """Topics are a collection by name."""
+    """Topics are a collection by name; they can be created, found and deleted."""
     created = topics.create("orders", partitions=4, config={"retention.ms": "-1"})
     assert (["orders"], 1, True, False) == (list(topics), len(topics), "orders" in topics, "clicks" in topics)
     assert (created.id, 4, {"retention.ms": "-1"}) == (
@@ -51,7 +51,7 @@ def test_topics_are_created_found_and_deleted(topics):
 
 
 def test_an_unknown_topic_is_an_error_with_the_names_that_are_similar(topics, orders):
-    """A typing error is answered with the name that was meant."""
+    """An unknown topic is an error that suggests similar names."""
     with pytest.raises(errors.UnknownTopicError, match="order: no such topic; did you mean orders"):
         topics["order"]
     with pytest.raises(errors.UnknownTopicError, match="orders has partition 0 alone"):
@@ -59,7 +59,7 @@ def test_an_unknown_topic_is_an_error_with_the_names_that_are_similar(topics, or
 
 
 def test_opening_a_place_makes_no_directory(tmp_path):
-    """A path that was mistyped leaves nothing behind; the first topic makes the directory."""
+    """Opening a path creates no directory; the first topic does."""
     (tmp_path / "empty").mkdir()
     for name in ("missing", "empty"):
         with topicfs.open(tmp_path / name) as topics:
@@ -76,7 +76,7 @@ def test_opening_a_place_makes_no_directory(tmp_path):
 
 
 def test_records_are_not_deleted_by_accident(topics, orders):
-    """A topic that holds records needs `with_records`."""
+    """Deleting a topic with records needs `with_records`."""
     orders.append(b"one")
     with pytest.raises(errors.TopicNotEmptyError, match="holds 1 records"):
         topics.delete("orders")
@@ -85,7 +85,7 @@ def test_records_are_not_deleted_by_accident(topics, orders):
 
 
 def test_a_record_comes_back_as_it_was_appended(orders):
-    """Value, key, headers, timestamp and place; names of headers are text, also those that are no UTF-8."""
+    """A record is read as it was appended; names of headers are text, even if they are not UTF-8."""
     headers = (("source", b"shop"), ("source", None), ("\udcff", b""))
     appended = orders.append(b"one apple", key=b"anna", headers=headers, timestamp=1_795_000_000_000)
     orders.append(None, key=b"anna", timestamp=datetime(2026, 11, 21, 3, tzinfo=UTC))
@@ -96,7 +96,7 @@ def test_a_record_comes_back_as_it_was_appended(orders):
 
 
 def test_a_record_is_stamped_when_it_is_appended(orders):
-    """Without a timestamp it is that of the append."""
+    """Without a timestamp, a record gets the time of the append."""
     before = datetime.now(UTC) - timedelta(milliseconds=1)
     orders.append(b"one")
     (record,) = orders.records()
@@ -104,7 +104,7 @@ def test_a_record_is_stamped_when_it_is_appended(orders):
 
 
 def test_a_record_never_changes():
-    """Records are values: equal by what they hold, without room for more."""
+    """Records are immutable, and equal if their fields are."""
     record = Record(b"one", b"k")
     with pytest.raises(AttributeError):
         record.value = b"two"
@@ -115,7 +115,7 @@ def test_a_record_never_changes():
 
 @pytest.mark.parametrize("timestamp", [-2, 2**63, -(2**63) - 1])
 def test_a_timestamp_has_63_bits(topics, timestamp):
-    """Anything else is refused before it becomes another number."""
+    """A timestamp outside 0 to 2^63-1 is refused, except -1, which stands for none and becomes the present time."""
     orders = topics.create("orders", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     with pytest.raises(errors.InvalidTimestampError, match="milliseconds since 1970"):
         orders.append(b"one", timestamp=timestamp)
@@ -124,7 +124,7 @@ def test_a_timestamp_has_63_bits(topics, timestamp):
 
 
 def test_what_is_no_bytes_is_refused(orders):
-    """Text needs an encoding, a number is no value of that many zero bytes, and a time needs a zone."""
+    """A value or key that is not bytes, a header's name that is not text, or a time without a zone is refused."""
     for refused in ("one", 5):
         with pytest.raises(TypeError, match="a value is bytes or None"):
             orders.append(refused)
@@ -138,7 +138,7 @@ def test_what_is_no_bytes_is_refused(orders):
 
 
 def test_a_key_goes_where_kafkas_producer_sends_it(topics):
-    """The partition of a key is that of every Kafka client; records without keys stay together for a while."""
+    """A key's partition is that of Kafka's producers; records without keys stay in one partition for a while."""
     clicks = topics.create("clicks", partitions=4)
     expected = {key: (digest & 0x7FFFFFFF) % 4 for key, digest in HASHES_OF_KAFKA.items()}
     assert expected == {key: clicks.append(b"", key=key).partition for key in HASHES_OF_KAFKA}
@@ -147,7 +147,7 @@ def test_a_key_goes_where_kafkas_producer_sends_it(topics):
 
 
 def test_append_many_makes_one_batch(orders):
-    """All of the records, or none: they are one batch, which is on disk when it is `durable`."""
+    """`append_many` makes one batch, which is on disk with `durable`."""
     orders.append(b"before")
     appended = orders[0].append_many([b"one", Record(b"two", b"k"), bytearray(b"three")], durable=True)
     assert (0, 1) == appended
@@ -157,7 +157,7 @@ def test_append_many_makes_one_batch(orders):
 
 
 def test_a_batch_that_is_refused_leaves_nothing(orders):
-    """A record that is no record, a batch beyond max.message.bytes, and no record at all."""
+    """A bad record, a batch above max.message.bytes, or no record at all is refused, and nothing is appended."""
     with pytest.raises(TypeError):
         orders[0].append_many([b"one", "two"])
     with pytest.raises(errors.RecordTooLargeError):
@@ -168,7 +168,7 @@ def test_a_batch_that_is_refused_leaves_nothing(orders):
 
 
 def test_records_of_another_topic_are_copied(topics, orders):
-    """What was read is appended as it is, but for its place."""
+    """Records that were read can be appended to another topic, with all fields but their place."""
     orders.append(b"one", key=b"k", headers=[("h", b"v")], timestamp=5)
     copy = topics.create("copy")
     copy[0].append_many(orders.records())
@@ -177,7 +177,7 @@ def test_records_of_another_topic_are_copied(topics, orders):
 
 
 def test_partitions_are_merged_by_time(topics):
-    """A topic's records come in the order of their times; those of a partition stay in theirs."""
+    """A topic's records are merged by timestamp; each partition keeps its order."""
     clicks = topics.create("clicks", partitions=3)
     for timestamp, partition in ((30, 0), (10, 1), (20, 2), (40, 1), (35, 0)):
         clicks.append(b"%d" % timestamp, timestamp=timestamp, partition=partition)
@@ -185,7 +185,7 @@ def test_partitions_are_merged_by_time(topics):
 
 
 def test_kafkas_own_topics_are_only_read(topics, orders):
-    """Nobody but Kafka writes __consumer_offsets, or makes it."""
+    """Internal topics can be read, but not written or created."""
     orders.append(b"one")
     with topics.group("billing").join("orders", timeout=0) as member:
         assert [b"one"] == values(member.poll())
@@ -199,7 +199,7 @@ def test_kafkas_own_topics_are_only_read(topics, orders):
 
 
 def test_a_topic_stays_the_same_topic(topics, orders):
-    """A topic that takes the name of a deleted one is another: what was opened before neither reads nor writes it."""
+    """After a topic was deleted and created again, the old objects can neither read nor write."""
     orders.append(b"one")
     before = orders[0]
     topics.delete("orders", with_records=True)
@@ -213,7 +213,7 @@ def test_a_topic_stays_the_same_topic(topics, orders):
 
 
 def test_following_waits_for_what_is_appended_later(topics, orders):
-    """Records appended by another thread come as they are appended; without any for `timeout` seconds it ends."""
+    """`follow` returns records as they are appended, and ends after `timeout` seconds without any."""
     orders.append(b"one")
     followed = orders.follow(timeout=60)
     assert b"one" == next(followed).value
@@ -226,7 +226,7 @@ def test_following_waits_for_what_is_appended_later(topics, orders):
 
 
 def test_following_ends_with_its_topic(topics, orders):
-    """Who follows a topic that is deleted is told so."""
+    """`follow` of a topic that is deleted raises UnknownTopicError."""
     orders.append(b"one")
     followed = orders.follow()
     assert b"one" == next(followed).value
@@ -238,7 +238,7 @@ def test_following_ends_with_its_topic(topics, orders):
 
 
 def test_following_takes_partitions_that_come_later(topics, orders):
-    """If a partition is added meanwhile, `follow` reads it from its first record."""
+    """`follow` reads a partition that is added later from its first record."""
     followed = orders.follow(timeout=60)
     orders.append(b"one")
     assert b"one" == next(followed).value
@@ -249,7 +249,7 @@ def test_following_takes_partitions_that_come_later(topics, orders):
 
 
 def test_another_process_cannot_open_a_directory_that_is_owned(tmp_path, topics, orders):
-    """It is told who owns it, and may look; the owner goes on."""
+    """Another process cannot open an owned directory, except read-only; the error says so."""
     orders.append(b"one")
     program = """
 import json, sys, topicfs
@@ -266,7 +266,7 @@ except topicfs.errors.StorageError as error:
 
 
 def test_a_directory_that_is_only_read_is_not_touched(tmp_path, topics, orders):
-    """Nothing is locked or changed; every call shows what there is at that moment, and another topic is another one."""
+    """A read-only directory is not locked or changed, and each call shows its present state."""
     orders.append(b"one")
     with topicfs.open(tmp_path / "data", read_only=True) as looking:
         seen = looking["orders"]
@@ -293,7 +293,7 @@ def test_a_directory_that_is_only_read_is_not_touched(tmp_path, topics, orders):
 
 
 def test_a_damaged_batch_is_an_error_after_the_records_before_it(tmp_path):
-    """Nothing is passed over in silence."""
+    """Reading reaches a damaged batch only after the records before it, and then raises CorruptionError."""
     with topicfs.open(tmp_path / "data") as topics:
         orders = topics.create("orders")
         orders.append(b"one")
@@ -310,7 +310,7 @@ def test_a_damaged_batch_is_an_error_after_the_records_before_it(tmp_path):
 
 
 def test_duties_run_when_the_program_says_so(topics, monkeypatch):
-    """A directory that a program owns has no daemon: `maintain` applies retention once it is due."""
+    """`maintain` runs the duties that are due, such as retention."""
     short = topics.create("short", config={"retention.ms": "1", "file.delete.delay.ms": "0"})
     short.append(b"old", timestamp=1)
     assert 0 == short[0].start_offset
@@ -320,7 +320,7 @@ def test_duties_run_when_the_program_says_so(topics, monkeypatch):
 
 
 def test_what_was_taken_from_topics_keeps_them_open(tmp_path):
-    """A program need not keep the Topics: a topic, a partition and a member of a group hold them."""
+    """A topic, a partition or a member keeps its Topics open."""
     place = tmp_path / "data"
     with topicfs.open(place) as topics:
         topics.create("orders")
@@ -336,7 +336,7 @@ def test_what_was_taken_from_topics_keeps_them_open(tmp_path):
 
 @pytest.mark.parametrize("keep", ["held = topics, member", "held = []; held.append((held, topics, member))"])
 def test_a_program_that_ends_without_closing_gives_the_directory_back_in_order(tmp_path, keep):
-    """At the exit no thread can be started: the many partitions of the groups are closed one after the other."""
+    """A program that ends without closing leaves a cleanly closed directory, although no thread can start at exit."""
     program = f"""
 import sys, topicfs
 topics = topicfs.open(sys.argv[1])

@@ -13,7 +13,7 @@ from topicfs import TopicPartition, errors
 
 @pytest.fixture
 def topics(tmp_path):
-    """Two topics: orders has three records, of two partitions; clicks one."""
+    """Two topics: `orders` with three records in two partitions, `clicks` with one."""
     with topicfs.open(tmp_path / "data") as opened:
         orders = opened.create("orders", partitions=2)
         orders[0].append_many([b"one", b"two"])
@@ -23,12 +23,12 @@ def topics(tmp_path):
 
 
 def values(records, count=None) -> list[bytes]:
-    """The values of so many records, or of all."""
+    """Return the sorted values of `count` records, or of all."""
     return sorted(record.value for record in islice(records, count))
 
 
 def test_what_is_committed_is_not_read_again(topics):
-    """Positions are the group's: its next member begins behind them; what was not committed comes again."""
+    """Committed records are not read again by the group; uncommitted ones are."""
     billing = topics.group("billing")
     with billing.join("orders") as member:
         assert [b"one", b"three", b"two"] == values(member, 3)
@@ -43,7 +43,7 @@ def test_what_is_committed_is_not_read_again(topics):
 
 
 def test_a_commit_within_the_loop_counts_the_record_at_hand(topics):
-    """The position is the one behind the record that the loop holds, not behind all that was fetched."""
+    """A commit inside the loop commits the present record, not all that were fetched."""
     billing = topics.group("billing")
     with billing.join("orders") as member:
         for record in member:
@@ -54,7 +54,7 @@ def test_a_commit_within_the_loop_counts_the_record_at_hand(topics):
 
 
 def test_iterating_ends_if_nothing_comes(topics):
-    """A member with a timeout ends its loop then, and is a member until it is closed."""
+    """With a timeout, a member's loop ends, and it stays a member until it is closed."""
     with topics.group("billing").join("orders", timeout=0) as member:
         assert [b"one", b"three", b"two"] == sorted(
             record.value for _ in range(2) for record in member.poll(60)
@@ -64,7 +64,7 @@ def test_iterating_ends_if_nothing_comes(topics):
 
 
 def test_a_pattern_names_topics_that_come_later(topics):
-    """A record says which topic it came from; Kafka's own topics match no pattern."""
+    """A pattern includes later topics, but no internal ones; each record names its topic."""
     with topics.group("all").join("*") as member:
         records = iter(member)
         assert [b"four", b"one", b"three", b"two"] == values(records, 4)
@@ -74,13 +74,13 @@ def test_a_pattern_names_topics_that_come_later(topics):
 
 
 def test_members_share_the_partitions(topics):
-    """Each partition is read by one member; what a member leaves is given to the others."""
+    """Each partition is read by one member, and a member's partitions go to the others when it leaves."""
     billing = topics.group("billing")
     first = billing.join("orders")
     assert 3 == sum(len(first.poll(60)) for _ in range(2))
     second = billing.join("orders")
     reading = threading.Thread(target=lambda: first.poll(60))
-    reading.start()  # It gives back one of its partitions, and waits in the other one.
+    reading.start()  # It gives up one partition, and waits in the other.
     given = second.poll(60)
     (partition,) = {record.partition for record in given}
     second.commit()
@@ -92,7 +92,7 @@ def test_members_share_the_partitions(topics):
 
 
 def test_positions_are_set_while_nobody_reads(topics):
-    """As Kafka's reset tool does; a group with members keeps its own."""
+    """Positions can be set while a group has no members."""
     billing = topics.group("billing")
     billing.set_positions({TopicPartition("orders", 0): 1})
     with billing.join("orders") as member:
@@ -107,7 +107,7 @@ def test_positions_are_set_while_nobody_reads(topics):
 
 
 def test_a_position_out_of_range_is_reset(topics):
-    """By `auto.offset.reset`, which is the earliest record here."""
+    """A position out of range is reset by `auto.offset.reset`, here to the earliest record."""
     billing = topics.group("billing")
     billing.set_positions({TopicPartition("orders", 0): 99, TopicPartition("orders", 1): 1})
     with billing.join("orders") as member:
@@ -115,7 +115,7 @@ def test_a_position_out_of_range_is_reset(topics):
 
 
 def test_records_that_were_deleted_meanwhile_are_passed_over(topics):
-    """A member whose next record is gone goes on by `auto.offset.reset`, as Kafka's consumers do."""
+    """If unread records were deleted, a member continues by `auto.offset.reset`."""
     orders = topics["orders"]
     with topics.group("billing").join("orders") as member:
         assert 3 == sum(len(member.poll(60)) for _ in range(2))
@@ -125,7 +125,7 @@ def test_records_that_were_deleted_meanwhile_are_passed_over(topics):
 
 
 def test_a_group_reads_topics(topics):
-    """A member without a topic, and a group without a name, are refused."""
+    """A member needs a topic, and a group needs a name."""
     with pytest.raises(ValueError, match="name the topics"):
         topics.group("billing").join()
     with pytest.raises(errors.InvalidGroupError):
@@ -134,7 +134,7 @@ def test_a_group_reads_topics(topics):
 
 @pytest.mark.parametrize("polls", [0, 1])
 def test_a_position_belongs_to_one_topic(topics, polls):
-    """A member reads a topic that takes the name of a deleted one from its start, and commits nothing of the old one there."""
+    """A member of a recreated topic reads the new one from its start, and commits no position of the old one."""
     billing = topics.group("billing")
     with billing.join("orders") as member:
         assert 3 == sum(len(member.poll(60)) for _ in range(2))
@@ -146,13 +146,13 @@ def test_a_position_belongs_to_one_topic(topics, polls):
     expected = {TopicPartition("orders", 0): 2} if polls else {}
     try:
         positions = billing.positions()
-    except errors.UnknownGroupError:  # It has none.
+    except errors.UnknownGroupError:  # It has no positions.
         positions = {}
     assert expected == positions
 
 
 def test_a_member_waits_for_a_topic_that_is_created_again(topics):
-    """It is waked by the new topic's records, without a timeout."""
+    """A waiting member is woken by records of a topic that was created again."""
     with topics.group("billing").join("orders") as member:
         assert 3 == sum(len(member.poll(60)) for _ in range(2))
         read = []

@@ -1,4 +1,4 @@
-"""What `import topicfs` costs, and what it offers to a program that is checked by mypy."""
+"""What `import topicfs` imports, and what mypy says about programs that use it."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ WRONG = {
 
 
 def test_importing_the_package_imports_nothing_else():
-    """What a program uses is imported when it is used: `import topicfs` alone takes next to no time."""
+    """`import topicfs` imports no other module of the package."""
     command = "import sys, topicfs; print(sorted(name for name in sys.modules if name.startswith('topicfs')))"
     ran = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True, text=True)
     assert "['topicfs']\n" == ran.stdout
 
 
 def test_a_program_needs_no_terminal_and_no_event_loop():
-    """Neither the libraries of the command, nor those of the mount, of Spark or of Arrow."""
+    """The API imports no libraries of the command, the mount, Spark or Arrow."""
     command = "import sys, topicfs; topicfs.open; topicfs.Member; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", command], capture_output=True, check=True, text=True)
     assert set() == {"click", "rich", "trio", "pyfuse3", "pyspark", "pyarrow"} & set(ran.stdout.split())
 
 
 def test_all_public_names_are_there():
-    """Those of `__all__`, and no others."""
+    """All names of `__all__` exist."""
     assert set() == {name for name in topicfs.__all__ if not hasattr(topicfs, name)}
     assert issubclass(topicfs.errors.UnknownTopicError, topicfs.errors.StorageError)
     assert not hasattr(topicfs, "opens")
@@ -70,7 +70,7 @@ def test_all_public_names_are_there():
 
 @pytest.mark.slow
 def test_a_program_is_checked_by_mypy(tmp_path):
-    """With --strict a right program passes, and each wrong line of another is found."""
+    """mypy --strict accepts a correct program, and finds each wrong line."""
     (tmp_path / "right.py").write_text(PROGRAM)
     (tmp_path / "wrong.py").write_text("import topicfs\n" + "".join(f"{line}\n" for line in WRONG))
     (tmp_path / "mypy.ini").write_text("[mypy]\n")

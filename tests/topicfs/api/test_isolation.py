@@ -1,4 +1,4 @@
-"""Records of transactions: those that count, and those that do not."""
+"""Records of transactions, by isolation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def made():
     [("read_committed", [b"c1"]), ("read_uncommitted", [b"a0", b"c1", b"a4", b"o6"])],
 )
 def test_only_what_is_committed_shows_unless_all_is_asked_for(made, isolation, expected):
-    """As records, while following, from a place near the end, and as columns."""
+    """read_committed shows only committed records, in `records`, `follow`, near the end and in `arrow`."""
     partition = topicfs.Partition(made.log, lambda: None, internal=False, polls=True)
     assert expected == [record.value for record in partition.records(isolation=isolation)]
     assert expected == [record.value for record in partition.follow(isolation=isolation, timeout=0)]
@@ -38,7 +38,7 @@ def test_only_what_is_committed_shows_unless_all_is_asked_for(made, isolation, e
 
 
 def test_reading_on_passes_markers_and_stops_before_an_open_transaction(made):
-    """A group's position so comes to the last stable offset; what was open shows once it is committed."""
+    """Reading skips markers and stops at an open transaction, whose records are returned after its commit."""
     cursor = Cursor(made.log, Offset(0), Isolation.READ_COMMITTED)
     assert ([b"c1"], 2) == ([record.value for record in cursor.next()], cursor.next_offset)
     assert ([], 6) == (cursor.next(), cursor.next_offset)

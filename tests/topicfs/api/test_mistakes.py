@@ -1,4 +1,4 @@
-"""What a new user writes by mistake: each error names the thing, the cause and the remedy."""
+"""Mistakes of new users: each error names the thing, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def topics(tmp_path):
 
 @pytest.mark.parametrize(("call", "kind", "message"), CALLS)
 def test_a_mistake_is_answered_with_what_to_write(topics, call, kind, message):
-    """The error has the type of an argument's errors, or the engine's with the remedy, and changes nothing."""
+    """A wrong call raises an error with the remedy, and changes nothing."""
     with pytest.raises(kind, match=re.escape(message)):
         call(topics)
     assert (["orders"], [1, 0]) == (list(topics), [one.end_offset for one in topics["orders"]])
 
 
 def test_numbers_and_mappings_are_taken_for_text_and_pairs(topics):
-    """A setting may be an int or a bool, headers a dict, and a position's partition a plain tuple."""
+    """A setting may be an int or a bool, headers a dict, and a partition a plain tuple."""
     created = topics.create("new", config={"retention.ms": -1, "preallocate": True})
     assert {"retention.ms": "-1", "preallocate": "true"} == created.config
     created.append(b"", headers={"a": b"b", "c": None})
@@ -133,13 +133,13 @@ def test_numbers_and_mappings_are_taken_for_text_and_pairs(topics):
 
 
 def test_a_pattern_may_name_no_topic_yet(topics):
-    """A member of a pattern reads topics that are created later."""
+    """A pattern may match no topic yet."""
     with topics.group("g").join("later*", timeout=0) as member:
         assert [] == list(member)
 
 
 def test_what_was_opened_read_only_says_how_to_write(topics, tmp_path):
-    """An append, a new topic and a member of a group need a directory that is not opened read-only."""
+    """With read_only, appending, creating a topic and joining a group raise ReadOnlyError with the remedy."""
     with topicfs.open(tmp_path / "data", read_only=True) as opened:
         for call in (
             lambda: opened["orders"].append(b""),
@@ -153,11 +153,11 @@ def test_what_was_opened_read_only_says_how_to_write(topics, tmp_path):
 
 
 def test_a_directory_that_this_process_has_open_is_not_another_process(topics, tmp_path):
-    """A second `topicfs.open` of the same process needs no mount, but the `Topics` that is there."""
+    """Opening a directory twice in one process is an error that says to use the existing Topics."""
     with pytest.raises(errors.StorageError, match="data: in use by this process; use the Topics"):
         topicfs.open(tmp_path / "data")
 
 
 def test_topics_and_the_package_name_themselves(topics, tmp_path):
-    """A prompt shows the place, and a report of a bug the version."""
+    """`repr` of Topics shows the place, and the package has a version."""
     assert (f"<Topics {tmp_path / 'data'}>", "0.1.0") == (repr(topics), topicfs.__version__)

@@ -1,4 +1,4 @@
-"""The API beside a daemon that has mounted the directory: it reads the same files, and changes them through the mount."""
+"""The API next to a daemon that has mounted the directory: it reads the files, and writes through the mount."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPICFS = Path(sys.executable).with_name("topicfs")
 
 @pytest.fixture
 def mnt(tmp_path, request):
-    """A mount of a directory `data` beside it; with options if a test names some."""
+    """A mount of the directory `data`, with a test's options."""
     options = getattr(request, "param", ())
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
@@ -33,7 +33,7 @@ def mnt(tmp_path, request):
 
 @pytest.fixture(params=["data", "mnt"])
 def topics(request, mnt):
-    """The topics by their directory, and by the mount."""
+    """The topics, opened by directory and by mount."""
     with topicfs.open(mnt.parent / request.param) as opened:
         yield opened
 
@@ -49,7 +49,7 @@ def written(path, line):
 
 
 def test_what_is_appended_goes_through_the_daemon_and_shows_at_once(topics, mnt):
-    """The daemon has it, and so has the next call here; only the daemon knows the offset."""
+    """An append goes through the daemon, and is visible at once; its offset is not known."""
     orders = topics.create("orders", partitions=4, config={"retention.ms": "-1"})
     appended = orders.append(b"one apple", key=b"abc", headers=[("source", b"shop")], timestamp=5)
     assert (479470107 % 4, None) == appended
@@ -63,7 +63,7 @@ def test_what_is_appended_goes_through_the_daemon_and_shows_at_once(topics, mnt)
 
 
 def test_a_batch_is_kept_whole_or_not_at_all(topics, mnt):
-    """Also one that takes several requests; after a refusal the next append is taken."""
+    """A batch of several requests is stored completely or not at all, and the next append works."""
     orders = topics.create("orders")
     orders[0].append_many([b"x" * 1000] * 500, durable=True)
     assert 500 == orders[0].end_offset
@@ -74,7 +74,7 @@ def test_a_batch_is_kept_whole_or_not_at_all(topics, mnt):
 
 
 def test_following_sees_what_others_append(topics, mnt):
-    """Records of a shell come as they are written."""
+    """`follow` returns records that a shell appends."""
     orders = topics.create("orders")
     orders.append(b"one")
     followed = orders.follow(timeout=60)
@@ -87,7 +87,7 @@ def test_following_sees_what_others_append(topics, mnt):
 
 
 def test_a_topic_stays_the_same_topic(topics, mnt):
-    """A topic that takes the name of a deleted one is another: what was opened before neither reads nor writes it."""
+    """After a topic was deleted and created again, the old objects can neither read nor write."""
     orders = topics.create("orders")
     partition = orders[0]
     list(partition.records())
@@ -105,7 +105,7 @@ def test_a_topic_stays_the_same_topic(topics, mnt):
 
 
 def test_records_are_not_deleted_by_accident(topics):
-    """Not without `with_records`; and then only if the mount allows it."""
+    """Deleting a topic with records needs `with_records`, and a mount that allows it."""
     topics.create("orders").append(b"one")
     with pytest.raises(errors.TopicNotEmptyError):
         topics.delete("orders")
@@ -115,7 +115,7 @@ def test_records_are_not_deleted_by_accident(topics):
 
 
 def test_a_member_reads_through_the_mount(topics, mnt):
-    """Its positions are the daemon's, and move when the program says so."""
+    """A member reads through the mount; its positions are the daemon's, and change at a commit."""
     topics.create("orders", partitions=2).append(b"one", key=b"k", partition=1, timestamp=5)
     billing = topics.group("billing")
     with billing.join("orders") as member:
@@ -134,7 +134,7 @@ def test_a_member_reads_through_the_mount(topics, mnt):
 
 @pytest.mark.parametrize("mnt", [["--allow-delete"]], indirect=True)
 def test_a_position_belongs_to_one_topic(topics):
-    """What was read of a deleted topic is not done in the one that takes its name, which is read from its start."""
+    """Positions of a deleted topic are not committed in a new one of its name, which is read from its start."""
     topics.create("orders", partitions=2)[0].append_many([b"one", b"two"])
     billing = topics.group("billing")
     with billing.join("orders") as member:
@@ -149,7 +149,7 @@ def test_a_position_belongs_to_one_topic(topics):
 
 
 def test_a_group_whose_readers_commit_by_reading_is_refused(topics, mnt):
-    """Reads would move that group's positions before the program has done its work, and its settings belong to its users."""
+    """Joining needs a group with commit=manual: otherwise reads would commit."""
     topics.create("orders")
     (mnt / "@groups/billing").mkdir()
     with pytest.raises(errors.GroupError, match="echo commit=manual"):
@@ -172,7 +172,7 @@ def test_a_group_whose_readers_commit_by_reading_is_refused(topics, mnt):
     ],
 )
 def test_a_refused_call_of_a_group_changes_nothing(tmp_path, mnt, call, kind):
-    """It makes no group and moves no position: the daemon would take -1 for one record back."""
+    """A refused call creates no group and changes no position."""
     with topicfs.open(tmp_path / "data") as topics:
         topics.create("orders").append(b"one")
         with pytest.raises(kind):
@@ -188,7 +188,7 @@ def test_a_refused_call_of_a_group_changes_nothing(tmp_path, mnt, call, kind):
 
 
 def test_a_mount_that_only_reads_is_only_read(tmp_path):
-    """Opening such a mount does not take its directory."""
+    """A read-only mount can be opened for reading."""
     with topicfs.open(tmp_path / "data") as topics:
         topics.create("orders").append(b"one")
     mountpoint = tmp_path / "mnt"
