@@ -1,4 +1,4 @@
-"""`topicfs top` over a directory, beside its writer, over a mount, and at a terminal."""
+"""`topicfs top` over a directory, next to its writer, over a mount, and on a terminal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TOPICFS = Path(sys.executable).with_name("topicfs")
 
 
 def test_a_table_of_a_directory(orders):
-    """The busiest first; without a terminal all columns, and it ends."""
+    """Without a terminal, `top` prints one table with all columns and ends."""
     ran = orders("top", "--interval", "0.1")
     assert (0, b"") == (ran.status, ran.errors)
     head, line = ran.text.splitlines()
@@ -45,7 +45,7 @@ def test_a_table_of_a_directory(orders):
 
 
 def test_an_object_for_programs(orders, directory):
-    """One line of JSON with every number as it is; what is not known is null."""
+    """--json prints one object on a line; unknown numbers are null."""
     ran = orders("top", "--json", "--interval", "0.1", str(directory))
     found = json.loads(ran.text)
     (topic,) = found["topics"]
@@ -58,18 +58,18 @@ def test_an_object_for_programs(orders, directory):
 
 @pytest.mark.parametrize("place", ["nothere", "/etc"])
 def test_a_place_that_is_none_is_one_line(topicfs, place):
-    """And status 1."""
+    """An invalid place is one line of error, with status 1."""
     ran = topicfs("top", "--interval", "0.1", place)
     assert (1, b"", 1) == (ran.status, ran.output, len(ran.errors.splitlines()))
 
 
 def test_a_pause_that_is_none_is_a_misuse(orders):
-    """The shortest is a tenth of a second."""
+    """An interval below a tenth of a second is a usage error."""
     assert 2 == orders("top", "--interval", "0").status
 
 
 def test_what_a_writer_appends_meanwhile_is_counted(tmp_path):
-    """Beside an engine that owns the directory; with lags, and the newest record of all partitions."""
+    """Next to an engine that owns the directory, `top` counts its appends, lags and newest records."""
     data = tmp_path / "data"
     with closing(open_engine(data)) as engine:
         partitions = engine.create_topic("orders", partitions=2).partitions()
@@ -90,14 +90,14 @@ def test_what_a_writer_appends_meanwhile_is_counted(tmp_path):
 
 
 def test_metrics_are_read_as_they_were_written():
-    """Labels in the order of their names, histograms left out; hostile names are names."""
+    """Metrics are parsed with labels in the order of their names, without histograms; any name is allowed."""
     text = 'a_total{x="1",b="q\\"\\\\\\n"} 5.0\n# TYPE h histogram\nh_bucket{le="+Inf"} 1.0\nh_count 1.0\nh_sum 2.0\n'
     assert {('q"\\\n', "1"): 5.0} == parse_metrics(f"# TYPE a counter\n{text}")["a_total"]
 
 
 @contextmanager
 def terminal(*words: str, columns: int = 80, lines: int = 24, **variables: str) -> Iterator[Terminal]:
-    """A `topicfs` at a terminal of its own."""
+    """Run `topicfs` on a terminal of its own."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
@@ -122,7 +122,7 @@ def terminal(*words: str, columns: int = 80, lines: int = 24, **variables: str) 
 
 
 class Terminal:
-    """A terminal, and the program at it."""
+    """A terminal and its program."""
 
     def __init__(self, ours: int, theirs: int, program: subprocess.Popen[bytes]) -> None:
         self.ours, self.theirs, self.program = ours, theirs, program
@@ -131,7 +131,7 @@ class Terminal:
         os.write(self.ours, keys.encode())
 
     def until(self, pattern: str) -> str:
-        """Return what is printed up to a pattern; what came before is gone."""
+        """Return what is printed up to a pattern; earlier output is dropped."""
         said, ends = "", time.monotonic() + PATIENCE_S
         while not re.search(pattern, said, re.DOTALL):
             assert time.monotonic() < ends, said
@@ -142,7 +142,7 @@ class Terminal:
 
 @pytest.mark.slow
 def test_the_screen_at_a_terminal(orders, directory):
-    """Rows come, keys sort, filter and open a record; at its end the terminal is as it was."""
+    """On a terminal, rows appear, keys sort, filter and open a record; at its end the terminal is restored."""
     orders("topics", "create", "clicks")
     with terminal("top", "--interval", "0.1", str(directory)) as screen:
         before = termios.tcgetattr(screen.theirs)
@@ -163,7 +163,7 @@ def test_the_screen_at_a_terminal(orders, directory):
         screen.press("\x1b")
         screen.until(r"clicks")
         screen.press("q")
-        screen.until(r"\x1b\[\?1049l")  # So that it is never in want of room for what it still draws.
+        screen.until(r"\x1b\[\?1049l")  # Read to the end, so that the program can write all it has to.
         assert 0 == screen.program.wait(PATIENCE_S)
         assert before == termios.tcgetattr(screen.theirs)
 
@@ -174,7 +174,7 @@ COLOR = re.compile(r"\x1b\[(?:\d+;)*3[0-7]m")
 
 @pytest.mark.slow
 def test_keys_at_a_terminal(orders, directory):
-    """The first arrow moves, in both modes of a terminal's arrows, and so do the keys for pages and ends."""
+    """Arrow keys, page keys, Home and End move the selection, in both modes of the terminal."""
     for number in range(40):
         orders("topics", "create", f"t{number:02}")
     with terminal("top", "--interval", "60", str(directory)) as screen:
@@ -205,7 +205,7 @@ def test_keys_at_a_terminal(orders, directory):
 
 @pytest.mark.slow
 def test_no_color_where_none_is_wanted(orders, directory):
-    """NO_COLOR takes the colors; the selection stays."""
+    """With NO_COLOR there are no colors."""
     del orders
     with terminal("top", str(directory), NO_COLOR="1") as screen:
         assert not COLOR.search(screen.until(r"q quit"))
@@ -214,7 +214,7 @@ def test_no_color_where_none_is_wanted(orders, directory):
 @pytest.mark.fuse
 @pytest.mark.parametrize("named", ["mountpoint", "directory"])
 def test_a_mount_shows_who_reads_and_writes(orders, directory, tmp_path, named):
-    """By the mountpoint, or by the directory that its daemon owns; rates are of what was appended."""
+    """`top` of a mount, named by mountpoint or directory, shows its readers, writers and rates."""
     mountpoint = tmp_path / "mnt"
     mountpoint.mkdir()
     subprocess.run([str(TOPICFS), "mount", str(directory), str(mountpoint)], check=True)

@@ -9,7 +9,7 @@ from topicfs.top.mount_source import OpenFile, open_files
 
 
 def test_files_of_topics_by_program(tmp_path: Path):
-    """Readers and writers apart; members of groups read, whatever they write; what is no topic's is left out."""
+    """Open files are found with program and topics; members of groups are readers; unrelated files are skipped."""
     held = {
         3: ("/mnt/orders/0/log", os.O_RDONLY),
         4: ("/mnt/orders/0/log", os.O_WRONLY | os.O_APPEND),
@@ -29,7 +29,7 @@ def test_files_of_topics_by_program(tmp_path: Path):
         (process / "fd" / str(number)).symlink_to(path)
         (process / "fdinfo" / str(number)).write_text(f"pos:\t0\nflags:\t0{flags:o}\nmnt_id:\t29\n")
     (tmp_path / "12" / "fd").mkdir(parents=True)
-    (tmp_path / "12" / "fd" / "1").symlink_to("/mnt/orders/0/log")  # It ended meanwhile.
+    (tmp_path / "12" / "fd" / "1").symlink_to("/mnt/orders/0/log")  # Of a process that has ended.
     (tmp_path / "13").mkdir()
     (tmp_path / "meminfo").touch()
     expected = {
@@ -42,7 +42,7 @@ def test_files_of_topics_by_program(tmp_path: Path):
 
 
 def test_this_process_is_found(tmp_path: Path):
-    """In the real table of processes."""
+    """The test's own process is found in the real /proc."""
     (tmp_path / "orders").mkdir()
     with (tmp_path / "orders" / "log").open("w"):
         (found,) = open_files(tmp_path)
@@ -51,7 +51,7 @@ def test_this_process_is_found(tmp_path: Path):
 
 
 def test_a_program_whose_name_is_no_text_is_shown(tmp_path: Path):
-    """The kernel cuts a name after 15 bytes, also within a character."""
+    """A program's name that the kernel has cut inside a character is shown."""
     process = tmp_path / "4711"
     for folder in ("fd", "fdinfo"):
         (process / folder).mkdir(parents=True)
