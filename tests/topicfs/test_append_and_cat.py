@@ -29,12 +29,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_line_is_a_record(orders):
-    """Standard input is appended line by line, and cat prints the values back."""
+    """Each line of standard input becomes a record, and `cat` prints the values."""
     assert (0, b"one\ntwo\nthree\n", b"") == orders("cat", "orders/0")
 
 
 def test_a_last_line_without_end_is_a_record_too(topicfs):
-    """As at the mount, where close completes it."""
+    """A last line without a newline becomes a record too, as at the mount."""
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\ntwo").status
     assert b"one\ntwo\n" == topicfs("cat", "orders/0/log").output
@@ -54,7 +54,7 @@ CHANGES = (
 
 @pytest.mark.parametrize("words", CHANGES, ids=" ".join)
 def test_a_mirrors_directory_takes_no_change(topicfs, tmp_path: Path, words: tuple[str, ...]):
-    """The mirror would refuse the directory afterwards: each change is refused before it begins, with the remedy."""
+    """In a mirror's directory each command that changes something is refused with the remedy, and changes nothing."""
     topicfs("topics", "create", "orders")
     assert 0 == topicfs("append", "orders/0/log", stdin=b"one\n").status
     [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
@@ -69,7 +69,7 @@ def test_a_mirrors_directory_takes_no_change(topicfs, tmp_path: Path, words: tup
 
 
 def test_a_mirrors_directory_is_read_scrubbed_and_its_copy_ended(topicfs, tmp_path: Path):
-    """What changes no record is allowed, and without the journal it is a directory as any other."""
+    """A mirror's directory can be read, scrubbed and checked; without its journal it can be changed again."""
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0/log", stdin=b"one\n")
     [journal] = {path.parent.parent / MIRROR for path in tmp_path.rglob("orders-0/*.log")}
@@ -84,7 +84,7 @@ def test_a_mirrors_directory_is_read_scrubbed_and_its_copy_ended(topicfs, tmp_pa
     ("own", "said", "kept"), [("producer", "gzip", 1), ("lz4", "gzip", 3), ("lz4", "none", 3)]
 )
 def test_lines_are_compressed_as_is_said(topicfs, own, said, kept):
-    """Where the topic leaves that to its producers; one with a codec of its own has it in the end."""
+    """`--compression` applies if the topic leaves the codec to producers; else the topic's codec is used."""
     topicfs("topics", "create", "orders", "--config", f"compression.type={own}")
     assert 0 == topicfs("append", "--compression", said, "orders/0", stdin=b"one\n" * 100).status
     assert b"one\n" * 100 == topicfs("cat", "orders/0").output
@@ -99,14 +99,14 @@ def test_lines_are_compressed_as_is_said(topicfs, own, said, kept):
     ],
 )
 def test_options_without_meaning_are_a_misuse(topicfs, words, reason):
-    """Before anything is appended."""
+    """Options that do not fit the place are a usage error, before anything is appended."""
     topicfs("topics", "create", "orders")
     refused = topicfs("append", *words, stdin=b"one\n")
     assert (2, True) == (refused.status, reason in refused.errors)
 
 
 def test_nothing_in_is_nothing_out(topicfs):
-    """No input makes no record, and an empty partition prints nothing."""
+    """An empty input appends nothing, and an empty partition prints nothing."""
     topicfs("topics", "create", "orders")
     assert (0, b"", b"") == topicfs("append", "orders/0")
     assert (0, b"", b"") == topicfs("cat", "orders/0")
@@ -130,12 +130,12 @@ def test_nothing_in_is_nothing_out(topicfs):
     ],
 )
 def test_every_name_of_the_mount_prints_the_same_here(orders, name, expected):
-    """Records, ranges, times and forms, by the mount's own grammar."""
+    """`cat` prints records, ranges, times and forms by the mount's grammar of names."""
     assert (0, expected, b"") == orders("cat", f"orders/0/{name}")
 
 
 def test_json_shows_all_of_a_record(orders):
-    """The fields of `kcat -J` but for the broker."""
+    """JSON has the fields of `kcat -J` except the broker."""
     line = json.loads(orders("cat", "orders/0/latest.json").output)
     assert {
         "topic": "orders",
@@ -148,7 +148,7 @@ def test_json_shows_all_of_a_record(orders):
 
 
 def test_a_topic_copies_through_json(orders):
-    """What .json prints it takes back: times and keys come along."""
+    """Appending the output of `.json` copies keys, values and timestamps."""
     orders("append", "orders/0/log.kv", stdin=b"key\tfour\n")
     orders("topics", "create", "copy")
     lines = orders("cat", "orders/0/log.json").output
@@ -157,7 +157,7 @@ def test_a_topic_copies_through_json(orders):
 
 
 def test_a_topics_own_door_spreads_by_key(topicfs):
-    """The partitioner is Kafka's: equal keys stay together."""
+    """Lines for a whole topic are partitioned by Kafka's partitioner, so equal keys stay together."""
     topicfs("topics", "create", "clicks", "--partitions", "3")
     lines = b"".join(b"user%d\tclick\n" % (number % 10) for number in range(100))
     assert 0 == topicfs("append", "clicks/log.kv", stdin=lines).status
@@ -167,7 +167,7 @@ def test_a_topics_own_door_spreads_by_key(topicfs):
 
 
 def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
-    """The bad line is told by its number in the file, however many blocks came before it; nothing is kept."""
+    """A file with a bad line is refused as a whole, and the error has the line's number in the file."""
     topicfs("topics", "create", "orders")
     source = tmp_path / "records.json"
     good = b'{"payload":"%s"}\n' % (b"x" * 500)
@@ -180,7 +180,7 @@ def test_a_file_with_a_bad_line_is_refused_as_a_whole(topicfs, tmp_path):
 
 
 def test_a_pipe_with_a_bad_line_says_what_it_kept(topicfs):
-    """Standard input cannot be looked through first: what came before the bad block stays."""
+    """A bad line on standard input stops the append there, and the error says how many lines were appended."""
     topicfs("topics", "create", "orders")
     good = b'{"payload":"%s"}\n' % (b"x" * 1000)
     lines = good * 3000
@@ -192,7 +192,7 @@ def test_a_pipe_with_a_bad_line_says_what_it_kept(topicfs):
 
 
 def test_a_record_too_large_is_refused(topicfs):
-    """max.message.bytes bounds a record here as at the mount."""
+    """A record above max.message.bytes is refused."""
     topicfs("topics", "create", "orders", "--config", "max.message.bytes=1000")
     ran = topicfs("append", "orders/0", stdin=b"x" * 2000 + b"\n")
     assert 1 == ran.status
@@ -242,7 +242,7 @@ def test_a_record_too_large_is_refused(topicfs):
     ],
 )
 def test_what_does_not_exist_is_said_in_one_line(orders, words, message):
-    """One line on standard error that begins with the command's name, exit status 1, and no traceback."""
+    """A name that does not exist gives one line on standard error, exit status 1, and no traceback."""
     ran = orders(*words)
     lines = ran.errors.decode().splitlines()
     assert (1, 1) == (ran.status, len(lines))
@@ -251,7 +251,7 @@ def test_what_does_not_exist_is_said_in_one_line(orders, words, message):
 
 
 def test_append_beside_a_daemon_says_where_to_append(orders, directory, tmp_path):
-    """Whoever owns the directory is named, and so is the way through its mount; reading goes on."""
+    """While another process owns the directory, `append` names it and the way through its mount; `cat` works."""
     source = tmp_path / "lines"
     source.write_bytes(b"four\n")
     lock = DirectoryLock(directory)
@@ -269,7 +269,7 @@ def test_append_beside_a_daemon_says_where_to_append(orders, directory, tmp_path
 
 
 def test_the_directory_is_given_by_option_or_environment(orders, directory, monkeypatch, tmp_path):
-    """--data before TOPICFS_DATA before ./data."""
+    """The data directory is --data, else TOPICFS_DATA, else ./data."""
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert 1 == orders("cat", "orders/0").status
@@ -279,7 +279,7 @@ def test_the_directory_is_given_by_option_or_environment(orders, directory, monk
 
 
 def test_follow_ends_where_a_new_topic_has_the_name(orders, directory):
-    """Its records are not those that were followed, and its offsets begin again."""
+    """`cat --follow` ends if its topic was deleted and created again."""
     command = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", "--follow", "orders/0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
     with started(command, stdout=subprocess.PIPE, env=environment) as follower:
@@ -294,7 +294,7 @@ def test_follow_ends_where_a_new_topic_has_the_name(orders, directory):
 
 @pytest.mark.parametrize("words", [(), ("--format", r"%o:%s\n")])
 def test_follow_prints_what_another_process_appends_until_ctrl_c(orders, directory, words):
-    """`cat --follow` goes on where it stopped, in a format too, and ends at SIGINT with the shell's status for it."""
+    """`cat --follow` prints what other processes append, until SIGINT ends it with status 130."""
     command = [
         sys.executable,
         "-c",
@@ -331,12 +331,12 @@ class Follower(io.BytesIO):
         if at_flush is not None:
             at_flush()
         if not self._is_interrupted and self.getvalue().count(b"\n") == 4:
-            self._is_interrupted = True  # Once: it is flushed again when it is forgotten.
+            self._is_interrupted = True  # Only once: the stream is flushed again when it is freed.
             raise KeyboardInterrupt
 
 
 def follow(directory: Path, monkeypatch: pytest.MonkeyPatch, at_first_flush: Callable[[], object]) -> bytes:
-    """What it prints of a partition of three lines, to which a fourth is appended as soon as it has printed them."""
+    """Return the output of `cat --follow`; `at_first_flush` is called after the present three lines were printed."""
     output = Follower(at_first_flush)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, write_through=True))
     assert 130 == run(("cat", "--follow", "--data", str(directory), "orders/0"))
@@ -345,7 +345,7 @@ def follow(directory: Path, monkeypatch: pytest.MonkeyPatch, at_first_flush: Cal
 
 @pytest.fixture
 def damaged(orders, directory):
-    """Three batches of which one is damaged; `orders` holds one, two, three, then four, then five."""
+    """A topic of three batches: one, two, three; four, which is damaged; five."""
     orders("append", "orders/0", stdin=b"four\n")
     orders("append", "orders/0", stdin=b"five\n")
     log = directory / "orders-0" / "00000000000000000000.log"
@@ -366,7 +366,7 @@ def damaged(orders, directory):
     ],
 )
 def test_what_stands_before_a_damaged_batch_is_printed(damaged, name, end):
-    """As `cat` at the mount does it: then comes the error with file and position, and status 1."""
+    """Records before a damaged batch are printed, then the error with file and position, with status 1."""
     ran = damaged("cat", f"orders/0/{name}")
     assert (1, 3 - (name == "1-")) == (ran.status, ran.output.count(b"\n"))
     assert ran.output.endswith(end)
@@ -375,14 +375,14 @@ def test_what_stands_before_a_damaged_batch_is_printed(damaged, name, end):
 
 
 def test_whole_batches_before_a_damaged_one_are_printed(damaged, directory):
-    """Byte for byte as they stand in the file."""
+    """Batches before a damaged one are printed byte for byte."""
     ran = damaged("cat", "orders/0/log.batch")
     assert 1 == ran.status
     assert (directory / "orders-0" / "00000000000000000000.log").read_bytes()[:93] == ran.output
 
 
 def test_what_stands_behind_a_damaged_batch_has_its_names(damaged):
-    """A range, a record and `latest` that do not need it print, with status 0; the record itself does not."""
+    """Records and ranges that do not need the damaged batch are printed with status 0; its record is an error."""
     for name, expected in (
         ("4-", b"five\n"),
         ("4", b"five"),
@@ -396,7 +396,7 @@ def test_what_stands_behind_a_damaged_batch_has_its_names(damaged):
 
 
 def test_a_place_that_fails_does_not_end_the_others(damaged):
-    """As `cat` of several files: each is printed as far as it can be, each failure has its line, and the status is 1."""
+    """With several paths, each one is printed as far as possible, each error has a line, and the status is 1."""
     ran = damaged("cat", "orders/0/9", "orders/0/0", "orders/0", "orders/0/4")
     assert (1, b"oneone\ntwo\nthree\nfive") == ran[:2]
     lines = ran.errors.decode().splitlines()
@@ -406,26 +406,26 @@ def test_a_place_that_fails_does_not_end_the_others(damaged):
 
 
 def test_follow_ends_at_a_damaged_batch(damaged, directory, monkeypatch):
-    """After what stands before it, with the error and status 1."""
+    """`cat --follow` prints the records before a damaged batch, then the error, with status 1."""
     ran = damaged("cat", "--follow", "orders/0")
     assert (1, b"one\ntwo\nthree\n") == ran[:2]
     assert b"position 93" in ran.errors
 
 
 def append(directory: Path, line: str) -> None:
-    """As another process does."""
+    """Append a line as another process does."""
     engine = open_engine(directory)
     append_lines(engine.partition("orders", 0), line)
     engine.close()
 
 
 def test_follow_misses_nothing_appended_as_it_begins(orders, directory, monkeypatch):
-    """Between what it read and its first look for more."""
+    """`cat --follow` prints a record that is appended between its read and its first look for more."""
     assert b"one\ntwo\nthree\nfour\n" == follow(directory, monkeypatch, lambda: append(directory, "four\n"))
 
 
 def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeypatch):
-    """A file's time advances by whole ticks of the kernel: what comes within one tick leaves it as it was."""
+    """`cat --follow` sees a change that leaves all file times as they were, as within one tick of the kernel."""
     watched = [directory / name for name in (HIGH_WATERMARKS, CLEAN_SHUTDOWN)]
     tick = time.time() + 3600
 
@@ -443,13 +443,13 @@ def test_follow_sees_a_change_that_no_file_time_tells(orders, directory, monkeyp
 
 
 def test_follow_takes_something_that_grows(orders):
-    """A single record never does, and neither do two places at once."""
+    """`--follow` needs a single path that can grow, so a record or two paths are a usage error."""
     for words in (("orders/0/1",), ("orders/0", "orders/0")):
         assert 2 == orders("cat", "--follow", *words).status
 
 
 def test_batches_are_copied_with_all_that_is_in_them(orders, tmp_path):
-    """From log.batch to log.batch, through a pipe or a file; a record's own batch, and ranges of whole ones too."""
+    """Batches are copied from log.batch to log.batch, through a pipe or a file; ranges and records have batches too."""
     orders("topics", "create", "copy")
     batches = orders("cat", "orders/0/log.batch").output
     saved = tmp_path / "batches"
@@ -464,7 +464,7 @@ def test_batches_are_copied_with_all_that_is_in_them(orders, tmp_path):
 
 
 def test_what_is_no_batch_is_refused(topicfs, tmp_path):
-    """A file as a whole, and torn batches by their end."""
+    """A file that is not batches, or has an incomplete one, is refused as a whole."""
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0", stdin=b"one\n")
     batches = topicfs("cat", "orders/0/log.batch").output
@@ -478,7 +478,7 @@ def test_what_is_no_batch_is_refused(topicfs, tmp_path):
 
 
 def test_a_range_of_a_brokers_directory_ends_at_a_damaged_batch_too(damaged, directory):
-    """What stands before it is printed where a mount would let the kernel keep pages of the range."""
+    """In a broker's directory, too, a range is printed up to a damaged batch."""
     (directory / TOPIC_SETTINGS).unlink()
     assert b"mode foreign\n" in damaged("cat", "@status").output
     ran = damaged("cat", "orders/0/0-4")

@@ -1,4 +1,4 @@
-"""`topicfs append --producer`: run it again and again, each line is there once."""
+"""`topicfs append --producer`: each line is appended once, however often the command runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_a_second_run_appends_nothing(topicfs, tmp_path):
-    """It tells what was done and how far the file is in."""
+    """A second run appends only the new lines, and says up to which byte the file is appended."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\n")
     topicfs("topics", "create", "orders")
@@ -32,7 +32,7 @@ def test_a_second_run_appends_nothing(topicfs, tmp_path):
 
 
 def test_a_topic_that_was_created_again_gets_all_lines(topicfs, tmp_path):
-    """Its name is that of the deleted one, its id is not; whatever else is in it already."""
+    """A topic that was deleted and created again gets all lines, whatever it has already."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\nc\n")
     for before in (b"", b"x\ny\nz\nother\n"):
@@ -46,7 +46,7 @@ def test_a_topic_that_was_created_again_gets_all_lines(topicfs, tmp_path):
 
 
 def test_a_topics_door_keeps_keys_together(topicfs, tmp_path):
-    """Each run chooses the same partitions."""
+    """For a whole topic, each run chooses the same partitions for the same lines."""
     source = tmp_path / "events.kv"
     source.write_bytes(b"".join(b"k%d\tv%d\n" % (n % 5, n) for n in range(50)))
     topicfs("topics", "create", "orders", "--partitions", "3")
@@ -57,14 +57,14 @@ def test_a_topics_door_keeps_keys_together(topicfs, tmp_path):
 
 
 def test_standard_input_cannot_be_read_again(topicfs):
-    """So it is no input for a named producer."""
+    """--producer needs a file, because standard input cannot be read again."""
     topicfs("topics", "create", "orders")
     ran = topicfs("append", "--producer", "p", "orders/0", stdin=b"a\n")
     assert (2, True) == (ran.status, b"--producer needs a FILE" in ran.errors)
 
 
 def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
-    """In one line, with the remedy."""
+    """Another file under the same path is refused with the remedy."""
     source = tmp_path / "events.txt"
     source.write_bytes(b"a\nb\n")
     topicfs("topics", "create", "orders")
@@ -77,7 +77,7 @@ def test_another_file_under_the_same_path_is_refused(topicfs, tmp_path):
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05, 0.15])
 def test_kill_9_at_any_moment_adds_no_line_twice(topicfs, tmp_path, directory, seconds):
-    """A real process, killed; then run again to its end."""
+    """After kill -9 at any moment, the next run completes the file, and no line is stored twice."""
     source = tmp_path / "numbers.txt"
     source.write_bytes(b"".join(b"%d\n" % n for n in range(300_000)))
     topicfs("topics", "create", "orders")
@@ -87,7 +87,7 @@ def test_kill_9_at_any_moment_adds_no_line_twice(topicfs, tmp_path, directory, s
         command, env={**os.environ, "PYTHONPATH": str(ROOT), "TOPICFS_DATA": str(directory)}
     )
     try:
-        # Once the first records are there, the moment is as good as any other.
+        # The kill may come at any moment after the first records are stored.
         while process.poll() is None and not (log.exists() and log.stat().st_size):
             time.sleep(0.001)
         with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""`topicfs append --producer` while a daemon owns the directory: each line is there once, whoever is killed."""
+"""`topicfs append --producer` while a daemon owns the directory: each line is stored once, whoever is killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.fuse
 
 
 def test_a_named_producer_goes_on_through_the_mount(orders, mnt, directory):
-    """The daemon stores how far it is, so that a run after the unmount goes on as well."""
+    """Through the mount, a named producer's progress is stored by the daemon, also for runs after the unmount."""
     Path("lines").write_text("four\n")
     once = ("append", "--producer", "p", "orders/0", "lines")
     assert "p: 1 records appended to orders/0/log" in orders(*once).text
@@ -39,7 +39,7 @@ def test_a_named_producer_goes_on_through_the_mount(orders, mnt, directory):
 
 
 def test_a_named_producer_that_was_killed_appends_nothing_twice(orders, mnt):
-    """Its records are in the log and its progress is not stored: the log says what was appended."""
+    """If a run was killed before its progress was stored, the next one finds the appended records in the log."""
     assert 0 == orders("topics", "create", "keyed", "--partitions", "3").status
     lines = [f"k{number % 7}\t{number}" for number in range(20_000)]
     Path("lines").write_text("\n".join(lines))
@@ -61,7 +61,7 @@ def test_a_named_producer_that_was_killed_appends_nothing_twice(orders, mnt):
 
 
 def test_a_named_producer_goes_on_after_its_daemon_was_killed(orders, mnt, directory):
-    """Its records are in the log and its progress is not stored: the next run appends nothing twice."""
+    """If the daemon was killed before it stored the progress, the next run appends nothing twice."""
     lines = "".join(f"{number}\n" for number in range(20_000))
     Path("lines").write_text(lines)
     once = ("append", "--producer", "p", "orders/0", "lines")
@@ -88,7 +88,7 @@ def test_a_named_producer_goes_on_after_its_daemon_was_killed(orders, mnt, direc
 
 
 def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
-    """A run looks for missing records only after the runs before it have appended theirs."""
+    """A run waits for the end of other runs of its producer, before it looks for missing records."""
     Path("lines").write_text("four\nfive\n")
     words = ("append", "--producer", "p", "orders/0", "lines")
     slow = [
@@ -118,7 +118,7 @@ def test_runs_of_a_named_producer_through_a_mount_wait_for_each_other(mnt):
 
 
 def test_a_line_that_is_no_progress_of_a_producer_is_refused(orders, mnt, directory):
-    """EINVAL with a reason, or EMSGSIZE; nothing of it is stored, nor of a right line beside it."""
+    """An invalid line in `@producers` is EINVAL with a reason, or EMSGSIZE; nothing of the write is stored."""
     Path("lines").write_text("four\n")
     assert 0 == orders("append", "--producer", "p", "orders/0", "lines").status
     stored = (directory / "topicfs.producers").read_bytes()

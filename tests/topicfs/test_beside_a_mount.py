@@ -30,7 +30,7 @@ pytestmark = pytest.mark.fuse
 
 
 def test_reading_says_nothing_of_the_daemon(mnt):
-    """All that it has appended is shown; the log of a process is its own, so this is one."""
+    """`cat` prints all that the daemon has appended, without a message about it."""
     with (mnt / "orders/0/log").open("a") as file:
         file.write("four\n")
     ran = subprocess.run([str(TOPICFS), "cat", "orders/0"], capture_output=True, check=False)
@@ -42,7 +42,7 @@ def test_reading_says_nothing_of_the_daemon(mnt):
     "words", [("topics", "list", "-d"), ("append", "orders/0", "-d"), ("check",), ("mount", "--nonempty")]
 )
 def test_a_mount_is_no_data_directory(orders, mnt, directory, words, place):
-    """The message names the directory behind it, and moves nobody's files."""
+    """A mount given as a data directory is refused with the name of the directory behind it."""
     where = [place, "data"] if words[0] == "mount" else [place]
     ran = subprocess.run([str(TOPICFS), *words, *where], capture_output=True, check=False)
     expected = f"{Path(place).absolute()}: lies in a mount of topicfs; name what is behind it: {directory}\n"
@@ -50,7 +50,7 @@ def test_a_mount_is_no_data_directory(orders, mnt, directory, words, place):
 
 
 def test_lines_are_appended_through_the_mount(orders, mnt):
-    """From standard input, and from a file, which is checked first; a last line without its end is a record, too."""
+    """`append` writes lines and batches through the mount, and checks a file completely first."""
     Path("lines").write_text("five\nsix")
     assert (0, b"") == orders("append", "orders/0", stdin=b"four\n")[:2]
     assert (0, b"") == orders("append", "orders", "lines")[:2]
@@ -66,7 +66,7 @@ def test_lines_are_appended_through_the_mount(orders, mnt):
 
 
 def test_a_killed_append_leaves_whole_lines(mnt):
-    """A mount takes a begun line for a record when its program ends: each request ends with a line."""
+    """If `append` is killed, only whole lines are stored, because each of its requests ends with a line."""
     lines = [b"%d %s end" % (number, b"x" * (number % 997)) for number in range(100_000)]
     Path("lines").write_bytes(b"\n".join(lines))
     log = mnt / "orders/1/log"
@@ -84,21 +84,21 @@ def test_a_killed_append_leaves_whole_lines(mnt):
 
 
 def test_a_line_of_several_requests_is_appended_whole(orders, mnt):
-    """Nothing ends its requests but their size."""
+    """A line longer than a request is stored whole."""
     line = b"x" * (3 * REQUEST_BYTES)
     assert 0 == orders("append", "orders/0", stdin=b"four\n" + line + b"\nfive").status
     assert [b"four", line, b"five"] == (mnt / "orders/0/log").read_bytes().splitlines()[3:]
 
 
 def test_a_file_is_encoded_by_the_schemas_of_the_daemon(orders, mnt):
-    """Only the daemon knows where its schemas are, so that the command does not check the lines first."""
+    """Lines for `.avro.json` are encoded by the daemon's schemas, and not checked by the command before."""
     Path("lines").write_text('{"payload":4}\n')
     assert (0, b"") == orders("append", "orders/0/log.avro.json", "lines")[:2]
     assert 4 == json.loads((mnt / "orders/0/3.avro.json").read_text())["payload"]
 
 
 def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
-    """The errno that a write gets says little; the reason is in `@status`, and one of an earlier write is not shown."""
+    """If the daemon refuses a write, the command prints the reason from `@status`, not one of an earlier write."""
     Path("words").write_text("four\n")
     ran = orders("append", "orders/0/log.avro.json", "words")
     assert (1, b"topicfs: words: line 1: not JSON: Expecting value at column 1; nothing was appended\n") == (
@@ -113,7 +113,7 @@ def test_what_the_daemon_refuses_is_said_with_its_reason(orders, mnt):
 
 
 def test_a_refused_line_has_its_number_in_the_input(orders, mnt):
-    """The daemon counts the lines of one write."""
+    """A refused line is reported with its number in the whole input, not in its write."""
     good = b'{"payload":"%s"}\n' % (b"x" * 1000)
     ran = orders("append", "orders/0/log.json", stdin=good * 500 + b"no json\n")
     assert 1 == ran.status
@@ -129,7 +129,7 @@ def test_a_refused_line_has_its_number_in_the_input(orders, mnt):
     ],
 )
 def test_only_a_new_reason_of_the_file_itself_is_shown(tmp_path, line):
-    """A line of `@status` about another file, or from before the write, is not the reason."""
+    """A line of `@status` about another file, or from before the write, is not taken as the reason."""
     (tmp_path / "@status").write_text(f"{line}\n")
     with pytest.raises(OSError, match="Input/output error"), explained(tmp_path, "a/0/log"):
         raise OSError(errno.EIO, "Input/output error")
@@ -139,7 +139,7 @@ def test_only_a_new_reason_of_the_file_itself_is_shown(tmp_path, line):
 
 
 def test_ends_of_a_new_topic_of_the_same_name_are_not_counted(tmp_path):
-    """They are those of the topic to which was appended."""
+    """End offsets are read only from the topic with the expected ID, not from a new one of the same name."""
     (tmp_path / "orders/0").mkdir(parents=True)
     (tmp_path / "orders/status").write_text("topic_id first\n")
     (tmp_path / "orders/0/status").write_text("log_end_offset 3\n")
@@ -149,7 +149,7 @@ def test_ends_of_a_new_topic_of_the_same_name_are_not_counted(tmp_path):
 
 
 def test_names_of_groups_that_no_mount_has_are_refused(orders, mnt):
-    """Nothing but the group's own directory is looked at."""
+    """A group's name that is not a valid directory name is refused."""
     for name in ("", ".", "..", "a/b"):
         ran = orders("groups", "describe", name)
         assert (1, True) == (ran.status, f"{name}: no such group" in ran.errors.decode()), ran
@@ -158,14 +158,14 @@ def test_names_of_groups_that_no_mount_has_are_refused(orders, mnt):
 
 
 def test_a_group_that_no_mount_has_is_not_reset(orders, mnt):
-    """Its name is checked first: no other directory of the mount is made for it."""
+    """A reset with an invalid group name is refused before a directory is created."""
     ran = orders("groups", "reset", "../new", "--topic", "orders", "--to-earliest")
     assert (1, True) == (ran.status, b"a group's name must be a valid directory name" in ran.errors)
     assert not (mnt / "new").exists()
 
 
 def test_a_group_is_not_taken_for_a_topic(orders, mnt):
-    """Names of groups and queues are free: they may be numbers, or the names of a topic's files."""
+    """Groups named like partitions or like a topic's files are not taken for topics."""
     for name in ("@groups/5", "@groups/replicas", "@queues/6"):
         (mnt / name).mkdir()
     assert (0, b"", b"nothing is offline\n") == orders("topics", "online")
@@ -182,20 +182,20 @@ def test_a_group_is_not_taken_for_a_topic(orders, mnt):
     ],
 )
 def test_a_group_is_reset_by_time_through_the_mount(orders, mnt, when, offset):
-    """No mount has a name for a time before 1970: it means the first record."""
+    """A group is reset by time through the mount; a time before 1970 means the first record."""
     ran = orders("groups", "reset", "g", "--topic", "orders:0", when)
     assert ["g", "orders", "0", str(offset)] == ran.text.split()[-4:], ran.errors
 
 
 def test_the_reason_why_a_daemon_refuses_a_setting_is_said(orders, mnt, monkeypatch):
-    """The command may know a setting that a daemon of another version refuses; the errno of the write says little."""
+    """If the daemon refuses a setting that the command accepts, the command prints the daemon's reason."""
     monkeypatch.setattr(config, "TopicConfig", SimpleNamespace(from_overrides=lambda _: None))
     ran = orders("config", "orders", "retention.ms=long")
     assert (1, True) == (ran.status, b"retention.ms=long: must be a whole number" in ran.errors)
 
 
 def test_the_reason_why_a_daemon_keeps_a_partition_offline_is_said(orders, mnt, directory):
-    """Beside the state, which has the reason of the last try."""
+    """If a partition cannot be reopened, the command prints its state and the daemon's reason."""
     epochs = directory / "orders-0/leader-epoch-checkpoint"
     subprocess.run([str(TOPICFS), "umount", str(mnt)], check=True)
     good = epochs.read_bytes()
@@ -210,7 +210,7 @@ def test_the_reason_why_a_daemon_keeps_a_partition_offline_is_said(orders, mnt, 
 
 
 def test_groups_that_are_deleted_while_they_are_listed_are_left_out(tmp_path):
-    """The directory of one is gone, or its status; the others are listed."""
+    """Groups that are deleted during the listing are skipped."""
     for name in ("first", "second", "third"):
         (tmp_path / "@groups" / name).mkdir(parents=True)
         (tmp_path / "@groups" / name / "status").write_text("state Empty\ngeneration -\n")
@@ -221,7 +221,7 @@ def test_groups_that_are_deleted_while_they_are_listed_are_left_out(tmp_path):
 
 
 def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orders, mnt):
-    """In whole batches of one partition, or of those that the keys pick; a wrong line refuses the whole file."""
+    """With --compression the command encodes batches, and appends them through the mount to the same partitions."""
     Path("lines").write_text("four\n" * 3000)
     assert (0, b"") == orders("append", "--compression", "zstd", "orders/0", "lines")[:2]
     assert ["four"] * 3000 == (mnt / "orders/0/log").read_text().splitlines()[3:]
@@ -241,7 +241,7 @@ def test_lines_are_compressed_by_the_command_and_appended_through_the_mount(orde
 
 
 def test_schemas_of_the_command_encode_beside_a_mount(orders, mnt):
-    """The command encodes by its own schemas, and the daemon shows the record by the daemon's."""
+    """With --schema-dir the command encodes by its own schemas; the daemon shows the record by its own."""
     Path("other").mkdir()
     Path("other/7.avsc").write_text('"long"')
     Path("other/orders-value.avsc").symlink_to("7.avsc")
@@ -251,7 +251,7 @@ def test_schemas_of_the_command_encode_beside_a_mount(orders, mnt):
 
 
 def test_topics_are_deleted_through_the_mount(orders, mnt):
-    """One with records only where both the command and the mount allow it."""
+    """Deleting a topic with records needs --with-records and a mount with --allow-delete."""
     orders("topics", "create", "empty")
     assert "empty: deleted\n" == orders("topics", "delete", "empty").text
     assert not (mnt / "empty").exists()
@@ -267,7 +267,7 @@ def test_topics_are_deleted_through_the_mount(orders, mnt):
 
 
 def test_a_daemon_says_why_it_refuses_a_line(orders, mnt):
-    """The reason is that of `@status`, without the number of an error."""
+    """A refused line is reported with the reason in `@status`, without the errno's text."""
     assert 0 == orders("config", "orders", "max.message.bytes=100").status
     ran = orders("append", "orders/0/log.avro.json", stdin=b'{"payload":"no number"}\n')
     assert 1 == ran.status
@@ -276,7 +276,7 @@ def test_a_daemon_says_why_it_refuses_a_line(orders, mnt):
 
 
 def test_topics_are_created_through_the_mount(orders, mnt):
-    """With partitions and settings; names and settings are looked at before the first is made."""
+    """Topics are created through the mount with partitions and settings, all of whose names are checked first."""
     ran = orders("topics", "create", "a", "b", "--partitions", "3", "--config", "retention.ms=5000")
     assert (0, "a: created with 3 partitions\nb: created with 3 partitions\n") == (ran.status, ran.text)
     assert [0, 1, 2] == sorted(int(one.name) for one in (mnt / "b").iterdir() if one.name.isdecimal())
@@ -295,7 +295,7 @@ def test_topics_are_created_through_the_mount(orders, mnt):
 
 @pytest.mark.parametrize("words", [(), ("--partitions", "1")])
 def test_no_topic_is_made_in_the_directory_below_a_mount_that_has_ended(orders, tmp_path, monkeypatch, words):
-    """If the daemon ends after the command found its mount, the command fails and makes no directory."""
+    """If the daemon ends after its mount was found, the command fails and creates nothing below the mountpoint."""
     below = tmp_path / "below"
     below.mkdir()
     monkeypatch.setattr("topicfs.api.topics.serving_mount", lambda _place: below)
@@ -308,7 +308,7 @@ def test_no_topic_is_made_in_the_directory_below_a_mount_that_has_ended(orders, 
 
 
 def test_settings_are_changed_through_the_mount(orders, mnt):
-    """All of them or none, and shown as the daemon has them then."""
+    """Settings of one call are changed all or none through the mount, and printed as the daemon has them."""
     ran = orders("config", "orders", "retention.ms=5000", "cleanup.policy=compact")
     assert (0, "orders: retention.ms=5000\norders: cleanup.policy=compact\n") == (ran.status, ran.text)
     ran = orders("config", "orders", "retention.ms=6000", "cleanup.policy=shred")
@@ -323,7 +323,7 @@ def test_settings_are_changed_through_the_mount(orders, mnt):
 
 
 def test_a_mount_of_another_user_is_not_written_to(orders, mnt, directory, monkeypatch):
-    """Root's is, and one's own: whoever serves a mount gets what is written to it."""
+    """Only a mount of root or of the same user is written to, because its server gets the data."""
     place = Place((directory,))
     assert mnt == serving_mount(place)
     for user, expected in ((os.geteuid(), mnt), (0, mnt), (os.geteuid() + 1, None)):
@@ -334,7 +334,7 @@ def test_a_mount_of_another_user_is_not_written_to(orders, mnt, directory, monke
 
 @contextmanager
 def mounted(directories: str, mountpoint: Path, *options: str) -> Iterator[Path]:
-    """Mount directories for the block."""
+    """Mount directories during the `with` block."""
     mountpoint.mkdir()
     subprocess.run([str(TOPICFS), "mount", *options, directories, str(mountpoint)], check=True)
     try:
@@ -344,7 +344,7 @@ def mounted(directories: str, mountpoint: Path, *options: str) -> Iterator[Path]
 
 
 def test_a_mount_that_may_delete_does_so_only_when_the_command_may(orders, directory, tmp_path):
-    """rmdir alone would not ask whether there are records."""
+    """With a mount of --allow-delete, too, deleting a topic with records needs --with-records."""
     with mounted(str(directory), tmp_path / "mnt", "--allow-delete") as mnt:
         ran = orders("topics", "delete", "orders")
         assert (1, True) == (ran.status, b"holds 3 records; add --with-records" in ran.errors)
@@ -354,7 +354,7 @@ def test_a_mount_that_may_delete_does_so_only_when_the_command_may(orders, direc
 
 
 def test_topics_with_replicas_are_created_through_the_mount(topicfs, tmp_path):
-    """As many as were asked for; a topic that cannot have so many is not left behind."""
+    """A topic is created with the requested number of replicas, or not at all."""
     both = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     with mounted(both, tmp_path / "mnt", "--replicas", "2") as mnt:
         ran = topicfs("topics", "create", "--data", both, "one", "--replicas", "1")
@@ -368,7 +368,7 @@ def test_topics_with_replicas_are_created_through_the_mount(topicfs, tmp_path):
 
 
 def test_directories_without_replicas_say_so_through_the_mount(orders, mnt):
-    """No topic is left behind."""
+    """If the directories have no replicas, a topic with replicas is refused, and not created."""
     ran = orders("topics", "create", "many", "--replicas", "2")
     assert (1, True) == (ran.status, b"these data directories keep no replicas" in ran.errors)
     assert not (mnt / "many").exists()

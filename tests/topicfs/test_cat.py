@@ -1,4 +1,4 @@
-"""`topicfs cat` prints what a program reads from the mount's file of that path."""
+"""`topicfs cat` prints the content of the mount's file of that path."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IN_TOPIC = [
 
 @pytest.fixture
 def clicks(topicfs):
-    """The topic `clicks` of two partitions with four records in two batches each, by turns in time."""
+    """The topic `clicks` of two partitions, with four records in two batches each and alternating timestamps."""
     topicfs("topics", "create", "clicks", "--partitions", "2")
     for number, first in ((0, 0), (0, 2), (1, 0), (1, 2)):
         lines = b"".join(
@@ -53,7 +53,7 @@ def clicks(topicfs):
 
 
 def on_the_mount(path: str) -> bytes:
-    """What a program reads there, in a mount of the same data directory that is read only."""
+    """Return the content of a path in a read-only mount of the same data directory."""
 
     async def read() -> bytes:
         async with mounted(engine, Path("data")) as client:
@@ -70,22 +70,22 @@ def on_the_mount(path: str) -> bytes:
     "path", [*(f"clicks/1/{name}" for name in IN_PARTITION), *(f"clicks/{name}" for name in IN_TOPIC)]
 )
 def test_every_file_prints_what_the_mount_shows(clicks, path):
-    """Logs, records, ranges, settings, states and segments of partitions, and of a topic as a whole."""
+    """`cat` prints logs, records, ranges, settings, states and segments like the mount."""
     expected = on_the_mount(path)
-    assert expected or path.endswith(".index")  # Which so few bytes need no entry in.
+    assert expected or path.endswith(".index")  # So few bytes need no index entry.
     assert (0, expected, b"") == clicks("cat", path)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_link_prints_the_record_it_points_to(clicks, suffix):
-    """As a program reads it, for which the kernel follows links."""
+    """`cat` of a link prints the record that it points to."""
     for name, offset in (("earliest", 0), ("latest", 3)):
         expected = on_the_mount(f"clicks/0/{offset}{suffix}")
         assert (0, expected, b"") == clicks("cat", f"clicks/0/{name}{suffix}")
 
 
 def test_status_of_a_partition_prints_its_lines(clicks):
-    """All but the time of the last flush, which is when the directory was opened, and whether a mount has measured it."""
+    """`cat` of a partition's status prints the mount's lines, except the last flush and whether it is measured."""
 
     def steady(text: bytes) -> list[bytes]:
         return [line for line in text.splitlines() if not line.startswith((b"last_flush", b"measured"))]
@@ -96,25 +96,25 @@ def test_status_of_a_partition_prints_its_lines(clicks):
 
 
 def test_status_of_all_says_what_was_opened(clicks, directory):
-    """There is no daemon to tell of: the data directories, how they are opened, and what they hold."""
+    """`cat @status` prints the data directory, the mode and the numbers of topics and partitions."""
     expected = f"directory {directory}\nmode read-only\ntopics 1\npartitions 2\nisolation read_committed\n"
     assert (0, expected.encode(), b"") == clicks("cat", "@status")
 
 
 def test_isolation_is_that_of_the_command(clicks):
-    """`@status` names it, as that of a mount does."""
+    """`@status` names the isolation that the command was given."""
     level = Isolation.READ_UNCOMMITTED.value
     assert f"isolation {level}" in clicks("cat", "--isolation", level, "@status").text
 
 
 def test_a_topics_log_is_merged_by_time(clicks):
-    """Of two partitions whose records alternate, the lines do too."""
+    """A topic's log is merged by timestamp."""
     expected = "".join(f"{n} of {number}\n" for n in range(4) for number in (0, 1))
     assert expected == clicks("cat", "clicks/log").text
 
 
 def test_paths_are_those_of_a_shell(clicks):
-    """Slashes at the ends and in a row mean nothing; `..` goes up; a partition alone means its log."""
+    """Paths are resolved as in a shell: extra slashes do not matter, `..` goes up; a partition means its log."""
     expected = clicks("cat", "clicks/0/log").output
     for path in ("/clicks/0", "clicks//0/", "clicks/1/../0/log"):
         assert (0, expected, b"") == clicks("cat", path)
@@ -141,14 +141,14 @@ def test_paths_are_those_of_a_shell(clicks):
     ],
 )
 def test_what_cannot_be_read_says_why(clicks, path, message):
-    """One line with the path and the cause, status 1, and nothing printed."""
+    """A path that cannot be read gives one line with path and cause, status 1, and no output."""
     ran = clicks("cat", path)
     assert (1, b"", 1) == (ran.status, ran.output, len(ran.errors.splitlines()))
     assert f"topicfs: {message}" == ran.errors.decode().rstrip("\n")[: 9 + len(message)]
 
 
 def test_an_empty_partition_has_no_first_record(topicfs):
-    """The link is not there, and the reason is."""
+    """`earliest` of an empty partition is an error with the reason."""
     topicfs("topics", "create", "orders")
     assert (1, b"", b"topicfs: orders/0/earliest: no record is visible\n") == topicfs(
         "cat", "orders/0/earliest"
@@ -156,13 +156,13 @@ def test_an_empty_partition_has_no_first_record(topicfs):
 
 
 def test_a_directory_of_many_names_is_not_listed_whole(topicfs):
-    """An error stays one line that a person can read."""
+    """The error for a directory lists only some of its names."""
     topicfs("topics", "create", "wide", "--partitions", "40")
     assert topicfs("cat", "wide").errors.endswith(b", 16, 17 and 22 more)\n")
 
 
 def test_follow_takes_a_partition(clicks):
-    """A topic as a whole has no single offset to go on from; a text does not grow."""
+    """`--follow` needs a partition, and a file that grows."""
     ran = clicks("cat", "--follow", "clicks/log")
     assert (1, True) == (ran.status, b"name a partition too" in ran.errors)
     ran = clicks("cat", "--follow", "clicks/0/start")
@@ -170,7 +170,7 @@ def test_follow_takes_a_partition(clicks):
 
 
 def test_nothing_is_written_by_reading(clicks, directory, monkeypatch, tmp_path):
-    """Neither beside the segments nor in the user's cache, where a mount remembers what it measured."""
+    """`cat` writes no files, neither in the data directory nor in the user's cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     for path in ("clicks/0/log", "clicks/log", "clicks/0/status", "clicks/0/0-1"):
@@ -185,7 +185,7 @@ def command(directory: Path) -> dict[str, str]:
 
 @pytest.fixture
 def long(topicfs):
-    """A topic of more bytes than a pipe holds."""
+    """A topic larger than a pipe's buffer."""
     topicfs("topics", "create", "orders")
     topicfs("append", "orders/0", stdin=b"x" * 1000 * 8 + b"\n" + b"y" * 999 * 1000 + b"\n")
     topicfs("append", "orders/0", stdin=(b"z" * 999 + b"\n") * 2000)
@@ -194,7 +194,7 @@ def long(topicfs):
 @pytest.mark.parametrize("path", ["orders/0", "orders/log"])
 @pytest.mark.usefixtures("long")
 def test_a_reader_that_goes_away_ends_it_quietly(directory, path):
-    """As `| head` does: status 0 and no line of error."""
+    """If its reader goes away, as with `| head`, `cat` ends with status 0 and no message."""
     words = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", path]
     with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=command(directory)) as cat:
         assert b"xxx" == cat.stdout.read(3)
@@ -205,7 +205,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(directory, path):
 @pytest.mark.parametrize("path", ["orders/0", "orders/log"])
 @pytest.mark.usefixtures("long")
 def test_ctrl_c_ends_it_quietly(directory, path):
-    """In the middle of a file: the shell's status for it and no line of error."""
+    """Ctrl-C ends `cat` with status 130 and no message."""
     words = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", path]
     with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=command(directory)) as cat:
         assert b"xxx" == cat.stdout.read(3)

@@ -1,4 +1,4 @@
-"""`topicfs config`: every setting with its value and source, and setting a topic's own."""
+"""`topicfs config`: shows each setting with its value and source, and changes a topic's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log.initial.task.delay.ms=500
 log.cleaner.backoff.ms=500
 auto.create.topics.enable=false
 """
-"""The server.properties with which a real broker is run in these tests."""
+"""The server.properties of the real broker in these tests."""
 
 LISTED = [name for name, one in SETTINGS.items() if not one.row.hidden]
 
@@ -59,7 +59,7 @@ def shown(ran) -> dict[str, dict[str, str]]:
 
 
 def test_a_real_brokers_properties_are_read_unchanged(directory):
-    """What has a meaning takes effect, directories and periods; the rest is named in the file's order."""
+    """From a real broker's file, known settings take effect, and the others are listed in order."""
     path = Path("server.properties")
     path.write_text(BROKERS_OWN)
     read = read_config(path)
@@ -89,7 +89,7 @@ def test_a_real_brokers_properties_are_read_unchanged(directory):
 
 
 def test_every_setting_of_a_topic_is_shown(orders):
-    """All that are no tests' own, each once, in the table's order, with all that is to be known of it."""
+    """`config` shows each public setting once, in the table's order, with all its properties."""
     settings = shown(orders("config", "orders", "--json"))
     assert LISTED == list(settings)
     assert {
@@ -106,7 +106,7 @@ def test_every_setting_of_a_topic_is_shown(orders):
 
 
 def test_values_of_the_file_stand_between_topic_and_default(orders, properties):
-    """A topic's own goes before the file's, and that before Kafka's; the file's name for it is told."""
+    """A topic's own value comes before the file's, and the file's before Kafka's default; the file's name is shown."""
     orders("topics", "create", "clicks", "--config", "retention.ms=5")
     orders("config", "clicks", "retention.ms=")
     settings = shown(orders("config", "clicks", "--config", str(properties), "--json"))
@@ -121,7 +121,7 @@ def test_values_of_the_file_stand_between_topic_and_default(orders, properties):
 
 
 def test_without_a_topic_the_engines_own_settings_are_shown_too(topicfs, properties):
-    """No directory is needed for that."""
+    """Without a topic, the engine's settings are shown too, and no data directory is needed."""
     settings = shown(topicfs("config", "--config", str(properties), "--json"))
     assert [*LISTED, *broker_settings()] == list(settings)
     assert ("3", "file", "1", "partitions") == tuple(
@@ -131,7 +131,7 @@ def test_without_a_topic_the_engines_own_settings_are_shown_too(topicfs, propert
 
 
 def test_a_pipe_gets_a_line_a_setting(orders):
-    """Tabs between name=value, source, default, unit and meaning; --match and --set choose."""
+    """In a pipe each setting is a line of tab-separated fields; --match and --set select."""
     ran = orders("config", "orders", "--match", "retention.*")
     lines = [line.split("\t") for line in ran.text.splitlines()]
     assert [
@@ -145,7 +145,7 @@ def test_a_pipe_gets_a_line_a_setting(orders):
 
 
 def test_a_terminal_gets_a_table(orders, monkeypatch):
-    """With a header, and the meaning in words."""
+    """On a terminal, settings are a table with a header and their meaning."""
     monkeypatch.setattr("topicfs.commands.config.is_terminal", lambda: True)
     text = orders("config", "orders", "--match", "flush.*").text
     header, *rows = text.splitlines()
@@ -155,7 +155,7 @@ def test_a_terminal_gets_a_table(orders, monkeypatch):
 
 
 def test_settings_are_shown_by_their_names(orders):
-    """Those that are named, and no other."""
+    """Settings can be shown by name."""
     ran = orders("config", "orders", "retention.ms", "segment.bytes")
     assert ["retention.ms=-1", "segment.bytes=1073741824"] == sorted(
         line.split("\t")[0] for line in ran.text.splitlines()
@@ -163,7 +163,7 @@ def test_settings_are_shown_by_their_names(orders):
 
 
 def test_settings_are_set_and_removed(orders):
-    """All of one call; what holds then is told, and stays."""
+    """All settings of a call are changed, and printed with their new values."""
     ran = orders("config", "orders", "cleanup.policy=compact,delete", "retention.ms=")
     assert [
         "orders: cleanup.policy=compact,delete",
@@ -185,7 +185,7 @@ def test_settings_are_set_and_removed(orders):
     ],
 )
 def test_what_cannot_be_set_is_one_line_and_changes_nothing(orders, words, status, message):
-    """Neither the bad one nor the good one beside it."""
+    """If one setting is invalid, none of the call is changed, and the error is one line."""
     ran = orders("config", *words)
     assert (status, b"") == (ran.status, ran.output)
     assert [line for line in ran.errors.decode().splitlines() if message in line] != []
@@ -194,7 +194,7 @@ def test_what_cannot_be_set_is_one_line_and_changes_nothing(orders, words, statu
 
 
 def test_beside_a_daemon_it_says_where_to_write(orders, directory):
-    """The line to type is the mount's `config`; showing goes on."""
+    """If a process owns the directory, changing a setting prints the line for its mount; showing works."""
     lock = DirectoryLock(directory)
     try:
         ran = orders("config", "orders", "retention.ms=5", "segment.ms=")

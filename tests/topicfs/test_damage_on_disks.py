@@ -1,4 +1,4 @@
-"""What is lost or damaged in one of two directories with replicas, on file systems of their own."""
+"""Files lost or damaged in one of two replica directories, on separate file systems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BASES = (10, 20, 30)
 
 @pytest.fixture
 def places(tmp_path: Path) -> Iterator[list[Path]]:
-    """Two directories, each on an ext4 of 16 MB, with replicas in segments of ten lines, closed in order."""
+    """Two replica directories, each on an ext4 of 16 MB, with segments of ten lines, closed cleanly."""
     with ExitStack() as stack:
         made = []
         for name in "ab":
@@ -46,7 +46,7 @@ def log(place: Path, base: int) -> Path:
 
 
 def alone(place: Path) -> list[str]:
-    """The lines that a directory has."""
+    """Return the lines of one directory."""
     with closing(open_directories([place], read_only=True)) as engine:
         return read_lines(engine.partition("orders", 0))
 
@@ -105,7 +105,7 @@ DAMAGES = (
 def test_damage_in_one_directory_takes_nothing_from_the_other(
     topicfs: Topicfs, places: list[Path], damage: Callable[[Path], None], number: int, by: str
 ) -> None:
-    """After a scrub, or a start and a scrub, each of them has every record, and nothing is damaged."""
+    """After damage in one directory, and a scrub, both have every record, and nothing is damaged."""
     damage(places[number])
     if by == "start":
         assert LINES == lines(places)
@@ -155,7 +155,7 @@ def a_link(path: Path) -> None:
 def test_a_damaged_small_file_takes_its_directory_alone(
     places: list[Path], name: str, damage: Callable[[Path], None]
 ) -> None:
-    """The start is refused with a short line that names the file and the remedy, and the remedy goes on without it."""
+    """A damaged small file makes the start fail with file and remedy; --without starts without that directory."""
     damage(places[0] / name)
     with pytest.raises(MissingReplicasError) as refused:
         started(*places)
@@ -169,7 +169,7 @@ def test_a_damaged_small_file_takes_its_directory_alone(
 
 
 def test_without_any_disk_the_log_gets_one_line(places: list[Path], caplog: pytest.LogCaptureFixture) -> None:
-    """Both disks die under the engine: each later duty finds the same, and reports nothing more of the partition."""
+    """If both disks fail, later duties log nothing more about the partition."""
     caplog.set_level("INFO")
     engine = started(*places)
     for place in places:

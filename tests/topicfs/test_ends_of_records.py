@@ -1,4 +1,4 @@
-"""Records whose fields are at both ends of their ranges, printed by every command and in every format."""
+"""Records whose fields have extreme values, printed by each command and in each format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMES = list(logs())
 LATEST, LATER = f"time{LATEST_TIMESTAMP:+d}".replace("+", "p"), f"timep{MICROSECONDS}"
 EARLIEST = f"time{-(2**63)}"
 MOST_MICROSECONDS = (2**63 - 1) // 1000 * 1000
-"""Whole milliseconds of the last time that Arrow and Spark have."""
+"""The last time of Arrow and Spark, in whole milliseconds."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def ends(directory: Path, topicfs: Topicfs) -> Topicfs:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_prints_what_a_log_has(name: str, ends: Topicfs):
-    """No record makes a command fail, whatever a broker has written."""
+    """No record that a broker can write makes a command fail."""
     paths = ("log", "log.kv", "log.json", "log.batch", "status", "earliest.json", "latest.json", "@0-.json")
     commands = [
         *(["cat", f"{name}/0/{path}"] for path in paths),
@@ -47,14 +47,14 @@ def test_every_command_prints_what_a_log_has(name: str, ends: Topicfs):
 
 
 def test_a_check_finds_no_damage_at_the_ends(ends: Topicfs):
-    """Files that a broker may have written are sound, once an engine has taken them over."""
+    """`check` accepts files that a broker can have written, after an engine has opened them."""
     ends("append", f"{LATEST}/0")
     found = ends("check", "data")
     assert 0 == found.status, found.text
 
 
 def test_arrow_and_parquet_have_the_nearest_time_that_they_can_tell(ends: Topicfs):
-    """Microseconds of 64 bits reach to the year 294247; all other columns are as they are."""
+    """Arrow and Parquet have the nearest time that they can represent (the year 294247), and all other columns."""
     for name, shown in {
         LATEST: MOST_MICROSECONDS,
         LATER: MICROSECONDS * 1000,
@@ -68,7 +68,7 @@ def test_arrow_and_parquet_have_the_nearest_time_that_they_can_tell(ends: Topicf
 
 
 def test_text_has_every_time_as_it_is(ends: Topicfs):
-    """In milliseconds; csv does the same where no calendar has the time."""
+    """Text formats have each timestamp in milliseconds; csv does so if no calendar time exists for it."""
     for name, time in {LATEST: LATEST_TIMESTAMP, LATER: MICROSECONDS, EARLIEST: -(2**63)}.items():
         assert f"{time}\n" == ends("cat", "--format", "%T\\n", f"{name}/0/0").text
         assert str(time) in ends("cat", f"{name}/0/0.json").text

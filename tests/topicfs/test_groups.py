@@ -1,4 +1,4 @@
-"""`topicfs groups`: positions and readers in the words of kafka-consumer-groups, without a daemon."""
+"""`topicfs groups`: positions and members in the words of kafka-consumer-groups, without a daemon."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from topicfs.groups.scenarios import export, parse_export
 
 
 def reset(topicfs: Topicfs, *words: str) -> list[list[str]]:
-    """Reset the group `g`; the rows that are printed."""
+    """Reset the group `g`, and return the printed rows."""
     ran = topicfs("groups", "reset", "g", *words)
     assert 0 == ran.status, ran.errors
     return [line.split() for line in ran.text.splitlines()[1:]]
 
 
 def test_a_reset_makes_a_group(orders: Topicfs):
-    """And it is listed and described then."""
+    """A reset creates the group, which is then listed and described."""
     assert "" == orders("groups", "list").text
     assert [["g", "orders", "0", "1"]] == reset(orders, "--topic", "orders", "--to-offset", "1")
 
@@ -53,7 +53,7 @@ def test_a_reset_makes_a_group(orders: Topicfs):
     ],
 )
 def test_where_to(orders: Topicfs, words: tuple[str, ...], expected: int):
-    """Each of Kafka's words; what lies outside of the log becomes its nearest end."""
+    """Each of Kafka's options for a position works; one outside the log is moved to its nearest end."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
 
     assert [["g", "orders", "0", str(expected)]] == reset(orders, "--all-topics", *words)
@@ -64,7 +64,7 @@ def test_where_to(orders: Topicfs, words: tuple[str, ...], expected: int):
 
 
 def test_a_dry_run_changes_nothing(orders: Topicfs):
-    """It says what would be; what is exported can be taken back."""
+    """--dry-run changes nothing, and its --export can be read back by --from-file."""
     reset(orders, "--topic", "orders:0", "--to-offset", "1")
     assert [["g", "orders", "0", "3"]] == reset(orders, "--all-topics", "--to-latest", "--dry-run")
     exported = orders("groups", "reset", "g", "--all-topics", "--to-current", "--dry-run", "--export").text
@@ -92,7 +92,7 @@ def test_a_dry_run_changes_nothing(orders: Topicfs):
     ],
 )
 def test_bad_words(orders: Topicfs, words: tuple[str, ...], reason: str):
-    """One line with the reason, and nothing is set."""
+    """Invalid options are one line with the reason, and nothing changes."""
     ran = orders("groups", "reset", "g", *words)
 
     assert 0 != ran.status
@@ -101,7 +101,7 @@ def test_bad_words(orders: Topicfs, words: tuple[str, ...], reason: str):
 
 
 def test_delete(orders: Topicfs):
-    """A group with its positions; then it is not there."""
+    """`groups delete` deletes a group with its positions."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
     assert "g: deleted\n" == orders("groups", "delete", "g").text
 
@@ -110,7 +110,7 @@ def test_delete(orders: Topicfs):
 
 
 def test_positions_of_a_topic_are_deleted_alone(orders: Topicfs):
-    """Those it has."""
+    """`groups delete --topic` deletes the positions of that topic only."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
 
     assert "1 position deleted" in orders("groups", "delete", "g", "--topic", "orders").text
@@ -120,7 +120,7 @@ def test_positions_of_a_topic_are_deleted_alone(orders: Topicfs):
 
 
 def test_a_status_file_is_read_back():
-    """What a mount writes, with a reader whose program has spaces in its name."""
+    """The status file of a mount is parsed, even if a reader's program has spaces in its name."""
     text = (
         "state Stable\ngeneration 3\nassignor range\ncoordinator __consumer_offsets-12\nmembers 1\nlag 7\n"
         "member cat-7-x reader my prog 7 topics orders partitions orders-0,a-b-1\n"
@@ -139,7 +139,7 @@ def test_a_status_file_is_read_back():
 
 
 def test_what_is_exported_is_read_back():
-    """And what is no export is refused with its line."""
+    """An export is parsed back, and an invalid one is refused with its line."""
     assert {("a-b", 1): 5} == parse_export("a-b,1,5\n")
     assert "" == export([])
     with pytest.raises(Exception, match="line 2: must be topic,partition,offset"):
@@ -149,7 +149,7 @@ def test_what_is_exported_is_read_back():
 
 
 def test_reading_as_a_member(orders: Topicfs):
-    """Each record once; what was printed is committed at the end."""
+    """`cat --group` reads each record once, and commits at its end."""
     orders("topics", "create", "clicks", "--partitions", "2")
     assert b"one\ntwo\nthree\n" == orders("cat", "--group", "g", "orders/log").output
     assert b"" == orders("cat", "--group", "g", "orders/log").output
@@ -169,7 +169,7 @@ def test_reading_as_a_member(orders: Topicfs):
     ],
 )
 def test_what_a_group_does_not_read(orders: Topicfs, words: tuple[str, ...], reason: str):
-    """One line with the reason."""
+    """A path that a group cannot read is one line with the reason."""
     ran = orders("cat", "--group", "g", *words)
 
     assert 0 != ran.status
@@ -182,7 +182,7 @@ def described(orders: Topicfs, group: str) -> dict[str, Any]:
 
 
 def test_a_queue_is_listed_described_reset_and_deleted(orders: Topicfs):
-    """Every word for groups knows queues; the position of a queue is its start offset."""
+    """Each subcommand works for queues; a queue's position is its start offset."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     assert [
@@ -210,7 +210,7 @@ def test_a_queue_is_listed_described_reset_and_deleted(orders: Topicfs):
 
 
 def test_a_queue_without_its_topic_is_described(orders: Topicfs):
-    """It has no position in a deleted topic."""
+    """A queue has no position in a deleted topic."""
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     orders("topics", "delete", "orders", "--with-records")
     assert [] == described(orders, "jobs")["positions"]
@@ -226,7 +226,7 @@ def test_a_queue_without_its_topic_is_described(orders: Topicfs):
     ],
 )
 def test_what_does_not_suit_a_group_changes_nothing(orders: Topicfs, words: tuple[str, ...], reason: str):
-    """A word for the other kind, or one unknown name among others, is refused before anything is done."""
+    """A command for the wrong kind of group, or with one unknown group, is refused before it changes anything."""
     reset(orders, "--topic", "orders", "--to-offset", "1")
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     before = described(orders, "g"), described(orders, "jobs")
@@ -238,7 +238,7 @@ def test_what_does_not_suit_a_group_changes_nothing(orders: Topicfs, words: tupl
 
 
 def test_records_of_queues_are_no_aborted_upgrade(orders: Topicfs, caplog: pytest.LogCaptureFixture):
-    """What a queue keeps in __consumer_offsets is not called unknown by what reads the groups there."""
+    """Records of queues in __consumer_offsets do not cause warnings about unknown records."""
     assert 0 == orders("work", "jobs", "orders", "--drain", "--", "true").status
     assert 0 == orders("groups", "list").status
     assert "Unknown record type" not in caplog.text

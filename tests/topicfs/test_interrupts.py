@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command wherever it comes."""
+"""Ctrl-C ends a command at any time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ main(["check", "data"])
 
 
 def test_an_interrupt_in_a_finalizer_comes_again():
-    """Python alone would print it, and the command would go on for ever; other errors there are printed as before."""
+    """An interrupt inside a finalizer, which Python only prints, ends the command; other exceptions there do not."""
     with started(
         [sys.executable, "-c", FINALIZING], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as command:

@@ -1,4 +1,4 @@
-"""What a job of the pipeline shows: a bar while it runs, and its rows for people, pipes and programs."""
+"""The output of a pipeline job: its progress bar, and its rows for people, pipes and programs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ROWS = [
 
 
 def test_a_pipe_gets_fields_separated_by_tabs(capsys):
-    """Without a header, numbers as they are; nothing for what is null."""
+    """In a pipe, rows are tab-separated without a header; null is empty."""
     print_rows(COLUMNS, ROWS, as_program=False)
     assert "orders\t2026-01-02\t1234567\t0.5\t\n[red]\t2026-01-03\t8\t\tx\n" == capsys.readouterr().out
 
 
 def test_a_program_gets_one_array(capsys):
-    """Of objects; what JSON has no form for is text."""
+    """With --json, rows are one array of objects; values without a JSON type are text."""
     print_rows(("topic", "date"), [{"topic": "orders", "date": date(2026, 1, 2)}], as_program=True)
     assert '[{"topic": "orders", "date": "2026-01-02"}]\n' == capsys.readouterr().out
     print_rows(("topic",), [], as_program=True)
@@ -37,7 +37,7 @@ def test_a_program_gets_one_array(capsys):
 
 
 def test_people_get_a_table(monkeypatch):
-    """With titles, and large numbers in groups; names are never taken for styles."""
+    """On a terminal, rows are a table with grouped digits; names are not parsed as styles."""
     shown = io.StringIO()
     monkeypatch.setattr(running, "is_terminal", lambda: True)
     monkeypatch.setattr(running, "console", lambda: Console(file=shown, width=80, theme=THEME))
@@ -51,7 +51,7 @@ def test_people_get_a_table(monkeypatch):
 
 
 def test_nothing_from_outside_reaches_a_terminal_as_it_is(monkeypatch, capsys):
-    """Names of directories and topics may hold what a terminal obeys, or look like lines of ours."""
+    """Escape sequences and newlines in names are escaped in rows, the bar and messages."""
     evil, shown = "a\x1b[31m\nb", r"a\x1b[31m\nb"
     print_rows(("topic", "rows"), [{"topic": evil, "rows": 1}], as_program=False)
     assert f"{shown}\t1\n" == capsys.readouterr().out
@@ -70,7 +70,7 @@ def test_nothing_from_outside_reaches_a_terminal_as_it_is(monkeypatch, capsys):
 
 
 def test_a_table_of_nothing_has_its_titles():
-    """Nothing found is an answer, too."""
+    """A table without rows has its header."""
     assert ["topic", "records"] == [column.header for column in table(("topic", "records"), []).columns]
 
 
@@ -86,12 +86,12 @@ def test_a_table_of_nothing_has_its_titles():
     ],
 )
 def test_the_bar_says_what_is_known(work, text):
-    """Records where they are counted, and of each topic what is left."""
+    """The bar shows tasks, and records and the rest of each topic if they are known."""
     assert text == status_text(work)
 
 
 class Screen:
-    """Looks like rich's Progress, and remembers."""
+    """A stand-in for rich's Progress that stores the updates."""
 
     def __init__(self, *, disable=False):
         self.disable = disable
@@ -107,7 +107,7 @@ class Screen:
 
 
 def test_the_bar_follows_while_a_job_runs(monkeypatch):
-    """From a thread of its own."""
+    """The bar is updated by a thread while the job runs."""
     looks = iter([JobProgress(1, 4), JobProgress(2, 4)])
     monkeypatch.setattr(
         drawing,
@@ -121,7 +121,7 @@ def test_the_bar_follows_while_a_job_runs(monkeypatch):
 
 
 def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
-    """It is drawn no more, that is all."""
+    """If reading the progress fails, the bar stops and the job continues."""
     asked = threading.Event()
 
     class Broken:
@@ -140,7 +140,7 @@ def test_what_goes_wrong_with_the_bar_never_reaches_the_job(monkeypatch):
 
 
 def test_without_a_terminal_nobody_looks(monkeypatch):
-    """No thread is started, and nothing is asked of Spark."""
+    """Without a terminal, no thread is started for the bar."""
     monkeypatch.setattr(drawing, "ProgressReader", None)
     before = set(threading.enumerate())
     with ProgressBar("archive", Screen(disable=True)).watching(None):
@@ -148,7 +148,7 @@ def test_without_a_terminal_nobody_looks(monkeypatch):
 
 
 def test_of_sparks_talk_what_must_be_read_is_told(monkeypatch):
-    """Once a line; the rest of it is hidden while a bar is drawn."""
+    """Of Spark's output, lines of topicfs are shown once while a bar is drawn, and the rest is hidden."""
     said = []
     drawn = ProgressBar("replay", Screen())
     monkeypatch.setattr(drawn, "say", said.append)

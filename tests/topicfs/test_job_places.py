@@ -1,4 +1,4 @@
-"""`topicfs pipeline`: where the topics are, told before Spark is started."""
+"""`topicfs pipeline`: places of topics, which are checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
     ],
 )
 def test_a_place_that_is_none_is_a_misuse(topicfs, job, place, said):
-    """With the reason, and where to read on."""
+    """An invalid place is a usage error with the reason."""
     ran = topicfs("pipeline", *job, "--data", place)
     assert 2 == ran.status
     assert b"Invalid value for '--data'" in ran.errors
@@ -26,7 +26,7 @@ def test_a_place_that_is_none_is_a_misuse(topicfs, job, place, said):
 
 
 def test_the_target_of_a_replay_is_a_place_too(orders):
-    """Checked as the source is."""
+    """The target of a replay is checked like the source."""
     ran = orders("pipeline", "replay", "orders", "copy", "--to", "kafka://host:x")
     assert (2, True) == (
         ran.status,
@@ -37,8 +37,8 @@ def test_the_target_of_a_replay_is_a_place_too(orders):
 
 
 def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
-    """Kafka's clients would try for minutes."""
-    with socket.socket() as silent:  # It has a port, which nobody else can take, and takes no connection.
+    """A cluster that does not answer is reported at once; Kafka's clients would try for minutes."""
+    with socket.socket() as silent:  # A port that is reserved, and accepts no connection.
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
         for words in (("archive", "orders", "parquet", "--data"), ("replay", "orders", "copy", "--to")):
@@ -48,7 +48,7 @@ def test_a_cluster_that_does_not_answer_is_told_at_once(orders):
 
 
 def test_settings_of_a_connection_belong_to_a_cluster(orders, tmp_path):
-    """They are read before Spark begins: what is wrong in them is told with the file and the setting."""
+    """--client-config needs a cluster; an invalid file is reported with its setting before Spark starts."""
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=TLS\n")
     ran = orders("pipeline", "replay", "orders", "copy", "--client-config", str(config))
@@ -61,5 +61,5 @@ def test_settings_of_a_connection_belong_to_a_cluster(orders, tmp_path):
 
 @pytest.mark.parametrize("job", ["archive", "replay"])
 def test_help_names_both_kinds_of_places(topicfs, job):
-    """Directories and a cluster."""
+    """The help names both kinds of places, directories and a cluster."""
     assert "DIR[,DIR]|kafka://HOST:PORT" in topicfs("pipeline", job, "--help").text

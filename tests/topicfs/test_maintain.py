@@ -1,4 +1,4 @@
-"""`topicfs maintain` over real directories: what it tells, what it does, and what it leaves alone."""
+"""`topicfs maintain` over real directories: what it prints, changes, and leaves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZE = 131
 
 
 def fill(directory: Path, *, records: int = 5, time: int = TIME, **settings: str) -> None:
-    """A topic `t` of records of two keys, two a segment, a second apart from `time` on."""
+    """Create a topic `t` whose records have two keys, two in a segment, one second apart from `time` on."""
     overrides = {
         "internal.segment.bytes": "300",
         **{name.replace("_", "."): v for name, v in settings.items()},
@@ -48,7 +48,7 @@ def segments(directory: Path) -> list[int]:
 
 
 def test_deletion_by_age_is_told_with_its_numbers(directory, topicfs):
-    """Segment by segment, in the order in which they go."""
+    """Deletion by age is printed for each segment, in order."""
     fill(directory, retention_ms=str(7 * DAY))
     now = str(TIME + 8 * DAY + 1000)
     assert topicfs("maintain", "data", "--dry-run", "--now", now).text.splitlines() == [
@@ -60,7 +60,7 @@ def test_deletion_by_age_is_told_with_its_numbers(directory, topicfs):
 
 
 def test_deletion_by_size_is_told_with_its_numbers(directory, topicfs):
-    """The excess before each segment goes."""
+    """Deletion by size is printed with the excess before each segment is deleted."""
     fill(directory, retention_bytes="200", segment_ms=str(10**15))
     assert topicfs("maintain", "data", "--dry-run").text.splitlines() == [
         f"t-0 delete {0:020} retention.bytes=200: 455 bytes too many, 262 bytes",
@@ -68,7 +68,7 @@ def test_deletion_by_size_is_told_with_its_numbers(directory, topicfs):
 
 
 def test_deletion_by_log_start_is_told(directory, topicfs):
-    """Segments wholly below it."""
+    """Segments completely below the log start are deleted."""
     fill(directory, segment_ms=str(10**15))
     engine = open_engine(directory)
     engine.partition("t", 0).delete_records(Offset(3))
@@ -78,7 +78,7 @@ def test_deletion_by_log_start_is_told(directory, topicfs):
 
 
 def test_compaction_is_told_with_its_ratio(directory, topicfs):
-    """And done: the same topic is clean afterwards."""
+    """Compaction is printed with its ratio; afterwards nothing is due."""
     fill(directory, cleanup_policy="compact", segment_ms=str(10**15))
     told = (
         "t-0 compact offsets 0 to 3 ratio 1.00 > min.cleanable.dirty.ratio=0.5: 524 of 524 bytes are dirty\n"
@@ -92,7 +92,7 @@ def test_compaction_is_told_with_its_ratio(directory, topicfs):
 
 
 def test_overdue_compaction_is_told(directory, topicfs):
-    """By the oldest dirty record's age, whatever the ratio; the active segment's time has passed then too."""
+    """Overdue compaction is printed, whatever the ratio, with the roll of the active segment."""
     fill(directory, cleanup_policy="compact", min_cleanable_dirty_ratio="1", max_compaction_lag_ms="60000")
     told = topicfs("maintain", "data", "--dry-run", "--now", str(TIME + 100_000)).text.splitlines()
     assert told == [
@@ -102,7 +102,7 @@ def test_overdue_compaction_is_told(directory, topicfs):
 
 
 def test_what_is_told_is_done(directory, topicfs):
-    """Roll, deletion and compaction in one go; the second time nothing is due."""
+    """`maintain` rolls, deletes and compacts in one run; a second run has nothing to do."""
     fill(directory, cleanup_policy="compact", segment_ms="60000")
     now = str(TIME + DAY)
     assert 2 == len(topicfs("maintain", "data", "--now", now).text.splitlines())
@@ -112,7 +112,7 @@ def test_what_is_told_is_done(directory, topicfs):
 
 
 def test_a_dry_run_changes_nothing(directory, topicfs):
-    """Not a byte, however much is due."""
+    """--dry-run changes no byte."""
     fill(directory, retention_ms="1", cleanup_policy="compact,delete")
     before = content(directory)
     told = topicfs("maintain", "data", "--dry-run")
@@ -121,7 +121,7 @@ def test_a_dry_run_changes_nothing(directory, topicfs):
 
 
 def test_json_has_every_number(directory, topicfs):
-    """One object, a step each."""
+    """--json prints one object with a step for each change."""
     fill(directory, retention_ms="1000", cleanup_policy="compact,delete", segment_ms="5000")
     now = TIME + 10_000
     told = json.loads(topicfs("maintain", "data", "--dry-run", "--json", "--now", str(now)).text)
@@ -148,11 +148,11 @@ def test_json_has_every_number(directory, topicfs):
 
 
 def test_beside_an_owner_only_a_dry_run(directory, topicfs):
-    """The owner does it by itself; looking is allowed."""
+    """While another process owns the directory, only --dry-run is allowed."""
     fill(directory, retention_bytes="1", segment_ms=str(10**15))
     owner = open_engine(directory)
     pid = os.fork()
-    if not pid:  # Locks are a process's: the owner must be another one than who asks.
+    if not pid:  # Locks belong to a process, so the caller must be another process.
         os._exit(_refused(topicfs))
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     owner.close()
@@ -172,7 +172,7 @@ def _refused(topicfs) -> int:
 
 
 def test_a_brokers_directory_is_judged_by_defaults(directory, topicfs):
-    """Its topics' settings are elsewhere, and that is said."""
+    """In a broker's directory, defaults are used, because its topics' settings are elsewhere; a message says so."""
     fill(directory, time=system_clock() - 8 * DAY)
     (directory / "topicfs.topics").unlink()
     told = topicfs("maintain", "data", "--dry-run")
@@ -181,7 +181,7 @@ def test_a_brokers_directory_is_judged_by_defaults(directory, topicfs):
 
 
 def test_a_damaged_log_is_told_once_and_makes_the_status_bad(directory):
-    """The reason on standard error; exit status 1."""
+    """A damaged log is reported once on standard error, with exit status 1."""
     fill(directory, cleanup_policy="compact", segment_ms=str(10**15))
     path = directory / "t-0" / f"{0:020}.log"
     data = bytearray(path.read_bytes())
@@ -196,7 +196,7 @@ def test_a_damaged_log_is_told_once_and_makes_the_status_bad(directory):
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"], ["--json"]])
 def test_what_opening_the_directory_warns_of_is_told_once(directory, options):
-    """On standard error, whether or not anything is done; that alone is no failure."""
+    """Warnings from opening the directory are printed once on standard error, with exit status 0."""
     fill(directory)
     (directory / names.RECOVERY_POINTS).write_text("garbage\n")
     done = as_a_program("maintain", "data", *options)
@@ -207,20 +207,20 @@ def test_what_opening_the_directory_warns_of_is_told_once(directory, options):
 
 
 def as_a_program(*words: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the command in a process of its own, where its log goes to standard error."""
+    """Run the command in a new process, whose log goes to standard error."""
     command = [sys.executable, "-c", "from topicfs.main import main; main()", *words]
     return subprocess.run(command, capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("time", ["the day before", "2026-13-01", ""])
 def test_a_time_that_is_none_is_misuse(orders, time):
-    """The grammar is that of selectors."""
+    """An invalid time is a usage error."""
     refused = orders("maintain", "data", "--now", time)
     assert 2 == refused.status
     assert b"time" in refused.errors
 
 
 def test_a_directory_that_is_not_there_is_not_made(directory, topicfs):
-    """Maintaining nothing is an error."""
+    """A missing directory is an error, and not created."""
     assert 1 == topicfs("maintain", "elsewhere").status
     assert not Path("elsewhere").exists()

@@ -1,4 +1,4 @@
-"""The manual pages: what man(1) shows is what the commands say of themselves, and no man program complains about it."""
+"""The manual pages: man(1) shows the texts of the commands, and man programs report no errors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DAY = datetime(2026, 11, 21, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def manual(tmp_path_factory) -> Path:
-    """A folder with every page, as the command writes it."""
+    """A folder with all pages, as the command writes them."""
     folder = tmp_path_factory.mktemp("man")
     assert 0 == run(["manual", str(folder)])
     return folder
 
 
 def shown(page: Path) -> str:
-    """What man prints on a wide screen, without the blanks that fill its lines. It must not warn."""
+    """Return what man prints on a wide screen, with single spaces; man must not warn."""
     done = subprocess.run(
         ["man", "--warnings", "--encoding=UTF-8", "--local-file", str(page)],
         env={**os.environ, "MANWIDTH": "500", "MANROFFOPT": "-c", "GROFF_NO_SGR": "1", "LC_ALL": "C.UTF-8"},
@@ -45,14 +45,14 @@ def shown(page: Path) -> str:
 
 
 def test_there_is_a_page_for_each_command(manual: Path):
-    """And one for what mount(8) calls."""
+    """There is a page for each command, and one for mount.topicfs."""
     expected = {f"man1/{'-'.join(words)}.1" for words in COMMANDS} | {"man8/mount.topicfs.8"}
     assert expected == {str(page.relative_to(manual)) for page in manual.rglob("*.?")}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_page_says_what_the_help_says(manual: Path, words: tuple[str, ...]):
-    """Its summary, every paragraph, every option with its help, every example, and each of its commands."""
+    """A page has the command's summary, paragraphs, options, examples and subcommands."""
     command = COMMANDS[words]
     context = click.Context(command, info_name=" ".join(words))
     page = shown(manual / "man1" / f"{'-'.join(words)}.1")
@@ -71,7 +71,7 @@ def test_a_page_says_what_the_help_says(manual: Path, words: tuple[str, ...]):
 
 
 def test_the_page_of_the_mount_helper_has_the_options_of_a_mount(manual: Path):
-    """As they stand behind -o: without their dashes."""
+    """The page of mount.topicfs has all options of a mount, without their dashes."""
     page = shown(manual / "man8" / "mount.topicfs.8")
     for name in mount_options():
         assert re.search(rf" {name}(=\S+)? [A-Za-z]", page), name
@@ -80,7 +80,7 @@ def test_the_page_of_the_mount_helper_has_the_options_of_a_mount(manual: Path):
 
 
 def test_mandoc_finds_nothing(manual: Path):
-    """The man program of Alpine and of the BSDs, in its strictest mode, over all pages."""
+    """mandoc, the man program of Alpine and the BSDs, accepts all pages in its strictest mode."""
     done = subprocess.run(
         ["mandoc", "-T", "lint", "-W", "style", *sorted(map(str, manual.rglob("*.?")))],
         capture_output=True,
@@ -101,12 +101,12 @@ HOSTILE = [
     ".",
     "x" * 200,
 ]
-"""The first two are requests where they begin a line."""
+"""Texts with special meanings in man pages; the first two are requests at the start of a line."""
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_any_text_comes_out_as_it_is(tmp_path: Path, text: str):
-    """Requests, escapes, quotes, accents and long words: in sentences, and where they are typed."""
+    """Any text is shown as it is, in sentences and as an option."""
     parts = [("DESCRIPTION", paragraphs(text)), ("OPTIONS", terms([(text, text, text)]))]
     file = tmp_path / "p.1"
     file.write_text(page("p", 1, '"2026-11-21" "topicfs 1"', text, parts))
@@ -116,7 +116,7 @@ def test_any_text_comes_out_as_it_is(tmp_path: Path, text: str):
 
 
 def test_the_same_sources_give_the_same_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of the day that whoever builds a package names."""
+    """With SOURCE_DATE_EPOCH the pages have that date, so builds are reproducible."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", str(int(DAY.timestamp())))
     assert 0 == run(["manual", str(tmp_path)])
     head = (tmp_path / "man1" / "topicfs.1").read_text().splitlines()[0]
@@ -124,7 +124,7 @@ def test_the_same_sources_give_the_same_pages(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """In one line."""
+    """A folder that cannot be written is one line of error."""
     (tmp_path / "man1").write_text("a file")
     assert 1 == run(["manual", str(tmp_path)])
     assert f"topicfs: {tmp_path}/man1: File exists\n" == capsys.readouterr().err

@@ -1,7 +1,7 @@
-"""Mistakes that people make at a shell: one clear answer each, its exit code, and nothing changed.
+"""Common mistakes at a shell: each has one clear answer and an exit code, and changes nothing.
 
-`mistakes/*.txt` are what a terminal shows: what was meant (`#`), the line (`$`), the answer, and the exit code.
-`python -m tests.topicfs.test_mistakes` writes the answers anew, which are then to be read before they are kept.
+`mistakes/*.txt` are transcripts: the intention (`#`), the line (`$`), the answer, and the exit code. `python -m
+tests.topicfs.test_mistakes` writes the present answers into them; read these before you keep them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TOPICS = {
 
 
 class Mistake(NamedTuple):
-    """What somebody meant, the line that they typed, and what they were shown."""
+    """An intention, the line that was typed, and the answer."""
 
     meant: str
     line: str
@@ -56,7 +56,7 @@ def mistakes(name: str) -> list[Mistake]:
 
 @contextmanager
 def prepared() -> Iterator[Path]:
-    """Make a folder with two data directories, and with folders and files of other programs."""
+    """Create a folder with two data directories, and with files of other programs."""
     with tempfile.TemporaryDirectory(prefix="m") as base:
         folder = Path(base)
         for name, text in FILES.items():
@@ -79,7 +79,7 @@ def prepared() -> Iterator[Path]:
 
 
 def command(folder: Path, line: str) -> str:
-    """What `topicfs` answers, with the exit code."""
+    """Return the answer of `topicfs` with the exit code."""
     given, _, words = line.rpartition(" | ")
     source = subprocess.run(["bash", "-c", given or ":"], capture_output=True, check=True).stdout
     with chdir(folder):
@@ -89,7 +89,7 @@ def command(folder: Path, line: str) -> str:
 
 
 def in_a_mount(folder: Path, line: str) -> str:
-    """What a shell shows of a line, with its exit code."""
+    """Return the answer of a shell with the exit code."""
     ran = subprocess.run(
         ["bash", "-c", line],
         cwd=folder,
@@ -110,9 +110,9 @@ def _shown(folder: Path, said: str, status: int) -> str:
 
 
 def kept(folder: Path) -> dict[str, int | None]:
-    """List all files and folders, with the sizes of segments and of files that are not ours.
+    """Return all files and folders, with the sizes of segments and of foreign files.
 
-    A `.tmp` is a checkpoint that a daemon is writing meanwhile.
+    A `.tmp` file is a checkpoint that a daemon is writing.
     """
     return {
         str(path.relative_to(folder)): path.stat().st_size if path.suffix in {".log", ".txt"} else None
@@ -131,7 +131,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def mounted() -> Iterator[Path]:
-    """The folder with its data directory mounted at `mnt`."""
+    """A prepared folder with its data directory mounted at `mnt`."""
     with prepared() as folder, _mounted(folder):
         yield folder
 
@@ -149,7 +149,7 @@ def _mounted(folder: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("mistake", mistakes("command"), ids=lambda mistake: mistake.meant)
 def test_the_command_says_what_is_wrong(folder: Path, mistake: Mistake) -> None:
-    """In one answer with what to do instead; no topic, record or file is changed."""
+    """The command's answer is as in the transcript, and no topic, record or file changes."""
     before = kept(folder)
     assert mistake.shown == command(folder, mistake.line)
     assert before == kept(folder)
@@ -158,14 +158,14 @@ def test_the_command_says_what_is_wrong(folder: Path, mistake: Mistake) -> None:
 @pytest.mark.fuse
 @pytest.mark.parametrize("mistake", mistakes("mount"), ids=lambda mistake: mistake.meant)
 def test_a_mount_refuses_with_the_right_error(mounted: Path, mistake: Mistake) -> None:
-    """The program's own words for it; no topic, record or file is changed."""
+    """The shell's answer is as in the transcript, and no topic, record or file changes."""
     before = kept(mounted)
     assert mistake.shown == in_a_mount(mounted, mistake.line)
     assert before == kept(mounted)
 
 
 def write_again() -> None:
-    """Write what is shown today into the transcripts."""
+    """Write the present answers into the transcripts."""
     for name, run in (("command", command), ("mount", in_a_mount)):
         with prepared() as folder:
             if name == "mount":

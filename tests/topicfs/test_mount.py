@@ -1,4 +1,4 @@
-"""What `topicfs mount` makes of its words; mounting itself is tested with the mount."""
+"""How `topicfs mount` parses its command line; mounting itself is tested in tests/fusefs/mounted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.model import Isolation
 
 @pytest.fixture
 def asked(monkeypatch) -> list[MountOptions]:
-    """What the daemon was asked for; it serves nothing and ends well."""
+    """The options that the daemon gets, which mounts nothing and succeeds."""
     options: list[MountOptions] = []
 
     def run(asked_for: MountOptions) -> int:
@@ -30,13 +30,13 @@ def asked(monkeypatch) -> list[MountOptions]:
 
 
 def test_without_options_the_daemons_own_defaults_hold(topicfs, asked):
-    """The command has no defaults of its own."""
+    """Without options the daemon gets the defaults of MountOptions."""
     assert 0 == topicfs("mount", "data", "mnt").status
     assert [MountOptions(directories=(Path("data"),), mountpoint=Path("mnt"))] == asked
 
 
 def test_a_setting_that_brokers_alone_have_is_told_with_the_reason(topicfs, asked, tmp_path):
-    """`replica.lag.time.max.ms` bounds no wait here, and whoever sets it learns that."""
+    """`replica.lag.time.max.ms`, which has no effect here, is reported with the reason."""
     config = tmp_path / "server.properties"
     config.write_text("replica.lag.time.max.ms=5000\nlisteners=PLAINTEXT://:9092\n")
     ran = topicfs("mount", "--config", str(config), "data", "mnt")
@@ -48,7 +48,7 @@ def test_a_setting_that_brokers_alone_have_is_told_with_the_reason(topicfs, aske
 
 
 def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
-    """Under the names of MountOptions, in its types; the settings come from a server.properties."""
+    """Each option reaches the daemon as a field of MountOptions."""
     config = tmp_path / "server.properties"
     config.write_text("num.partitions=3\nlisteners=PLAINTEXT://:9092\n")
     words = (
@@ -82,7 +82,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
 
 
 def test_accounts_are_named_as_well_as_numbered(topicfs, asked):
-    """As chown(1) takes them; what is left out is the caller's own."""
+    """--uid and --gid accept names and numbers; without them, the process's are used."""
     assert 0 == topicfs("mount", "--uid", "root", "--gid", "root", "data", "mnt").status
     assert 0 == topicfs("mount", "--umask", "2", "data", "mnt").status
     own = Ownership.of_process()
@@ -104,14 +104,14 @@ def test_accounts_are_named_as_well_as_numbered(topicfs, asked):
     ],
 )
 def test_what_is_no_account_mask_or_form_is_a_misuse(topicfs, asked, option, value, reason):
-    """Nothing is mounted, and the reason names the value."""
+    """An invalid account, mask or format is a usage error that names the value, and nothing is mounted."""
     ran = topicfs("mount", option, value, "data", "mnt")
     assert (2, []) == (ran.status, asked)
     assert reason in " ".join(ran.errors.decode().replace("│", " ").split())
 
 
 def test_settings_are_read_again_from_the_same_file(topicfs, asked, monkeypatch, tmp_path):
-    """Wherever the daemon is by then; the number of replicas that was given on the command line stays."""
+    """A reload reads the same file, wherever the working directory is, and keeps --replicas."""
     Path("server.properties").write_text("num.partitions=3\n")
     assert 0 == topicfs("mount", "--config", "server.properties", "--replicas", "2", "a,b", "mnt").status
     Path("server.properties").write_text("num.partitions=4\n")
@@ -124,13 +124,13 @@ def test_settings_are_read_again_from_the_same_file(topicfs, asked, monkeypatch,
 
 
 def test_without_a_config_nothing_is_read_again(topicfs, asked):
-    """SIGHUP then ends the daemon, as it ends any program."""
+    """Without --config there is nothing to reload."""
     assert 0 == topicfs("mount", "data", "mnt").status
     assert asked[0].rereads is None
 
 
 def test_several_directories(topicfs, asked):
-    """Separated by commas, as in a broker's log.dirs; a comma in an existing directory's name is its own."""
+    """Directories are separated by commas, unless a directory of the whole name exists."""
     Path("a,b").mkdir()
     assert [0, 0] == [topicfs("mount", given, "mnt").status for given in ("/one,two", "a,b")]
     assert [(Path("/one"), Path("two")), (Path("a,b"),)] == [options.directories for options in asked]
@@ -138,7 +138,7 @@ def test_several_directories(topicfs, asked):
 
 @pytest.mark.parametrize("lines", ["log.dirs=/one, two\nlog.dir=/three", "log.dir=/one,two"])
 def test_directories_of_the_file(topicfs, asked, lines):
-    """log.dirs goes before log.dir, and the command line before both."""
+    """Directories of the command line come before log.dirs of the file, and log.dirs before log.dir."""
     Path("server.properties").write_text(lines)
     for places in (["mnt"], ["data", "mnt"]):
         assert (0, b"") == topicfs("mount", "--config", "server.properties", *places)[::2]
@@ -147,7 +147,7 @@ def test_directories_of_the_file(topicfs, asked, lines):
 
 @pytest.mark.parametrize("places", [[], ["mnt"], ["a", "b", "mnt"]])
 def test_places_that_are_no_mount_are_a_misuse(topicfs, asked, places):
-    """Without a directory in the file there must be one, and never three."""
+    """Without directories in a file, exactly two places are needed."""
     ran = topicfs("mount", *places)
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
 
@@ -157,7 +157,7 @@ def test_places_that_are_no_mount_are_a_misuse(topicfs, asked, places):
     [(None, "server.properties: No such file or directory"), ("num.partitions=many\n", "num.partitions")],
 )
 def test_a_config_that_cannot_be_used_is_one_line(topicfs, asked, content, message):
-    """Missing, or with a value that is none: told before anything is mounted."""
+    """An unusable config file is one line of error, and nothing is mounted."""
     if content is not None:
         Path("server.properties").write_text(content)
     ran = topicfs("mount", "--config", "server.properties", "data", "mnt")
@@ -166,7 +166,7 @@ def test_a_config_that_cannot_be_used_is_one_line(topicfs, asked, content, messa
 
 
 def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
-    """A mount that did not come to be fails the command."""
+    """The command's exit status is the daemon's."""
     monkeypatch.setattr(daemon, "run", lambda _: 1)
     assert 1 == topicfs("mount", "data", "mnt").status
 
@@ -187,7 +187,7 @@ def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
     ],
 )
 def test_a_broker_in_the_wrong_place_is_a_misuse(topicfs, asked, words, reason):
-    """No directory is made of its name."""
+    """A broker's address in place of a directory is a usage error, and no directory is created."""
     ran = topicfs(*words)
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
     assert reason in ran.errors.decode()
@@ -195,20 +195,20 @@ def test_a_broker_in_the_wrong_place_is_a_misuse(topicfs, asked, words, reason):
 
 
 def test_a_directory_may_be_named_as_a_broker(topicfs, asked):
-    """One that is there, and one with a slash."""
+    """A directory may look like a broker's address if it exists or is written with a slash."""
     Path("host:1").mkdir()
     assert [0, 0] == [topicfs("mount", name, "mnt").status for name in ("host:1", "./new:2")]
     assert [(Path("host:1"),), (Path("new:2"),)] == [options.directories for options in asked]
 
 
 def test_unmounting_what_is_not_mounted_is_one_line(topicfs):
-    """And status 1."""
+    """Unmounting a directory that is not mounted is one line of error, with status 1."""
     assert (1, b"", b"topicfs: mnt: no topicfs is mounted there\n") == topicfs("umount", "mnt")
 
 
 @pytest.mark.parametrize("address", ["", "host", "1:2:3", "65536"])
 def test_an_address_that_is_none_is_a_misuse(topicfs, asked, address):
-    """One line that names it, before anything is mounted."""
+    """An invalid --metrics address is a usage error."""
     ran = topicfs("mount", "--metrics", address, "data", "mnt")
     assert (2, 1, []) == (ran.status, len(ran.errors.splitlines()), asked)
     assert f"{address}: not an address to listen at" in ran.errors.decode()

@@ -1,4 +1,4 @@
-"""What commands print on a terminal and not into a pipe."""
+"""Output that differs between a terminal and a pipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def on_a_terminal(*words: str, columns: int = 80) -> str:
-    """Run the command with a terminal as its output; what that shows, without colors."""
+    """Run the command on a terminal, and return what it shows, without colors."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
     command = [str(Path(sys.executable).with_name("topicfs")), *words]
@@ -24,20 +24,20 @@ def on_a_terminal(*words: str, columns: int = 80) -> str:
         subprocess.run(command, stdout=theirs, env=environment, check=True)
         os.close(theirs)
         shown = b""
-        with suppress(OSError):  # EIO: the end of a terminal.
+        with suppress(OSError):  # EIO at the end of a terminal.
             while data := screen.read(4096):
                 shown += data
     return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
 
 
 def test_a_terminal_gets_a_newline_behind_a_record(orders):
-    """A prompt would stand in the same line; a pipe gets the record's bytes alone."""
+    """On a terminal `cat` adds a newline after a record; in a pipe it does not."""
     assert "one\ntwo\none\ntwo\nthree\n" == on_a_terminal("cat", "orders/0/0", "orders/0/1", "orders/0")
     assert b"onetwo" == orders("cat", "orders/0/0", "orders/0/1").output
 
 
 def test_an_explanation_breaks_no_word(orders):
-    """Its lines fit a terminal, and have the words of the longer lines in a pipe."""
+    """On a terminal `explain` breaks lines between words, without changing the words."""
     shown = on_a_terminal("explain", "orders/0/1", columns=50)
     assert 50 >= max(map(len, shown.splitlines()))
     assert orders("explain", "orders/0/1").text.split() == shown.split()

@@ -1,4 +1,4 @@
-"""`topicfs pipeline` where Spark is not installed, and what it refuses before Spark is asked."""
+"""`topicfs pipeline` without Spark, and the errors that are found before Spark starts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ main()
     ],
 )
 def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missing, words):
-    """Everything else of the command works without; in a process of its own, for this one may have Spark already."""
+    """Without Spark, a job fails with how to install it. The test needs a process without Spark's modules."""
     assert 0 == orders("cat", "orders/0").status
     assert 0 == orders("topics", "create", "copy").status
     ran = subprocess.run(
@@ -49,7 +49,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(orders, directory, missin
 
 
 def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
-    """As by every other command."""
+    """A missing data directory is an error before Spark starts."""
     ran = topicfs("pipeline", "replay", "orders", "copy")
     assert 1 == ran.status
     assert b"no such directory" in ran.errors
@@ -68,7 +68,7 @@ def test_a_directory_that_is_none_is_told_before_spark_is_started(topicfs):
     ],
 )
 def test_a_topic_that_is_not_there_is_told_before_spark_is_started(orders, monkeypatch, words, message):
-    """In one line, and no folder is made for what cannot be archived."""
+    """A missing topic is one line of error before Spark starts, and no folder is created."""
     monkeypatch.setattr(run, "job_session", None)
     ran = orders("pipeline", *words.split())
     assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
@@ -77,7 +77,7 @@ def test_a_topic_that_is_not_there_is_told_before_spark_is_started(orders, monke
 
 
 def test_a_job_with_a_checkpoint_goes_on_without_a_deleted_topic(orders):
-    """Its source may have been deleted since the first run: what it has read stays."""
+    """A job with a checkpoint continues even if its source topic was deleted."""
     assert "no such topic" in orders("pipeline", "archive", "nosuch", "a").errors.decode()
     checkpoint = Path("a") / "_checkpoint"
     checkpoint.mkdir(parents=True)
@@ -86,7 +86,7 @@ def test_a_job_with_a_checkpoint_goes_on_without_a_deleted_topic(orders):
 
 
 def test_a_broker_without_its_scheme_is_no_directory_of_a_job(topicfs):
-    """As for every other command; no directory is made of the name."""
+    """A broker's address without kafka:// is a usage error, and no directory is created."""
     Path("archive").mkdir()
     ran = topicfs("pipeline", "restore", "archive", "--data", "localhost:9092")
     assert 2 == ran.status
@@ -96,7 +96,7 @@ def test_a_broker_without_its_scheme_is_no_directory_of_a_job(topicfs):
 
 @pytest.mark.parametrize("job", ["archive", "restore", "replay", "aggregate"])
 def test_every_job_says_where_spark_may_run(topicfs, job):
-    """Another machine's master, and Spark's own settings."""
+    """The help of each job has --master, --conf and --json."""
     text = topicfs("pipeline", job, "--help").text
     assert "--master URL" in text
     assert "--conf NAME=VALUE" in text
@@ -104,7 +104,7 @@ def test_every_job_says_where_spark_may_run(topicfs, job):
 
 
 def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
-    """Spark's settings have a name that begins with spark, and a value."""
+    """An invalid --conf is a usage error before Spark starts."""
     orders("topics", "create", "copy")
     for setting in ("spark.executor.memory", "cores=2"):
         ran = orders("pipeline", "replay", "orders", "copy", "--conf", setting)
@@ -113,14 +113,14 @@ def test_a_setting_that_is_none_is_told_before_spark_is_started(orders):
 
 
 def test_an_archive_that_is_none_is_told_before_spark_is_started(topicfs):
-    """It is a folder."""
+    """A missing archive is an error before Spark starts."""
     ran = topicfs("pipeline", "restore", "./nothing")
     assert 1 == ran.status
     assert b"nothing: no archive there; make one: topicfs pipeline archive TOPIC nothing" in ran.errors
 
 
 def test_help_names_the_jobs(topicfs):
-    """Without Spark, too."""
+    """The help of `pipeline` works without Spark."""
     text = topicfs("pipeline", "--help").text
     assert "archive" in text
     assert "replay" in text
@@ -141,5 +141,5 @@ def test_help_names_the_jobs(topicfs):
     ],
 )
 def test_of_sparks_errors_one_line_is_told(text, cause):
-    """Ours where there is one, else the first that says more than which call it was."""
+    """An error of Spark is reduced to one line: ours if there is one, else the first with a cause."""
     assert cause == cause_of(Exception(text))

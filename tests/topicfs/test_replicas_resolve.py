@@ -1,4 +1,4 @@
-"""`topicfs replicas resolve`: directories that were written to independently."""
+"""`topicfs replicas resolve`: directories that were written to independently (a fork)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESOLVE = ("replicas", "resolve", "--keep", "a", BOTH)
 
 
 def started(*directories: Path, left_out: tuple[Path, ...] = ()) -> ReplicatedEngine:
-    """An engine over directories that replicate."""
+    """Return an engine over replica directories."""
     return open_replicas(
         directories, config=EngineConfig(replication_factor=2), left_out=left_out, in_background=False
     )
@@ -45,7 +45,7 @@ def keyed(engine: ReplicatedEngine, value: str) -> None:
 
 
 def files(*directories: Path) -> dict[Path, bytes]:
-    """Every file below directories."""
+    """Return the content of each file in directories."""
     return {
         path: path.read_bytes() for one in directories for path in sorted(one.rglob("*")) if path.is_file()
     }
@@ -53,7 +53,7 @@ def files(*directories: Path) -> dict[Path, bytes]:
 
 @pytest.fixture
 def forked(topicfs):
-    """Each directory was written to alone: a has 2 lines more, b has 3, and a topic and settings of its own."""
+    """A fork: directory a has 2 lines of its own, b has 3 lines, a topic and a setting of its own."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
         engine.create_topic("compacted", overrides={"cleanup.policy": "compact"})
@@ -74,7 +74,7 @@ def forked(topicfs):
 
 
 def check_resolved() -> None:
-    """Both directories serve, have what a had, and are equal once they have caught up."""
+    """Check that both directories can be opened, have a's records, and are equal."""
     with closing(started(A, B)) as engine:
         engine.catch_up()
         assert ["common", "a1", "a2"] == read_lines(engine.partition("orders", 0))
@@ -86,7 +86,7 @@ def check_resolved() -> None:
 
 
 def test_without_yes_it_shows_what_would_be_lost(forked):
-    """Records with offsets and times, topics, settings; exit status 1, and nothing on any disk changes."""
+    """Without --yes the losses are printed: records, topics and settings; the exit status is 1, and no file changes."""
     before = files(A, B)
     ran = forked(*RESOLVE)
     assert (1, before) == (ran.status, files(A, B))
@@ -104,7 +104,7 @@ def test_without_yes_it_shows_what_would_be_lost(forked):
 
 
 def test_with_yes_one_history_is_left(forked):
-    """The other directory follows the one that is kept, and has its small files."""
+    """With --yes only the kept history remains, and its small files are in both directories."""
     assert 0 == forked(*RESOLVE, "--yes").status
     assert (A / names.COMMITTED_WRITES).read_bytes() == (B / names.COMMITTED_WRITES).read_bytes()
     assert not (B / names.QUEUES).exists()
@@ -115,7 +115,7 @@ def test_with_yes_one_history_is_left(forked):
 
 
 def test_what_is_saved_can_be_appended(forked):
-    """One file per partition, which `topicfs append` takes; the lines get the next offsets."""
+    """--save writes a file for each partition, which `topicfs append` accepts."""
     assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
     assert ["audit-0.batch", "orders-0.batch"] == sorted(path.name for path in Path("lost").iterdir())
     saved = Path("lost/orders-0.batch").read_bytes()
@@ -124,7 +124,7 @@ def test_what_is_saved_can_be_appended(forked):
 
 
 def test_the_other_one_can_be_kept(forked):
-    """What is kept is what is named."""
+    """--keep selects the directory to keep."""
     assert 0 == forked("replicas", "resolve", "--keep", "b", BOTH, "--yes").status
     with closing(started(A, B)) as engine:
         engine.catch_up()
@@ -133,7 +133,7 @@ def test_the_other_one_can_be_kept(forked):
 
 
 def test_a_compacting_topic_is_compared_by_record(topicfs):
-    """Its logs differ without a fork: only records that the other lacks count, and its log is copied again."""
+    """Logs of a compacted topic are compared by record, because compaction makes them differ without a fork."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"cleanup.policy": "compact"})
         keyed(engine, "common")
@@ -151,7 +151,7 @@ def test_a_compacting_topic_is_compared_by_record(topicfs):
 
 
 def test_the_only_replica_stays(topicfs):
-    """A partition with one replica, in the directory that is given up, keeps its records."""
+    """A partition whose only replica is in the directory that is given up keeps its records."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
         engine.create_topic("single", replicas=1)
@@ -169,7 +169,7 @@ def test_the_only_replica_stays(topicfs):
 
 
 def test_a_file_that_is_saved_already_is_not_replaced(forked):
-    """Another one's records are in it: nothing is changed."""
+    """A file in the --save folder with other records is not replaced, and nothing changes."""
     Path("lost").mkdir()
     Path("lost/orders-0.batch").write_bytes(b"other")
     before = files(A, B)
@@ -179,14 +179,14 @@ def test_a_file_that_is_saved_already_is_not_replaced(forked):
 
 
 def test_a_directory_that_is_not_named_is_not_kept(forked):
-    """A directory in --keep that is not among the others is refused."""
+    """--keep must be one of the directories."""
     ran = forked("replicas", "resolve", "--keep", "c", BOTH, "--yes")
     assert 1 == ran.status
     assert b"c: is not one of a, b" in ran.errors
 
 
 def test_of_two_logs_that_are_damaged_the_one_can_be_kept_that_is_damaged_later(topicfs):
-    """Behind the damage of the other one nothing is compared."""
+    """If both logs are damaged, the one that is damaged later can be kept."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
         for number in range(9):
@@ -203,7 +203,7 @@ def test_of_two_logs_that_are_damaged_the_one_can_be_kept_that_is_damaged_later(
 
 
 def forked_in_segments() -> list[Path]:
-    """Two directories that have the offsets 0 to 8, and each two more, in segments of three; return the first one's."""
+    """Create a fork: both directories have offsets 0 to 8, and eight more each; return the segments of a."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", overrides={"internal.segment.bytes": "300"})
         for number in range(9):
@@ -218,7 +218,7 @@ def forked_in_segments() -> list[Path]:
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("damage", [lambda log: os.truncate(log, 200), Path.unlink], ids=["cut", "removed"])
 def test_damage_in_front_of_where_they_part_is_passed_over(topicfs, damage, which):
-    """Logs that have the same batch had the same ones before it: nothing is lost, and the next start heals it."""
+    """Damage before the fork does not matter, because equal batches prove equal earlier ones; a start repairs it."""
     log = forked_in_segments()[which]
     before = files(A / "orders-0")
     damage(log)
@@ -233,7 +233,7 @@ def test_damage_in_front_of_where_they_part_is_passed_over(topicfs, damage, whic
 
 
 def test_a_damaged_log_is_not_kept_unseen(topicfs):
-    """Where it cannot be read it cannot be compared: the message names the file and the remedy, and the other can be kept."""
+    """A kept log that is damaged at the fork cannot be compared: the error says so; the other can be kept."""
     log = [one for one in forked_in_segments() if int(one.stem) <= 9][-1]
     os.truncate(log, 10)
     before = files(A, B)
@@ -243,7 +243,7 @@ def test_a_damaged_log_is_not_kept_unseen(topicfs):
     assert b"what is kept cannot be compared; put the file back, or keep another directory" in ran.errors
     ran = topicfs("replicas", "resolve", "--keep", "b", BOTH, "--save", "lost", "--yes")
     assert (0, True) == (ran.status, f"{log.name}: position" in ran.text)
-    assert b"a7" in Path("lost/orders-0.batch").read_bytes()  # Behind the damage, in the last segment.
+    assert b"a7" in Path("lost/orders-0.batch").read_bytes()  # Batches after the damage, in the last segment.
     with closing(started(A, B)) as engine:
         engine.catch_up()
         assert ["b6", "b7"] == read_lines(engine.partition("orders", 0))[-2:]
@@ -251,7 +251,7 @@ def test_a_damaged_log_is_not_kept_unseen(topicfs):
 
 
 def test_two_directories_that_are_damaged_where_they_part_are_resolved(topicfs):
-    """Each in another partition: --save keeps what may be the only sound copy, and is asked for."""
+    """If each directory is damaged at the fork, in different partitions, --save and --yes are needed."""
     with closing(started(A, B)) as engine:
         engine.create_topic("orders", partitions=2)
     for one, other in ((A, B), (B, A)):
@@ -276,7 +276,7 @@ def test_two_directories_that_are_damaged_where_they_part_are_resolved(topicfs):
 
 @pytest.mark.parametrize("name", [names.META_PROPERTIES, names.TOPIC_SETTINGS, names.CLEAN_SHUTDOWN])
 def test_a_damaged_directory_is_not_given_up_unseen(forked, name):
-    """What it has cannot be shown: the message says what to repair, and nothing is changed; it is not kept either."""
+    """A directory with a damaged small file can be neither kept nor given up: the error says what to repair."""
     if name == names.CLEAN_SHUTDOWN:
         (B / name).unlink()
         (B / name).mkdir()
@@ -292,7 +292,7 @@ def test_a_damaged_directory_is_not_given_up_unseen(forked, name):
 
 
 def test_a_log_that_cannot_be_read_is_not_saved(forked):
-    """--save would leave its records out: the message says what to repair, and nothing is changed."""
+    """With --save, a log that cannot be read is an error, because its records would be lost unsaved."""
     (B / "orders-0" / names.PARTITION_METADATA).write_bytes(b"")
     before = files(A, B)
     ran = forked(*RESOLVE, "--yes", "--save", "lost")
@@ -304,7 +304,7 @@ def test_a_log_that_cannot_be_read_is_not_saved(forked):
 
 
 def test_a_number_that_two_new_disks_got_proves_nothing(topicfs):
-    """Each of two directories went on with a new disk at one path: resolving the fork of one disk hides no other fork."""
+    """Two new disks at one path can get the same replica number, so resolving one fork does not hide the other."""
     new = Path("c")
     with closing(started(A, B)) as engine:
         engine.create_topic("orders")
@@ -320,7 +320,7 @@ def test_a_number_that_two_new_disks_got_proves_nothing(topicfs):
 
 
 def test_a_directory_that_was_not_named_has_forked_still(topicfs):
-    """It may have records that the one which was given up in its place lacked: they are shown before they are lost."""
+    """A directory that was not named is still forked, and its records are shown before they are lost."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("orders", replicas=3)
@@ -340,7 +340,7 @@ def test_a_directory_that_was_not_named_has_forked_still(topicfs):
 
 
 def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topicfs):
-    """Nobody has a replica in sync: an unclean election leads to the one that is kept, and the other one is cut to it."""
+    """If no replica is in sync, the kept one leads by an unclean election, and the other is truncated to it."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("orders", replicas=3)
@@ -365,7 +365,7 @@ def test_a_partition_whose_disk_was_replaced_is_compared_with_what_is_left(topic
 
 @pytest.mark.parametrize("made", ["to be made", "empty", "begun"])
 def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
-    """Its path had the only replica in sync: nothing is left to wait for, as after a start has filled it."""
+    """A disk that was replaced by an empty one, when named, does not block the resolution."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("orders", replicas=3)
@@ -378,7 +378,7 @@ def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
             engine.create_topic(str(one), replicas=1)
     if made != "to be made":
         B.mkdir()
-    if made == "begun":  # A start was killed before it told the other directories.
+    if made == "begun":  # A start that was killed before it told the other directories.
         known = (A / names.META_PROPERTIES).read_text().splitlines()
         kept = [line for line in known if not line.startswith(("directory.id", "topicfs.set"))]
         (B / names.META_PROPERTIES).write_text("\n".join([*kept, "directory.id=new", ""]))
@@ -389,7 +389,7 @@ def test_an_empty_disk_that_is_named_is_not_to_be_brought_back(topicfs, made):
 
 
 def test_a_kept_replica_in_sync_must_be_there(topicfs):
-    """Without it nothing tells which records the others have alone: the message names its directory."""
+    """If the only replica in sync is in a directory that is not named, the error asks for that directory."""
     three = (A, B, Path("c"))
     with closing(started(*three)) as engine:
         engine.create_topic("single", replicas=1)
@@ -410,7 +410,7 @@ def test_a_kept_replica_in_sync_must_be_there(topicfs):
 
 
 def test_directories_in_use_are_refused(forked):
-    """With the process that has them."""
+    """If a directory is in use, the error names its process."""
     with closing(started(A)):
         ran = forked(*RESOLVE)
     assert 1 == ran.status
@@ -444,7 +444,7 @@ for _name in ("write_bytes", "rename", "unlink", "sync_directory", "make_directo
 
 @pytest.mark.parametrize("changes", [*range(0, 36, 2), 1_000])
 def test_a_kill_leaves_a_fork_that_the_same_command_resolves(forked, changes):
-    """After each number of changes of the disk: a start is refused until the last one; the same command ends it."""
+    """After a kill at any step, the directories are still refused or resolved, and the same command resolves them."""
     pid = os.fork()
     if not pid:
         with closing(Resolution([A, B], A)) as resolution:
@@ -455,7 +455,7 @@ def test_a_kill_leaves_a_fork_that_the_same_command_resolves(forked, changes):
     assert status in {0, KILLED}
     saved = files(Path("lost"))
     if status == KILLED:
-        with suppress(ForkedReplicasError):  # Its last step may be done, except for flushing the directory.
+        with suppress(ForkedReplicasError):  # The last step may be done, except for flushing the directory.
             started(A, B).close()
         assert 0 == forked(*RESOLVE, "--save", "lost", "--yes").status
     assert (2, saved) == (len(saved), files(Path("lost")))

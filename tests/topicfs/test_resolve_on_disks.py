@@ -1,4 +1,4 @@
-"""`topicfs replicas resolve` on file systems of their own: full, read-only, dead; and what two branches can hold."""
+"""`topicfs replicas resolve` on separate file systems: full, read-only or dead; and with all kinds of branches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Act = Callable[[ReplicatedEngine], object]
 
 @pytest.fixture
 def disks(tmp_path: Path) -> Iterator[list[Path]]:
-    """Three ext4 of 16 MB."""
+    """Three ext4 file systems of 16 MB."""
     with ExitStack() as stack:
         made = []
         for name in "abc":
@@ -49,7 +49,7 @@ def appending(*lines: str) -> Act:
 
 
 def forked(disks: list[Path], *branches: Act) -> list[Path]:
-    """Directories with a common record, in each of which one of the branches was then written alone."""
+    """Return directories with a common record, in each of which one of `branches` was then written alone."""
     places = [disk / "data" for disk in disks[: len(branches)]]
     with closing(started(*places)) as engine:
         engine.create_topic("orders")
@@ -73,13 +73,13 @@ def named(places: list[Path]) -> str:
 
 
 def assert_named(ran: Ran, place: Path, cause: str) -> None:
-    """The last line of a command names the file, the cause and the remedy."""
+    """Check that the last line of a command's errors names file, cause and remedy."""
     remedy = "the directories are not resolved yet; repair the disk or make room on it, and run the same command again"
     assert re.fullmatch(rf"topicfs: {place}/\S+: {cause}; {remedy}", ran.errors.decode().splitlines()[-1])
 
 
 def lines(places: list[Path]) -> list[str]:
-    """The lines of the topic, once its replicas are in sync."""
+    """Return the topic's lines, once its replicas are in sync."""
     with closing(started(*places)) as engine:
         engine.catch_up()
         state = engine.replicated(ORDERS).state
@@ -88,7 +88,7 @@ def lines(places: list[Path]) -> list[str]:
 
 
 def test_what_went_on_apart_is_refused_and_named(disks: list[Path]) -> None:
-    """Also if the longer history was closed in order, and the other one has more runs; alone none is written to."""
+    """Directories that were written to independently are refused by name, and none can be written to alone."""
     places = forked(disks, appending(*map(str, range(200))), lambda _: None)
     for number in range(3):
         with closing(started(places[1], left_out=(places[0],))) as engine:
@@ -104,7 +104,7 @@ def test_what_went_on_apart_is_refused_and_named(disks: list[Path]) -> None:
 
 @pytest.mark.parametrize("full", [0, 1, 2])
 def test_a_full_disk_is_tried_again(topicfs, disks: list[Path], full: int) -> None:
-    """The kept one's, the other one's, and that of --save: what fails leaves a fork, and the same command ends it."""
+    """If a disk is full, the fork remains, and the same command resolves it once there is space."""
     places = forked(disks, appending("a"), appending(*("b" * 1000 for _ in range(300))))
     fill(disks[full])
     command = resolving(places, "--yes", "--save", str(disks[2] / "saved"))
@@ -120,7 +120,7 @@ def test_a_full_disk_is_tried_again(topicfs, disks: list[Path], full: int) -> No
 
 @pytest.mark.parametrize("how", ["read-only", "dead"])
 def test_a_disk_that_takes_nothing_changes_nothing(topicfs, disks: list[Path], how: str) -> None:
-    """The command fails before it changes the directory that is kept; once the disk is back it succeeds."""
+    """If a disk is read-only or dead, the kept directory is unchanged, and the command succeeds once it is back."""
     places = forked(disks, appending("a"), appending("b"))
     before = {path: path.read_bytes() for path in places[0].rglob("*") if path.is_file()}
     if how == "dead":
@@ -141,7 +141,7 @@ def test_a_disk_that_takes_nothing_changes_nothing(topicfs, disks: list[Path], h
 
 
 def test_two_forks_end_at_once_and_what_is_saved_can_be_appended(topicfs, disks: list[Path]) -> None:
-    """Each of the two that are given up has files of its own; their lines get the next offsets."""
+    """Two directories are given up at a time, and the saved records of both can be appended."""
     places = forked(disks, appending("a"), appending("b1", "b2"), appending("c"))
     saved = disks[0] / "saved"
     assert 0 == topicfs(*resolving(places, "--yes", "--save", str(saved))).status
@@ -153,7 +153,7 @@ def test_two_forks_end_at_once_and_what_is_saved_can_be_appended(topicfs, disks:
 
 
 def test_positions_of_groups_are_those_that_are_kept(topicfs, disks: list[Path]) -> None:
-    """Their topic compacts, so it is compared by record; the other branch's position is given up with its records."""
+    """Positions of groups are those of the kept directory."""
     places = forked(disks, committing(1), lambda engine: (appending("b")(engine), committing(2)(engine)))
     assert 0 == topicfs(*resolving(places, "--yes")).status
     assert ["common"] == lines(places)
@@ -202,7 +202,7 @@ def in_a_transaction(engine: ReplicatedEngine) -> None:
 def test_what_two_branches_did_to_one_topic(
     topicfs, disks: list[Path], kept: Act, lost: Act, expected: list[str], restored: list[str]
 ) -> None:
-    """Topics of one name, deleted records, open transactions: one branch is left, and the other one's records are saved."""
+    """Recreated topics, deleted records and open transactions: one branch remains, the other's records are saved."""
     places = forked(disks, kept, lost)
     saved = disks[2] / "saved"
     assert 0 == topicfs(*resolving(places, "--yes", "--save", str(saved))).status

@@ -1,4 +1,4 @@
-"""The start of the command: what it imports, and the lines of its help."""
+"""The start of the command: the modules that it imports, and the lines of its help."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ HEAVY = (
     ],
 )
 def test_a_command_imports_what_it_needs(orders, directory, words, unwanted):
-    """The help imports no sub-command, and `cat` neither an event loop nor what only a writer needs."""
+    """The help imports no subcommand; `cat` imports neither an event loop nor code for writing."""
     del orders
     program = (
         "import atexit, sys; from topicfs.main import main; "
@@ -87,7 +87,7 @@ def test_a_command_imports_what_it_needs(orders, directory, words, unwanted):
 
 
 def test_each_command_has_a_short_line_in_the_help(topicfs):
-    """The whole line fits beside the names in 80 columns, and is the command's own, so that the manual has it too."""
+    """The short help of each command fits 80 columns, and is the same as in the manual."""
     listed = topicfs("--help").text
     for name, (_, short_help) in COMMANDS.items():
         assert f"  {name:10}  {short_help}\n" in listed

@@ -1,4 +1,4 @@
-"""What the command suggests for a name that is unknown, and how a message breaks at a terminal."""
+"""Suggestions for unknown names, and how a message is wrapped on a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from topicfs.terminal import THEME
     ],
 )
 def test_what_looks_like_a_known_name_is_said(orders, words, hint):
-    """Of topics, files, settings and options; on the one line of the error."""
+    """For a topic, file, setting or option that is misspelled, the error suggests the similar name."""
     ran = orders(*words.split())
     assert 0 != ran.status
     assert hint in ran.errors.decode()
@@ -37,12 +37,12 @@ def test_what_looks_like_a_known_name_is_said(orders, words, hint):
 
 @pytest.mark.parametrize("words", ["topics describe zzz", "cat zzz/0", "config orders zzz=1"])
 def test_what_looks_like_nothing_gets_no_suggestion(orders, words):
-    """No guess is better than a far one."""
+    """A name that is similar to none gets no suggestion."""
     assert b"did you mean" not in orders(*words.split()).errors
 
 
 def test_a_message_breaks_between_words_at_a_terminal(monkeypatch):
-    """And nowhere else than at one."""
+    """On a terminal a message is wrapped between words; in a pipe it is one line."""
     monkeypatch.setenv("COLUMNS", "40")
     text = "topicfs: orders/0/log: a message that is much longer than forty columns"
     ours, theirs = pty.openpty()
@@ -54,7 +54,7 @@ def test_a_message_breaks_between_words_at_a_terminal(monkeypatch):
 
 
 def test_an_explanation_breaks_between_words_at_a_terminal(orders, monkeypatch):
-    """Every line fits, and no word is in two."""
+    """On a terminal an explanation is wrapped between words."""
     screen = Console(
         width=40, file=io.StringIO(), force_terminal=True, no_color=True, theme=THEME, soft_wrap=True
     )

@@ -1,4 +1,4 @@
-"""Records, groups and producers that try to command the terminal of whoever looks at them."""
+"""Records, groups and producers whose names contain terminal escape sequences."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ RECORD = {"key": f"{EVIL}key", "payload": f"{EVIL}\rvalue", "headers": [f"{EVIL}
 GROUP, PRODUCER = f"{EVIL}group", f"{EVIL}producer"
 OBEYED = {"\x1b", "\x07", "\x9b", "\u202e"}
 OUR_OWN = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-"""Colors, and the movements of a progress bar: those that topicfs itself prints."""
+"""Escape sequences of topicfs itself: colors and the progress bar."""
 LOG = f"data/orders-0/{0:020d}.log"
 
 
 @pytest.fixture
 def evil(topicfs, directory: Path):
-    """A topic with such a record, and such a group with a position in it."""
+    """A topic with such a record, and a group with such a name."""
     topicfs("topics", "create", "orders")
     lines = directory.parent / "lines"
     lines.write_text(json.dumps(RECORD) + "\n")
@@ -57,14 +57,14 @@ COMMANDS = [
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words).replace(EVIL, "…"))
 def test_a_command_prints_what_no_terminal_obeys(evil, words):
-    """Whatever records and groups are called; `cat` of records alone prints bytes as they are, as cat(1) does."""
+    """No command but `cat` of records prints escape sequences from names and records."""
     ran = evil(*words)
     text = (ran.output + ran.errors).decode()
     assert not OBEYED & set(text)
 
 
 def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
-    """Into a file or a pipe it is what Kafka's own tool prints."""
+    """On a terminal `dump` escapes records; in a pipe it prints what Kafka's tool prints."""
     outside, terminal = pty.openpty()
     dumping = FORKS.start(
         COMMAND, "dump", "--print-data-log", str(directory.parent / LOG), files=(None, terminal, terminal)
@@ -75,7 +75,7 @@ def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
         while block := os.read(outside, 65536):
             printed += block
     except OSError:
-        pass  # So a terminal ends.
+        pass  # The end of a terminal.
     os.close(outside)
     assert 0 == dumping.wait(60)
     text = OUR_OWN.sub("", printed.decode())

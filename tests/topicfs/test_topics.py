@@ -1,4 +1,4 @@
-"""Topics without a mount."""
+"""`topicfs topics` without a mount."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def test_a_topic_is_created_listed_described_and_deleted(topicfs, directory):
-    """The whole life of an empty topic."""
+    """An empty topic is created, listed, described and deleted."""
     assert (0, b"orders: created with 2 partitions\n", b"") == topicfs(
         "topics", "create", "orders", "--partitions", "2", "--config", "retention.ms=1000"
     )
@@ -23,7 +23,7 @@ def test_a_topic_is_created_listed_described_and_deleted(topicfs, directory):
 
 
 def test_a_topic_with_records_is_deleted_only_when_told_so(orders):
-    """Nothing done by accident destroys records."""
+    """A topic with records is deleted only with --with-records."""
     refused = orders("topics", "delete", "orders")
     assert (1, b"topicfs: orders: holds 3 records; add --with-records to delete them too\n") == (
         refused.status,
@@ -46,14 +46,14 @@ def test_a_topic_with_records_is_deleted_only_when_told_so(orders):
     ],
 )
 def test_what_is_not_allowed_is_said_in_one_line(orders, words, message):
-    """Names, settings and topics that are not there."""
+    """An invalid name or setting, or a missing topic, is one line of error."""
     ran = orders("topics", *words)
     assert (1, 1) == (ran.status, len(ran.errors.splitlines()))
     assert message in ran.errors.decode()
 
 
 def test_listing_changes_nothing(orders, directory):
-    """A look at a directory leaves it byte for byte as it was."""
+    """Listing, describing and checking change no file."""
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
     orders("topics", "list")
     orders("topics", "describe", "orders")
@@ -62,7 +62,7 @@ def test_listing_changes_nothing(orders, directory):
 
 
 def test_kafkas_own_topics_are_not_created(topicfs):
-    """Before the first of several is made."""
+    """A name of an internal topic is refused before any topic is created."""
     ran = topicfs("topics", "create", "orders", "__consumer_offsets")
     assert (1, True) == (ran.status, b"__consumer_offsets: one of Kafka's own topics" in ran.errors)
     assert not Path("data").exists()
@@ -70,7 +70,7 @@ def test_kafkas_own_topics_are_not_created(topicfs):
 
 @pytest.mark.parametrize("refused", ["orders", "new", "e@f", "or_ders"])
 def test_no_topic_is_created_if_one_of_the_names_is_refused(orders, refused):
-    """All names are checked before the first topic is made."""
+    """If one name is refused, no topic is created."""
     orders("topics", "create", "or.ders")
     assert 0 != orders("topics", "create", "new", refused).status
     assert "or.ders\norders\n" == orders("topics", "list").text
@@ -78,6 +78,6 @@ def test_no_topic_is_created_if_one_of_the_names_is_refused(orders, refused):
 
 @pytest.mark.parametrize("words", [("e@f",), ("new", "--config", "retention.ms=soon")])
 def test_a_refused_topic_makes_no_directory(topicfs, words):
-    """Names and settings are checked before the data directory is made."""
+    """If a name or setting is refused, no data directory is created."""
     assert 1 == topicfs("topics", "create", *words, "--data", "fresh").status
     assert not Path("fresh").exists()

@@ -1,4 +1,4 @@
-"""`topicfs pipeline verify` and `report`: what they print, what status they end with, and what they refuse at once."""
+"""`topicfs pipeline verify` and `report`: their output, exit statuses and usage errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHOUT = (
     [("verify", "pyspark", "Spark"), ("report", "pyspark", "Spark"), ("report", "matplotlib", "matplotlib")],
 )
 def test_what_is_not_installed_is_told_with_the_remedy(job, missing, what):
-    """In one line, and nothing is begun."""
+    """A missing library is one line of error with how to install it."""
     found = subprocess.run(
         [sys.executable, "-c", WITHOUT, missing, "pipeline", job, "--data", str(LOG_DIRS)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -40,7 +40,7 @@ def test_what_is_not_installed_is_told_with_the_remedy(job, missing, what):
 
 
 def test_a_cluster_has_no_files_to_verify(topicfs):
-    """Said before anything is started."""
+    """`verify` of a cluster is refused before anything starts."""
     found = topicfs("pipeline", "verify", "--data", "kafka://localhost:9092")
     assert 1 == found.status
     assert b"kafka://localhost:9092: verify reads log files; run it on the brokers' machines" in found.errors
@@ -48,7 +48,7 @@ def test_a_cluster_has_no_files_to_verify(topicfs):
 
 @pytest.mark.parametrize("job", ["verify", "report"])
 def test_help_teaches_by_example(topicfs, job):
-    """Lines to copy."""
+    """The help has examples."""
     text = topicfs("pipeline", job, "--help").text
     assert f"topicfs pipeline {job} --data" in " ".join(text.split())
     assert "--master URL" in text
@@ -58,7 +58,7 @@ def test_help_teaches_by_example(topicfs, job):
 @pytest.mark.spark
 @pytest.mark.usefixtures("kept")
 def test_a_broken_directory_is_verified_and_reported_on(topicfs, tmp_path):
-    """A line a segment, findings as `topicfs check` has them, status 1; the report leaves out what is broken."""
+    """`verify` prints damaged segments with the findings of `check`, status 1; `report` leaves damaged batches out."""
     data = tmp_path / "data"
     shutil.copytree(LOG_DIRS, data)
     log = data / "g-none-0" / f"{132:020d}.log"
