@@ -1,1 +1,1 @@
-"""Stand-ins for what tests must control: a disk, a clock."""
+"""Stand-ins for what tests must control, such as disks, clocks, brokers and engines."""

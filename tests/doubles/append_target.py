@@ -1,4 +1,4 @@
-"""A file opened for appending, over a target that keeps its lines in memory."""
+"""A file opened for appending whose target keeps the lines in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from topicfs.storage.model import Timestamp
 
 
 class MemoryTarget:
-    """A target that keeps lines in a list; a line `bad` is refused, and it can be full."""
+    """An append target that keeps lines in a list; it refuses the line `bad`, and tests can make it full."""
 
     name = "orders/0/log"
 
@@ -33,13 +33,13 @@ class MemoryTarget:
         self.durable: list[bytes] = []
         self.full = False
         self.error: OSError | None = None
-        """What every append fails with."""
+        """The error that every append raises, if any."""
         self.door = threading.Event()
-        """Appends wait before it."""
+        """Appends wait until this event is set."""
         self.door.set()
         self.syncs = 0
         self.too_few = False
-        """True while fewer replicas than needed are in sync: what is appended is kept all the same."""
+        """True while fewer replicas than needed are in sync: appended lines are kept all the same."""
 
     def check(self, lines: bytes) -> None:
         if b"bad\n" in lines:
@@ -67,7 +67,7 @@ class MemoryTarget:
 
 
 class OpenFile:
-    """A handle on a target in memory; its opener's process may still hold the file."""
+    """An append handle on a target in memory; a test says whether its opener's process still holds the file."""
 
     def __init__(self, acks: Acks = Acks.LEADER, *, durable: bool = False) -> None:
         self.target = MemoryTarget()
@@ -84,7 +84,7 @@ class OpenFile:
 
 
 async def fails(awaited: object, number: int) -> None:
-    """Await it; it raises that errno, or an error of that errno."""
+    """Check that `awaited` raises errno `number`, or an error that stands for this errno."""
     with pytest.raises((FileError, FormError, OSError, StorageError)) as caught:
         await awaited  # type: ignore[misc]
     assert errno.errorcode[number] == errno.errorcode[errno_of(caught.value)]

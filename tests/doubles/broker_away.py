@@ -1,4 +1,4 @@
-"""A broker that goes and comes back, in each of the ways in which they do."""
+"""Brokers that are away for a while, in each way in which that can happen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from testing.broker.broker import Broker
 
 @contextmanager
 def back_again(*brokers: Broker) -> Iterator[None]:
-    """A block that may stop or kill brokers; however it ends, those that do not run then are started."""
+    """In the block brokers may be stopped or killed; however it ends, those that do not run are started again."""
     with ExitStack() as stack:
         for broker in reversed(brokers):
             stack.callback(lambda broker=broker: broker.running or broker.start())
@@ -19,7 +19,7 @@ def back_again(*brokers: Broker) -> Iterator[None]:
 
 @contextmanager
 def away(broker: Broker, how: str) -> Iterator[None]:
-    """A block in which a broker is `stopped`, `killed`, `standing still` or `cut off`, and leads nothing."""
+    """In the block a broker is `stopped`, `killed`, `standing still` or `cut off`, and leads no partition."""
     if how in {"standing still", "cut off"}:
         with broker.paused() if how == "standing still" else broker.cut_off():
             yield

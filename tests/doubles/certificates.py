@@ -1,4 +1,4 @@
-"""Keys and certificates in PEM, made by openssl: an authority, and pairs that it signed."""
+"""Keys and certificates in PEM, made by openssl: an authority, and pairs that the authority signed."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 
 class Certificates:
-    """A folder of them. A pair's file has the key first and then the certificate."""
+    """A folder of certificates. A pair's file has the key first and then the certificate."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.authority = self._authority("authority")
         self.stranger = self._authority("stranger")
-        """Another authority, which signed nothing."""
+        """Another authority, which has signed no pair."""
 
     def pair(self, name: str, *, host: str = "localhost", expired: bool = False, password: str = "") -> Path:
-        """Make a key, encrypted where a password is given, and a certificate for a host, for client and server alike."""
+        """Make a key, encrypted if there is a `password`, and a certificate of `host` for clients and servers."""
         key, request, certificate = (self._folder / f"{name}.{suffix}" for suffix in ("key", "csr", "crt"))
         secret = ["-passout", f"pass:{password}"] if password else ["-nodes"]
         self._run(
@@ -33,11 +33,11 @@ class Certificates:
             f"/CN={name}",
         )
         extensions = self._folder / f"{name}.ext"
-        # Python 3.13 asks for all that RFC 5280 does.
+        # Python 3.13 demands all the extensions that RFC 5280 demands.
         extensions.write_text(
             f"subjectAltName=DNS:{host}\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
         )
-        # `ca` alone takes the end of a certificate's life.
+        # Of openssl's commands only `ca` can set when a certificate expires.
         (self._folder / "index.txt").write_text("")
         configuration = self._folder / "ca.cnf"
         configuration.write_text(

@@ -1,4 +1,4 @@
-"""A cluster mounted by the real command, and shells in it."""
+"""A cluster mounted by the real command, and shells in the mount."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPICFS = Path(sys.executable).with_name("topicfs")
 
 
 class Ran(NamedTuple):
-    """A command that has ended."""
+    """The result of a command that has ended."""
 
     status: int
     output: str
@@ -29,9 +29,9 @@ class Ran(NamedTuple):
 def mounted_cluster(
     address: object, directory: Path, *options: str, as_a_program: bool = False
 ) -> Iterator[Path]:
-    """Mount a cluster at `mnt` in a directory; the daemon ends in good order, or the test fails.
+    """Mount a cluster at `directory`/mnt; the test fails unless the daemon ends with status 0.
 
-    It is forked, or started as a person's shell starts it.
+    The daemon is forked from a prepared process, or, if `as_a_program`, started as a shell starts it.
     """
     mountpoint, log = directory / "mnt", directory / "daemon.log"
     mountpoint.mkdir()
@@ -52,7 +52,7 @@ def mounted_cluster(
 
 
 def topicfs(address: object, *words: str, given: bytes = b"") -> Ran:
-    """Run a command of `topicfs` with the cluster as its data."""
+    """Run a command of `topicfs` with `--data` set to the cluster's `address`."""
     status, output, errors = FORKS.run(COMMAND, *words, "--data", str(address), given=given)
     return Ran(status, output.decode(), errors.decode())
 

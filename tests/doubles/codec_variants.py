@@ -1,4 +1,4 @@
-"""Compressed contents of every form that a library may write, and of some that none writes."""
+"""Compressed batches of every form that a compression library may write, and of some forms that none writes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _RANDOM = random.Random(7)
 RECORDS = [record(offset, b"k%d" % offset, _RANDOM.randbytes(40)) for offset in range(8)]
 BATCH = encode(RECORDS)
 CONTENT = bytes(BATCH[HEADER_SIZE:])
-"""The records of one batch."""
+"""The uncompressed records of one batch."""
 _FIRST, _SECOND = CONTENT[:200], CONTENT[200:]
 _EMPTY = b""
 _SKIPPABLE = struct.pack("<II", 0x184D2A50, 5) + b"skip!"
-"""A frame that readers of zstd and lz4 are to skip."""
+"""A frame that readers of zstd and lz4 must skip."""
 
 
 def batch_of(codec: Codec, content: bytes) -> bytearray:
-    """A batch of RECORDS whose compressed content is `content`."""
+    """Return a batch of RECORDS whose compressed content is `content`."""
     batch = bytearray(BATCH[:HEADER_SIZE]) + content
     struct.pack_into(">i", batch, LENGTH_POSITION, len(batch) - LOG_OVERHEAD)
     struct.pack_into(">h", batch, 21, int(codec))
@@ -41,7 +41,7 @@ def batch_of(codec: Codec, content: bytes) -> bytearray:
 
 
 def gzip_member(data: bytes, flags: int = 0, extra: bytes = b"", header_crc: bool = False) -> bytes:
-    """A member with parts of the header that few writers use."""
+    """Return a gzip member; `flags`, `extra` and `header_crc` set parts of its header that few writers use."""
     head = b"\x1f\x8b\x08" + bytes([flags]) + bytes(4) + b"\x00\x03" + extra
     if header_crc:
         head += struct.pack("<H", zlib.crc32(head) & 0xFFFF)
@@ -51,7 +51,7 @@ def gzip_member(data: bytes, flags: int = 0, extra: bytes = b"", header_crc: boo
 
 
 def _stored_member(data: bytes, blocks: int) -> bytes:
-    """A member of stored blocks, all but the last empty."""
+    """Return a gzip member of stored blocks: `blocks` empty ones, then one with `data`."""
     length = struct.pack("<HH", len(data), len(data) ^ 0xFFFF)
     body = b"\x00\x00\x00\xff\xff" * blocks + b"\x01" + length + data
     return gzip_member(b"")[:10] + body + struct.pack("<II", zlib.crc32(data), len(data))
@@ -141,7 +141,7 @@ def _snappy_variants() -> dict[str, bytes]:
 
 
 def lz4_frame(*blocks: bytes, flags: int = 0x60, descriptor: int = 0x40, extra: bytes = b"") -> bytes:
-    """A frame of blocks, each stored as it is."""
+    """Return an lz4 frame whose blocks are stored uncompressed."""
     head = bytes([flags, descriptor]) + extra
     body = b"".join(struct.pack("<I", len(block) | 1 << 31) + block for block in blocks)
     return b"\x04\x22\x4d\x18" + head + bytes([xxh32(head) >> 8 & 0xFF]) + body + bytes(4)
@@ -186,13 +186,13 @@ def _lz4_variants() -> dict[str, bytes]:
 
 
 def zstd_frame(data: bytes, **parameters: int) -> bytes:
-    """A frame by parameters of the library."""
+    """Return a zstd frame, compressed with `parameters` of the zstandard library."""
     chosen = zstandard.ZstdCompressionParameters(**parameters)
     return zstandard.ZstdCompressor(compression_params=chosen).compress(data)
 
 
 def _window(log: int, data: bytes = CONTENT) -> bytes:
-    """A frame of one stored block that says how large its window is."""
+    """Return a zstd frame of one stored block, whose header says that the window has 2^`log` bytes."""
     block = struct.pack("<I", len(data) << 3 | 1)[:3]
     return b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(log - 10) << 3]) + block + data
 
@@ -245,7 +245,7 @@ VARIANTS: dict[tuple[Codec, str], bytes] = {
     )
     for name, content in variants.items()
 }
-"""The contents by codec and name."""
+"""The compressed contents by codec and name of the variant."""
 
 REFUSED = {
     Codec.GZIP: {
@@ -305,4 +305,4 @@ REFUSED = {
         "a reserved bit",
     },
 }
-"""The variants that Kafka 4.3.1's readers refuse, as `tests/interop/test_codec_variants.py` finds; they read all others."""
+"""The variants that Kafka 4.3.1's readers refuse, by `tests/interop/test_codec_variants.py`; they read all others."""

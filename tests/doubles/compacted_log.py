@@ -1,4 +1,4 @@
-"""A compacted topic's log, filled and cleaned in a few words."""
+"""The log of a compacted topic, with short ways to fill and clean it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def keyed_batch(*pairs, **stamp):
 
 
 class CompactedLog(LogOnDisk):
-    """A compacted topic's log; `end` tells the pass where it stands."""
+    """A compacted topic's log; `checkpoint` is the offset up to which the cleaner has come."""
 
     def __init__(self, **settings):
         super().__init__(**(COMPACT | settings))
@@ -31,7 +31,7 @@ class CompactedLog(LogOnDisk):
         return self.log.append(encode([record]))
 
     def fill(self, keys, rounds, *, per_segment=5):
-        """Each round writes every key, its value the number of its write."""
+        """Write every key once a round; the value is the number of the write. Roll after every `per_segment` writes."""
         written = 0
         for _ in range(rounds):
             for key in range(keys):
@@ -42,11 +42,11 @@ class CompactedLog(LogOnDisk):
         self.log.appender.roll()
 
     def end_transaction(self, *, commit, pid=7, epoch=0):
-        """Write the marker that ends a producer's transaction."""
+        """Append the marker that ends a producer's transaction."""
         self.log.append(marker(commit=commit, pid=pid, epoch=epoch), origin=Origin.COORDINATOR)
 
     def batches(self):
-        """Last offset and number of records of every batch, control batches included."""
+        """Return the last offset and the number of records of every batch, control batches included."""
         offset, found = self.log.log_start_offset, []
         while len(
             (fetched := self.log.read(offset, max_bytes=9999, isolation=Isolation.READ_UNCOMMITTED)).data
@@ -65,7 +65,7 @@ class CompactedLog(LogOnDisk):
         return done
 
     def table(self):
-        """Key to newest value, tombstones left out."""
+        """Return the newest value of each key, without the deleted keys."""
         return {r.key: r.value for r in self.records() if r.value is not None}
 
     def records(self):

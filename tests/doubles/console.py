@@ -1,4 +1,4 @@
-"""The commands that a document shows in console blocks, each with what it prints."""
+"""The commands that a document shows in console blocks, each with its output."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Example(NamedTuple):
-    """One command and what it prints, from a line of the document on."""
+    """One command and its output; `line` is the command's line in the document."""
 
     line: int
     command: str
@@ -16,7 +16,7 @@ class Example(NamedTuple):
 
 
 def examples(text: str) -> Iterator[Example]:
-    """Every `$ command` of every console block."""
+    """Find every `$ command` of every console block."""
     inside, command, number, printed = False, "", 0, ""
     for here, line in enumerate(text.splitlines(keepends=True), 1):
         if line.startswith("```"):
@@ -32,5 +32,5 @@ def examples(text: str) -> Iterator[Example]:
 
 
 def pattern(printed: str) -> re.Pattern[str]:
-    """`…` stands for anything within a line."""
+    """Compile the text `printed` to a pattern, in which `…` matches anything within a line."""
     return re.compile(".*".join(re.escape(part) for part in printed.split("…")))

@@ -1,4 +1,4 @@
-"""Files that are not as they were written."""
+"""Damage to files on a real disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records whose fields are at both ends of their ranges, in a data directory as a broker may have written it."""
+"""Records whose fields have the smallest and largest values, in a data directory as a broker may have written it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from topicfs.storage.disk.names import SegmentFileKind, segment_file
 from topicfs.storage.model import LATEST_TIMESTAMP, MAX_OFFSET, Offset, ProducerId
 
 MICROSECONDS = NOW * 1000
-"""A time in microseconds where milliseconds belong: a frequent mistake of producers."""
+"""A time in microseconds instead of milliseconds, which is a frequent mistake of producers."""
 
 TIMES = (-(2**63), -5, -1, 0, NOW, MICROSECONDS, LATEST_TIMESTAMP)
 PRODUCERS = ((0, 0, 0), (2**63 - 1, 2**15 - 1, 2**31 - 1), (2**63 - 1, 0, 0), (-(2**63), -(2**15), -(2**31)))
-"""Producer id, epoch and sequence number."""
+"""Producer ids, each with an epoch and a sequence number."""
 
 
 def one(offset: int, *, timestamp: int = NOW, **stamp: int) -> bytes:
-    """A batch of one record."""
+    """Return a batch of one record."""
     kept = BatchStamp(**{name: ProducerId(value) for name, value in stamp.items()})
     return bytes(encode([record(offset, b"k", b"v", timestamp)], kept))
 
 
 def logs() -> dict[str, tuple[int, list[bytes]]]:
-    """The base offset and the batches of the only segment of each topic, by the topic's name."""
+    """Return, by each topic's name, the base offset of its only segment and the batches in it."""
     found = {
         f"time{timestamp:+d}": (0, [one(0, timestamp=timestamp), one(1), one(2, timestamp=timestamp)])
         for timestamp in TIMES
@@ -43,7 +43,7 @@ def logs() -> dict[str, tuple[int, list[bytes]]]:
 
 
 def write_logs(directory: Path) -> list[str]:
-    """Write all topics below `directory`; return their names."""
+    """Write the segments of all topics below `directory`; return the topics' names."""
     for name, (base_offset, batches) in logs().items():
         partition = directory / f"{name}-0"
         partition.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Engines over simulated disks, and appends and reads in one line each."""
+"""Engines over simulated disks, and short ways to append and read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topicfs.storage.model import Appended
 
 DATA = Path("/data")
 TINY_SEGMENTS = {"internal.segment.bytes": "300"}
-"""Overrides under which a handful of batches makes several segments."""
+"""Overrides with which a handful of batches makes several segments."""
 
 
 def engine_on(
@@ -30,7 +30,7 @@ def engine_on(
     config: EngineConfig | None = None,
     flusher: Flusher | None = None,
 ) -> EmbeddedEngine:
-    """Open (or make) the data directory of a simulated disk."""
+    """Open the data directory of a simulated disk; make it if it is missing."""
     return open_engine(
         DATA,
         read_only=disk.read_only,
@@ -40,27 +40,29 @@ def engine_on(
 
 
 def listing(disk: SimulatedDisk) -> list[str]:
-    """The names in the data directory."""
+    """Return the names in the data directory."""
     return [entry.name for entry in disk.list_directory(DATA)]
 
 
 def append_lines(partition: Partition, text: str, *, timestamp: int = 1_700_000_000_000) -> Appended:
-    """Append each line of `text` as a record, all in one batch; every line ends with LF."""
+    """Append the lines of `text`, each of which ends with LF, as records of one batch."""
     (batch,) = encode_lines(text.encode(), timestamp=timestamp)
     return partition.append(batch)
 
 
 def read_lines(partition: Partition) -> list[str]:
-    """Every visible value from the log start on."""
+    """Return every visible value from the log start on."""
     return [(each.value or b"").decode() for each in read_records(partition)]
 
 
 def log_of(engine: Engine, topic: str = "orders", number: int = 0) -> Log:
-    """The log of a partition of an embedded engine."""
+    """Return the log of a partition of an embedded engine."""
     log = engine.partition(topic, number)
     assert isinstance(log, Log)
     return log
 
 
 QUIET = EngineConfig(recovery_threads=1, topic_defaults=TopicConfig(segment_index_bytes=1200))
-"""One loading thread, so that things happen in one order; small indexes, for a simulated disk is memory."""
+"""A configuration with one loading thread, so that calls have one order, and small indexes, since the disk is in
+memory.
+"""

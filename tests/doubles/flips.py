@@ -1,4 +1,4 @@
-"""Bits of a replica's files that flip, behind the back of its engine."""
+"""Bits of a replica's files that flip on the disk, without a call of the engine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from topicfs.storage.model import Position, TopicPartition
 
 
 def path_of(all_of: Replicated, number: int, name: str, partition: TopicPartition = ORDERS) -> Path:
-    """Return the path of a file of a replica."""
+    """Return the path of the file `name` of replica `number`."""
     return all_of.roots[number - 1] / str(partition) / name
 
 
 def flip(
     all_of: Replicated, number: int, position: int, *, name: str = f"{0:020}.log", mask: int = 1
 ) -> None:
-    """Flip bits of one byte in a file of a replica; they are on the platters."""
+    """Flip the bits `mask` of one byte in a file of a replica, and sync the file."""
     file = all_of.disk(number).open(path_of(all_of, number, name))
     octet = file.pread(1, Position(position))[0]
     file.pwrite(bytes([octet ^ mask]), Position(position))
@@ -24,7 +24,7 @@ def flip(
 
 
 def write(all_of: Replicated, number: int, position: int, data: bytes, *, name: str = f"{0:020}.log") -> None:
-    """Write bytes over a file of a replica."""
+    """Overwrite bytes in a file of a replica, and sync the file."""
     file = all_of.disk(number).open(path_of(all_of, number, name))
     file.pwrite(data, Position(position))
     file.sync()

@@ -1,9 +1,9 @@
-"""Programs of this project that begin at once: forked by one process that has everything imported.
+"""Programs of this project that start at once: they are forked by a process that has already imported everything.
 
-A mount of a cluster that is started as a program takes most of a second of the processor for its imports, and tests
-start hundreds. `python -m tests.doubles.forks` is the process that forks: over a socket it gets a message of JSON and
-three open files for each program, and answers with its number; or for a program that ended, with its status. It ends
-with the other end of the socket, and what it forked with it.
+The imports of a program that mounts a cluster take most of a second of CPU time, and tests start hundreds of mounts.
+`python -m tests.doubles.forks` is the process that forks. For each program it receives a JSON message and three open
+files over a socket, and answers with the program's process id. A later message asks for the status of an ended
+program. When the other end of the socket closes, the process kills its programs and ends.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from typing import Any, NamedTuple, NoReturn, Self
 
 ROOT = Path(__file__).parents[2]
 COMMAND, MOUNT = "command", "mount"
-"""What is forked: `topicfs` with its words, or `tests/fusefs/mounted/serve.py`."""
+"""What can be forked: `topicfs` with its arguments, or `tests/fusefs/mounted/serve.py`."""
 USED = ("topicfs.fusefs.daemon", "topicfs.cluster.engine", "topicfs.cluster.mirror", "topicfs.data_directory")
-"""What sub-commands import when they need it."""
+"""Modules that commands import only when they need them; they are imported before the forks."""
 LARGEST_MESSAGE = 1 << 17
 
 
 class Ended(NamedTuple):
-    """A program that has ended."""
+    """The result of a program that has ended."""
 
     status: int
     output: bytes
@@ -44,7 +44,7 @@ class Ended(NamedTuple):
 
 
 class Forked:
-    """A program that a `Forks` started, with the methods of a Popen."""
+    """A program that a `Forks` has started, with the methods of a Popen."""
 
     def __init__(self, forks: Forks, pid: int) -> None:
         self.pid = pid
@@ -58,18 +58,18 @@ class Forked:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for it, as Popen's block does."""
+        """Wait for the program's end, as the block of a Popen does."""
         self.wait()
 
     def poll(self) -> int | None:
-        """Return the exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative if a signal ended the program; None while it runs."""
         if self.returncode is None and self._ended(0):
             self.returncode = self._forks.ask({"ended": self.pid})
             os.close(self._end)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit status as soon as there is one; raises TimeoutExpired."""
+        """Wait for the program's end and return the exit status. Raises TimeoutExpired."""
         if self.returncode is None and not self._ended(timeout):
             raise subprocess.TimeoutExpired(f"program {self.pid}", timeout or 0)
         status = self.poll()
@@ -77,7 +77,7 @@ class Forked:
         return status
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send it unless the program has ended."""
+        """Send the signal `number`, unless the program has ended."""
         if self.poll() is None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._end, number)
@@ -95,7 +95,7 @@ class Forked:
 
 
 class Forks:
-    """The process that forks, started when the first program is asked for."""
+    """A client of the process that forks, which is started with the first program."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -110,9 +110,10 @@ class Forks:
         environment: Mapping[str, str] | None = None,
         new_session: bool = False,
     ) -> Forked:
-        """Start a COMMAND or a MOUNT in this process's directory.
+        """Start a COMMAND or a MOUNT in this process's current directory.
 
-        `files` are its standard input, output and errors: None is nothing for its input, else this process's own.
+        `files` are its standard input, output and error. None stands for an empty input, or this process's output and
+        error.
         """
         with Path(os.devnull).open("rb") as nothing:
             usual = (nothing.fileno(), 1, 2)
@@ -129,7 +130,7 @@ class Forks:
     def run(
         self, what: str, *words: str, given: bytes = b"", environment: Mapping[str, str] | None = None
     ) -> Ended:
-        """Run one to its end, over `given` as its standard input."""
+        """Run a program to its end with `given` as its standard input."""
         with (
             tempfile.TemporaryFile() as source,
             tempfile.TemporaryFile() as output,
@@ -139,7 +140,7 @@ class Forks:
             source.seek(0)
             files = (source.fileno(), output.fileno(), errors.fileno())
             status = self.start(what, *words, files=files, environment=environment).wait()
-            # The program wrote through this process's own positions.
+            # The program shares the positions of these open files.
             output.seek(0)
             errors.seek(0)
             return Ended(status, output.read(), errors.read())
@@ -153,7 +154,7 @@ class Forks:
             return int(self._asked.recv(LARGEST_MESSAGE))
 
     def close(self) -> None:
-        """End the process, and what it forked."""
+        """End the process that forks, which kills the programs that still run."""
         if self._process is not None:
             self._asked.close()
             self._process.wait()
@@ -170,11 +171,11 @@ class Forks:
 
 
 FORKS = Forks()
-"""The one that the tests of a process share."""
+"""The instance that all tests of a process share."""
 
 
 def main() -> None:
-    # What the others import is not wanted where a test uses the classes above alone.
+    # Imported here, so that a test that only uses the classes above does not import all of this.
     from tests.fusefs.mounted import serve
     from topicfs.main import COMMANDS, run
 
@@ -208,7 +209,7 @@ def main() -> None:
 
 
 def _become(asked: Mapping[str, Any], files: Sequence[int]) -> None:
-    """Take over the open files, the environment and the directory of what is started."""
+    """Take over the open files, the environment and the current directory that the message names."""
     if asked["new_session"]:
         os.setsid()
     for number, file in enumerate(files):
@@ -221,7 +222,7 @@ def _become(asked: Mapping[str, Any], files: Sequence[int]) -> None:
 
 
 def _end(status: int) -> NoReturn:
-    """End as the interpreter does, but without taking apart what was imported, which takes longer than it lived."""
+    """End as the interpreter does, but without its tear-down of modules, which takes longer than the program ran."""
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()

@@ -1,4 +1,4 @@
-"""A group coordinator with a clock that is moved by hand, over a log that is a list and can refuse appends."""
+"""A group coordinator with a manual clock, whose log is a list and can refuse appends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DELAY_MS = 3_000
 
 
 def subscribed(*topics: str) -> bytes:
-    """What a consumer of `topics` tells its leader."""
+    """Return the metadata that a consumer subscribed to `topics` sends when it joins."""
     return write_versioned(SUBSCRIPTION, {"topics": sorted(topics)})
 
 
@@ -47,7 +47,7 @@ ROUND_ROBIN = Protocol("roundrobin", subscribed("t"))
 
 
 class Coordination:
-    """One coordinator and what was written for it. A request returns a list that its answer comes into."""
+    """One coordinator and the log it writes. A request returns a list, into which its answer comes."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Coordination:
         self.clock = ManualClock()
         self.log: list[KeyValue] = []
         self.refuse: Code | None = None
-        """Appends fail with it."""
+        """The error code of every append while it is set."""
         self.topics: dict[TopicPartition, uuid.UUID] = {TopicPartition("t", n): NO_TOPIC_ID for n in range(4)}
         limits = GroupLimits(
             initial_rebalance_delay_ms=delay_ms, max_size=max_size, retention_ms=retention_ms
@@ -73,7 +73,7 @@ class Coordination:
         )
         self.offsets = OffsetStore(limits, self.topics.get, logger)
 
-    # The world around it.
+    # The clock and the log around the coordinator.
 
     def append(self, write: Write | None) -> None:
         if write is None:
@@ -86,7 +86,7 @@ class Coordination:
         write.written(Code.NONE, first)
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass, and everything in it happen when it is due."""
+        """Let time pass, and run each timer when it is due."""
         timers, end = self.coordinator.timers, self.clock.now + milliseconds
         while (due := timers.next_due()) is not None and due <= end:
             self.clock.now = max(self.clock.now, due)
@@ -100,7 +100,7 @@ class Coordination:
         return self.coordinator.groups[G]
 
     def written(self) -> list[tuple[int, Mapping[str, object], Mapping[str, object] | None]]:
-        """The records so far: type, key and value; None is a tombstone."""
+        """Return the records written so far as type, key and value; the value None is a tombstone."""
         found = []
         for key, value in self.log:
             known = read_key(key)
@@ -124,7 +124,7 @@ class Coordination:
         return answers
 
     def join_known(self, **fields: object) -> tuple[str, list[JoinAnswer]]:
-        """Join as a client of today does: get an id, and join with it."""
+        """Join as present clients do: get a member id, then join again with it."""
         (first,) = self.join(**fields)
         assert first.code is Code.MEMBER_ID_REQUIRED
         return first.member_id, self.join(first.member_id, **fields)
@@ -158,7 +158,7 @@ class Coordination:
         return list(codes)
 
     def stable(self, *instances: str | None) -> list[str]:
-        """Make a Stable group of so many members, static ones where an instance id is given; the first one leads."""
+        """Make a Stable group with a member for each of `instances`, its instance id or None; the first one leads."""
         joined = [self.join(version=3, instance_id=one) for one in instances or (None,)]
         for _ in joined:
             self.advance(self.limits.initial_rebalance_delay_ms)
@@ -172,7 +172,7 @@ class Coordination:
             mine = {each.member_id: each.member_id.encode() for each in answers}
             self.sync(one.member_id, generation, mine if one.member_id == one.leader else None)
 
-    # Positions.
+    # Committed positions.
 
     def commit(
         self,
@@ -182,7 +182,7 @@ class Coordination:
         positions: Mapping[TopicPartition, Position] | None = None,
         **fields: object,
     ) -> Code | Mapping[TopicPartition, Code]:
-        """Commit a position in t-0, or `positions`; return the one code, or those of the partitions."""
+        """Commit a position in t-0, or `positions`; return the one code, or the code of each partition."""
         answers: list[Code | Mapping[TopicPartition, Code]] = []
         where = positions if positions is not None else {T0: Position(offset)}
         name = str(fields.pop("group", G))
@@ -202,7 +202,7 @@ class Coordination:
         return self.offsets.fetch(G, partition, require_stable=stable)
 
     def call(self, request: Callable[[Callable[[object], None]], Write | None]) -> object:
-        """Make a request with one answer, and return that."""
+        """Make a request that has one answer, and return the answer."""
         answers: list[object] = []
         self.append(request(answers.append))
         (answer,) = answers

@@ -1,4 +1,4 @@
-"""Members of an engine's groups, as readers of a mount are: each gives partitions up as soon as they are wanted back."""
+"""Members of an engine's groups that, like readers of a mount, give partitions up as soon as they are wanted back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class Reader:
-    """A member; `gives_up` is switched off for one that hangs."""
+    """A group member; with `gives_up` False it behaves like a reader that hangs."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Reader:
 
     @property
     def partitions(self) -> list[TopicPartition]:
-        """What it may read from now."""
+        """The partitions that the member may read now."""
         return sorted(self.held.partitions - self.held.wanted_back)
 
     def commit(self, partition: TopicPartition, offset: int, metadata: str = "") -> None:
-        """Commit, and wait until it is in the log."""
+        """Commit an offset, and wait until the commit is in the log."""
         self.member.commit({partition: Position(offset, metadata)}).result(30)
 
     def leave(self) -> None:
@@ -60,7 +60,7 @@ class Reader:
 
 
 def settle(readers: Iterable[Reader], partitions: Iterable[TopicPartition]) -> None:
-    """Wait until each of the partitions is held by one of the readers, as evenly as can be, and none is wanted back."""
+    """Wait until `readers` share all `partitions` as evenly as possible in one generation, and none is wanted back."""
     wanted, all_ = sorted(partitions), list(readers)
 
     def settled() -> bool:

@@ -47,11 +47,11 @@ CHANGES = frozenset(
 
 
 class StopError(OSError):
-    """The run ends here."""
+    """A change that the disk refused, where the run stops."""
 
 
 class StoppingDisk(SimulatedDisk):
-    """A disk that refuses every change below `watched` from the n-th one on, as after a kill."""
+    """A disk that allows `changes_left` changes below `watched` and refuses all after them, as after a kill."""
 
     watched = Path("/")
     changes_left: int | None = None
@@ -73,7 +73,7 @@ def served(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> Engine:
 
 @dataclass
 class OwnCluster:
-    """A cluster of one node, whose log directory our own engine serves."""
+    """A cluster of one node whose log directory is served by our own engine."""
 
     disk: SimulatedDisk
     known: dict[str, TopicDescription] = field(default_factory=dict)
@@ -126,13 +126,13 @@ class OwnCluster:
 
 
 def numbered(first: int, count: int) -> bytearray:
-    """A batch of so many records, whose values and times count from `first`."""
+    """Return a batch of `count` records, whose values and times count from `first`."""
     numbers = range(first, first + count)
     return batch(*[b"value %d" % n for n in numbers], timestamp=[NOW + n for n in numbers], key=b"key")
 
 
 def contents(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> dict[TopicPartition, list[Record]]:
-    """What a directory serves."""
+    """Return the records of each partition that an engine serves from `directory`."""
     engine = served(disk, directory)
     found = {
         TopicPartition(topic.name, number): read_records(partition)
@@ -144,7 +144,7 @@ def contents(disk: SimulatedDisk, directory: Path | Sequence[Path]) -> dict[Topi
 
 
 def prepared_disk(source: Path) -> tuple[StoppingDisk, dict[TopicPartition, list[Record]]]:
-    """Two topics in `source`, one with a log start inside a batch; both directories formatted."""
+    """Format both directories; make in `source` two topics, one of which has its log start inside a batch."""
     disk = StoppingDisk(seed=7)
     for directory in (DATA, LOG_DIR):
         served(disk, directory).close()
@@ -163,7 +163,7 @@ def prepared_disk(source: Path) -> tuple[StoppingDisk, dict[TopicPartition, list
 
 
 def given(disk: SimulatedDisk) -> Handover:
-    """A handover as a new run of the command begins it."""
+    """Return a new Handover, as each run of the command makes one."""
     return Handover([DATA], [LOG_DIR], report=lambda _: None, files=disk)
 
 
@@ -179,9 +179,9 @@ def interrupt_everywhere(
     *,
     every: int,
 ) -> None:
-    """Refuse the n-th change and all after it, for one n in `every`; run again, and check what came out.
+    """For each n in steps of `every`: refuse the n-th change and all after it, run again, and check the result.
 
-    By turns it is a kill or the power fails, and whoever serves the target starts in between.
+    The interruption is a kill or a power loss by turns. After every third one an engine serves the target in between.
     """
     whole = copy.deepcopy(base)
     whole.changes_seen = 0
@@ -191,7 +191,7 @@ def interrupt_everywhere(
     for turn, number in enumerate(range(0, whole.changes_seen, every)):
         disk = copy.deepcopy(base)
         disk.changes_left = number
-        # What fails last of all, when everything is in place, is only a warning.
+        # A failure of the last changes, when everything is in place, is only a warning.
         with suppress(OSError, StorageError):
             run(disk)
         disk.changes_left = None

@@ -1,4 +1,4 @@
-"""Headers of batches without the batches: rows as a scan gives them."""
+"""Headers of batches without the batches, in the rows that a scan returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topicfs.storage.codec.headers import Batches, BatchHeader
 
 
 def headers(batches: Iterable[Mapping[str, int]]) -> Batches:
-    """One row for each, by the names of BatchHeader's fields; what is not named is 0."""
+    """Return one row for each of `batches`, which has values by names of BatchHeader's fields; other fields are 0."""
     rows = array("q")
     for fields in batches:
         rows.extend(fields.get(name, 0) for name in BatchHeader._fields)

@@ -1,4 +1,4 @@
-"""Batches that no producer makes: any records behind a header that is sealed, and whatever it declares."""
+"""Batches that no producer makes: any content after a header that declares anything, with a right checksum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORTEST_RECORD = bytes([12, 0, 0, 0, 1, 1, 0])
 def record(
     value: bytes | None = b"v", *, delta: int = 0, key: bytes | None = None, headers: bytes = b"\0"
 ) -> bytes:
-    """One record as it stands in a batch; `headers` from their count on."""
+    """Return one record in the format of a batch; `headers` are bytes that begin with the count of headers."""
     body = b"\0\0" + varint(delta) + _field(key) + _field(value) + headers
     return varint(len(body)) + body
 
@@ -27,7 +27,7 @@ def _field(content: bytes | None) -> bytes:
 
 
 def empty_headers(count: int) -> bytes:
-    """So many headers with an empty name and a null value: two bytes each."""
+    """Return `count` headers with an empty name and a null value, which take two bytes each."""
     return varint(count) + b"\0\1" * count
 
 
@@ -43,7 +43,7 @@ def sealed(
     timestamps: tuple[int, int] = (0, 0),
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytearray:
-    """A batch of whatever content, with its right checksum; `compressed` in place of what the codec makes."""
+    """Return a batch of any content with a right checksum; `compressed` replaces what `codec` makes of `content`."""
     body = (deflate(codec, content) if codec else content) if compressed is None else compressed
     header = HEADER.pack(
         base_offset,

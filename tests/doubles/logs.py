@@ -32,7 +32,7 @@ TINY: dict[str, Any] = {
 
 
 class LogOnDisk:
-    """One partition's log, with the knobs that tests turn. `log` is the open one."""
+    """The log of one partition with its disk, clock and settings; `log` is the open log."""
 
     def __init__(
         self, *, disk: SimulatedDisk | None = None, flusher: Flusher | None = None, **settings: Any
@@ -57,7 +57,7 @@ class LogOnDisk:
         verify_transactions: bool = False,
         **offsets: int,
     ) -> Log:
-        """Load the directory as it stands; `offsets` are the checkpointed ones."""
+        """Load the log from the directory's present content; `offsets` are the checkpointed ones."""
         return load_log(
             SegmentDirectory(DIRECTORY, disk or self.disk, self.clock),
             self.config,
@@ -72,19 +72,19 @@ class LogOnDisk:
         )
 
     def reopen(self, **offsets: int) -> Log:
-        """Close in order and load again."""
+        """Close the log in order and load it again."""
         self.log.close()
         self.log = self.load(clean=True, **offsets)
         return self.log
 
     def crash(self, *, keep: float | None = None, dense: bool = False, **offsets: int) -> Log:
-        """Lose power and load again."""
+        """Lose power and load the log again."""
         self.disk.crash(keep=keep)
         self.log = self.load(clean=False, dense=dense, **offsets)
         return self.log
 
     def kill(self, **offsets: int) -> Log:
-        """Lose the process alone: what was written is there, nothing was closed."""
+        """Load the log as after a kill of the process: everything written is there, but nothing was closed."""
         self.log = self.load(clean=False, **offsets)
         return self.log
 
@@ -92,15 +92,15 @@ class LogOnDisk:
         return [entry.name for entry in self.disk.list_directory(DIRECTORY)]
 
     def snapshots(self) -> list[int]:
-        """The offsets of the producer snapshots."""
+        """Return the offsets of the producer snapshots."""
         return [int(name[:20]) for name in self.names() if name.endswith(".snapshot")]
 
     def index_files(self) -> dict[str, bytes]:
-        """Name and content of every index."""
+        """Return the content of every index file by its name."""
         return {name: self.content(name) for name in self.names() if name.endswith("index")}
 
     def temporary_files(self) -> list[str]:
-        """Names of files that an interrupted operation left, or that wait to be deleted."""
+        """Return the names of files that an interrupted operation left or that wait for deletion."""
         return [name for name in self.names() if name.endswith((".cleaned", ".swap", ".deleted"))]
 
     def content(self, name: str) -> bytes:
@@ -114,7 +114,7 @@ class LogOnDisk:
 
 
 def filled(count: int = 12, **settings: Any) -> LogOnDisk:
-    """A log of 100-byte batches, three to a segment, with timestamps 10 apart."""
+    """Return a log of `count` batches of 100 bytes, three a segment, with timestamps 10 ms apart."""
     on_disk = LogOnDisk(**({"internal_segment_bytes": 300, "index_interval_bytes": 0} | settings))
     for number in range(count):
         on_disk.log.append(sized_batch(100, timestamp=number * 10))
@@ -122,7 +122,7 @@ def filled(count: int = 12, **settings: Any) -> LogOnDisk:
 
 
 class Transactions:
-    """A log, and short ways to write transactions to it."""
+    """A log with short ways to write transactions."""
 
     def __init__(self, **settings: Any) -> None:
         self.on_disk = LogOnDisk(**settings)
@@ -138,7 +138,7 @@ class Transactions:
         return self.log.append(produced(*values, pid=pid, sequence=sequence, txn=txn))
 
     def fill(self, count: int, *, pid: int, txn: bool = True) -> Appended:
-        """Write a batch of so many records."""
+        """Write a batch of `count` records."""
         return self.write(*[b"v"] * count, pid=pid, txn=txn)
 
     def end(self, *, pid: int, commit: bool = True) -> Appended:
@@ -151,7 +151,7 @@ class Transactions:
 def records_of(
     log: Log, start: int | None = None, *, max_bytes: int = 4096
 ) -> list[tuple[int, bytes | None]]:
-    """Offset and value of every record from `start` (or the log start) on."""
+    """Return the offset and value of every record from `start` on, by default from the log start."""
     return [(each.offset, each.value) for each in read_records(log, start, max_bytes=max_bytes)]
 
 

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is moved."""
+"""A clock that only tests move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from topicfs.storage.model import Timestamp
 
 
 class ManualClock:
-    """Call it for the time in milliseconds since the epoch, as `storage.disk.filesystem.Clock`."""
+    """A `storage.disk.filesystem.Clock`: a call returns the time in milliseconds since 1970."""
 
     def __init__(self, now: int = 1_700_000_000_000) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""A flusher that does what it was handed when the test says so."""
+"""A flusher that runs the submitted flushes only when a test calls `run`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from topicfs.storage.log.flush import Flush
 
 
 class ManualFlusher:
-    """See `storage.log.flush.Flusher`."""
+    """A `storage.log.flush.Flusher`."""
 
     def __init__(self) -> None:
         self.waiting: dict[Flush, None] = {}
@@ -17,7 +17,7 @@ class ManualFlusher:
             self.waiting[flush] = None
 
     def run(self) -> int:
-        """Do all that waits; how many flushes that were."""
+        """Run all waiting flushes; return their number."""
         waiting, self.waiting = self.waiting, {}
         for flush in waiting:
             flush()

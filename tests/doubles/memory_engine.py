@@ -1,4 +1,4 @@
-"""An engine in memory that has no directory, as one over a network: sizes are unknown and there are no segments."""
+"""An engine in memory that, like a remote one, has no directory: sizes are unknown and there are no segments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.model import DirectoryStatus, PartitionStatus, SegmentInfo,
 
 
 class PartitionWithoutDirectory(MemoryPartition):
-    """Batches without files. Whatever asks for a file of it fails the test."""
+    """A partition without files. A call that asks for one of its files fails the test."""
 
     def __init__(self, topic: str, number: int) -> None:
         super().__init__(topic, number)
@@ -37,7 +37,7 @@ class PartitionWithoutDirectory(MemoryPartition):
 
 
 class MemoryTopic:
-    """See `storage.engine.Topic`."""
+    """A `storage.engine.Topic` in memory."""
 
     internal = False
 
@@ -59,7 +59,7 @@ class MemoryTopic:
 
 
 class MemoryEngine:
-    """See `coordination.engine.Engine`."""
+    """A `coordination.engine.Engine` in memory."""
 
     read_only = foreign = remote = False
     doing: str | None = None
@@ -130,13 +130,13 @@ class MemoryEngine:
         return lambda: self.listeners.remove(listener) if listener in self.listeners else None
 
     def maintenance(self, now: Timestamp) -> None:
-        """Nothing is due in memory."""
+        """Do nothing: an engine in memory has no due work."""
 
     def keep_log_starts(self) -> None:
-        """Nobody reads files of it."""
+        """Do nothing: there are no files of log starts."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     def _changed(self) -> None:
         for listener in list(self.listeners):

@@ -1,7 +1,7 @@
-"""A partition held in memory: `storage.engine.Partition` over encoded batches, with handles for the tests.
+"""A `storage.engine.Partition` that holds encoded batches in memory, with extra methods for tests.
 
-It does what the protocol says and no more, in a few plain lines, so that what reads partitions can be tested without
-a log on disk: and it can be damaged, lose its front, and keep account of what was read.
+It does only what the protocol says, in few lines, so that readers of partitions can be tested without a log on disk.
+Tests can also damage it, delete its oldest segments, and see how much was read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DIRECTORY = Path("/data")
 
 
 class MemorySegment:
-    """Batches one after the other, and where each begins."""
+    """Consecutive batches, and the position of each."""
 
     def __init__(self, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -57,7 +57,7 @@ class MemorySegment:
 
 
 class MemoryPartition:
-    """See `storage.engine.Partition`."""
+    """A `storage.engine.Partition` in memory."""
 
     def __init__(self, topic: str = "orders", number: int = 0, *, base_offset: int = 0) -> None:
         self._topic = topic
@@ -68,7 +68,7 @@ class MemoryPartition:
         self.high_watermark: int | None = None
         self.last_stable_offset: int | None = None
         self.broken_from: set[int] = set()
-        """Offsets of batches that the log cannot walk over."""
+        """Base offsets of broken batches: a read ends before one, and a read from one raises CorruptionError."""
         self.directory: Path | None = DIRECTORY / f"{topic}-{number}"
         self.bytes_read = 0
         self.reads = 0
@@ -157,18 +157,18 @@ class MemoryPartition:
         self.append(encode(records(values, key=key, timestamp=range(time, time + len(values)))))
 
     def add_marker(self) -> None:
-        """Append a control batch: one offset that no reader sees."""
+        """Append a control batch, which takes one offset that readers never see."""
         marker = [Record(Offset(0), Timestamp(0), b"\0\0\0\1", b"\0\0\0\0\0\0")]
         self.append(encode(marker, BatchStamp(transactional=True, control=True)))
 
     def add_compacted(self, kept: Sequence[Record], *, last_offset: int) -> None:
-        """Append a batch of which compaction left `kept`, at their own offsets, up to `last_offset`."""
+        """Append a batch that compaction reduced to the records `kept`; it ends at `last_offset`."""
         batch = encode(kept, base_offset=self.log_end_offset, last_offset=last_offset)
         self.memory_segments[-1].add(batch, self.log_end_offset, last_offset)
         self.log_end_offset = last_offset + 1
 
     def skip_offsets(self, count: int) -> None:
-        """Leave a gap, as compaction does with whole batches."""
+        """Leave a gap of `count` offsets, as compaction does when it removes whole batches."""
         self.log_end_offset += count
 
     def roll(self) -> None:
@@ -179,7 +179,7 @@ class MemoryPartition:
         self.log_start_offset = max(self.log_start_offset, self.memory_segments[0].base_offset)
 
     def lose(self, offset: int) -> None:
-        """Cut the log at a batch's base offset, as a leader does that was elected unclean."""
+        """Truncate the log to a batch's base offset, as a log is after an unclean leader election."""
         segment, index = self._find(offset)
         assert segment is self.memory_segments[-1]
         del segment.data[segment.positions[index] :]
@@ -191,7 +191,7 @@ class MemoryPartition:
             listener()
 
     def damage(self, offset: int, *, at: int = -1) -> None:
-        """Flip a bit of the batch that holds `offset`: of its last byte, or of that at `at`."""
+        """Flip a bit in the batch that holds `offset`: in its last byte, or in the byte `at` of the batch."""
         segment, index = self._find(offset)
         end = segment.end_position(index)
         position = end + at if at < 0 else segment.positions[index] + at
@@ -284,7 +284,7 @@ class MemoryPartition:
         return Offset(self.log_start_offset)
 
     def sync(self) -> None:
-        """Nothing here is on a disk."""
+        """Do nothing: there are no files to flush."""
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         self.listeners.append(listener)
@@ -296,7 +296,7 @@ class MemoryPartition:
         return found
 
     def _find_next(self, offset: int) -> tuple[MemorySegment, int] | None:
-        """The segment and the index of the first batch whose last offset is at or above `offset`."""
+        """Return the segment and index of the first batch whose last offset is at or above `offset`."""
         start = max(bisect_right([segment.base_offset for segment in self.memory_segments], offset) - 1, 0)
         for segment in self.memory_segments[start:]:
             index = bisect_left(segment.last_offsets, offset)

@@ -1,6 +1,6 @@
-"""librdkafka's own mock of a Kafka cluster, for answers that a broker gives at some moments only.
+"""librdkafka's own mock of a Kafka cluster, for answers that a broker gives only at certain moments.
 
-Its Python package does not show it, so that its C functions are called (rdkafka_mock.h).
+librdkafka's Python package does not expose the mock, so its C functions (rdkafka_mock.h) are called.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 import confluent_kafka
 
 OFFSET_FETCH = 9
-"""The request's number in Kafka's protocol."""
+"""The API key of OffsetFetch in Kafka's protocol."""
 _PRODUCER = 0
 _LIBRARIES = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
 
 
 class MockKafka:
-    """A running cluster of one broker."""
+    """A running mock cluster of one broker."""
 
     def __init__(self, library: ctypes.CDLL, cluster: ctypes.c_void_p) -> None:
         self._library = library
@@ -34,7 +34,7 @@ class MockKafka:
         assert not self._library.rd_kafka_mock_topic_create(self._cluster, name.encode(), partitions, 1)
 
     def answer_next(self, request: int, errors: Sequence[int]) -> None:
-        """Answer the next requests of a kind with one of the errors each."""
+        """Answer the next requests with API key `request` with one of `errors` each."""
         codes = (ctypes.c_int * len(errors))(*errors)
         size = ctypes.c_size_t(len(errors))
         self._library.rd_kafka_mock_push_request_errors_array(
@@ -44,7 +44,7 @@ class MockKafka:
 
 @contextmanager
 def mock_kafka() -> Iterator[MockKafka]:
-    """A cluster that is there inside the block."""
+    """Run a mock cluster for the block."""
     library = _library()
     reason = ctypes.create_string_buffer(512)
     owner = ctypes.c_void_p(library.rd_kafka_new(_PRODUCER, None, reason, ctypes.c_size_t(len(reason))))
@@ -61,7 +61,7 @@ def mock_kafka() -> Iterator[MockKafka]:
 
 
 def _library() -> ctypes.CDLL:
-    """The very library that the package has loaded."""
+    """Open the same library that the Python package has loaded."""
     [path] = _LIBRARIES.glob("librdkafka-*.so*")
     library = ctypes.CDLL(str(path))
     library.rd_kafka_new.restype = ctypes.c_void_p

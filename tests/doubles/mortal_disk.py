@@ -1,4 +1,4 @@
-"""A simulated disk whose user dies at a chosen step, to see what is left after each of them."""
+"""A simulated disk whose user dies before a chosen change, for tests of what is left after each."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tests.doubles.simulated_disk import SimulatedDisk
 
 
 class Killed(BaseException):
-    """The process is gone: nothing of it runs on, no cleaning up either."""
+    """The death of the simulated process: no more of its code runs, not even to clean up."""
 
 
 class End(Enum):
-    """What ends a process, and how much of what was not synced is left."""
+    """What ends a process, and how much of the unsynced data survives."""
 
     KILL = "kill"
-    """All of it: the machine goes on."""
+    """All of it survives, because the machine keeps running."""
     POWER_LOSS = "power loss"
-    """A share of it, another one each time."""
+    """A random share of it survives."""
     POWER_LOSS_KEEPING_NOTHING = "power loss that keeps nothing"
 
     def of(self, disk: SimulatedDisk) -> None:
-        """Leave the disk as it is found afterwards."""
+        """Bring the disk into the state in which it is found afterwards."""
         disk.crash(keep=_SHARES[self])
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ _SHARES = {End.KILL: 1.0, End.POWER_LOSS: None, End.POWER_LOSS_KEEPING_NOTHING: 
 
 
 class MortalDisk(SimulatedDisk):
-    """A disk whose user dies before the change number `last_step` + 1."""
+    """A disk whose user dies when it makes change number `last_step` + 1."""
 
     def __init__(self, *, seed: int = 0) -> None:
         super().__init__(seed=seed)
@@ -59,7 +59,7 @@ class MortalDisk(SimulatedDisk):
 
 
 def dies(disk: MortalDisk, run: Callable[[], None], steps: int) -> bool:
-    """Let `run` die after so many changes; False where it came to its end before."""
+    """Let `run` die after `steps` changes; return False if it ended before."""
     try:
         with disk.dying_after(steps):
             run()

@@ -1,4 +1,4 @@
-"""A mount without a kernel: the whole filesystem layer over an engine, and a client that speaks in paths."""
+"""A mount without a kernel: the whole filesystem layer over an engine, and a client that takes paths."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from topicfs.storage.model import Buffer, Isolation
 
 APPEND = os.O_WRONLY | os.O_APPEND
 PID = 4242
-"""Of the one program there is."""
+"""The process id of the one program that uses the mount."""
 
 
 class RecordingKernel:
-    """Remembers what the kernel was told to forget."""
+    """A kernel that only records what it was asked to forget."""
 
     def __init__(self) -> None:
         self.attributes: list[int] = []
@@ -50,7 +50,7 @@ class RecordingKernel:
 
 
 class MountClient:
-    """Does by path what a program does by system calls. A name is looked up again each time."""
+    """Does by path what a program does by system calls. Each call looks up the whole path again."""
 
     def __init__(self, filesystem: TopicFileSystem, kernel: RecordingKernel) -> None:
         self.filesystem = filesystem
@@ -66,7 +66,7 @@ class MountClient:
         return self.context.engine
 
     def lookup(self, path: str) -> Node:
-        """Walk to a path. Raises FileError."""
+        """Look up each name of a path; return the node at its end. Raises FileError."""
         node: Node = self.filesystem.root
         for name in path.split("/") if path else ():
             node = self.filesystem.lookup(node.node_id, name.encode()).node
@@ -80,7 +80,7 @@ class MountClient:
         return await self.filesystem.getattr(self.lookup(path).node_id)
 
     def list(self, path: str = "") -> list[str]:
-        """Names that readdir shows, without the dots."""
+        """Return the names that readdir shows, without `.` and `..`."""
         fh = self.filesystem.opendir(self.lookup(path).node_id)
         names = [entry.name for entry in self.filesystem.readdir(fh, 0)]
         self.filesystem.releasedir(fh)
@@ -97,7 +97,7 @@ class MountClient:
         return (await self.filesystem.open(self.lookup(path).node_id, flags, pid)).fh
 
     async def close(self, fh: int) -> None:
-        """Close the only descriptor: flush, whose error is told, and release."""
+        """Close the only descriptor: flush, which may raise an error, and then release."""
         try:
             await self.filesystem.flush(fh)
         finally:
@@ -112,7 +112,7 @@ class MountClient:
             await self.filesystem.release(fh)
 
     async def read_on(self, fh: int, position: int = 0, *, chunk: int = 65_536) -> bytes:
-        """Read an open file from a position to its end."""
+        """Read an open file from `position` to its end."""
         content = b""
         while data := await self.filesystem.read(fh, position + len(content), chunk):
             assert len(data) <= chunk
@@ -120,7 +120,7 @@ class MountClient:
         return content
 
     async def append(self, path: str, data: Buffer, flags: int = APPEND) -> None:
-        """Do what `>>` does with one write."""
+        """Append `data` as a shell's `>>` does, with one write."""
         fh = await self.open(path, flags)
         try:
             assert await self.filesystem.write(fh, bytes(data)) == len(data)
@@ -130,7 +130,7 @@ class MountClient:
         await self.close(fh)
 
     async def truncate(self, path: str, size: int, fh: int | None = None) -> None:
-        """Change the size, by path or of an open file."""
+        """Change a file's size by its path, or through the open file `fh`."""
         await self.filesystem.setattr(self.lookup(path).node_id, AttributeChange(size=size), fh)
 
     @property
@@ -139,7 +139,7 @@ class MountClient:
 
 
 class Refused:
-    """Expects a FileError of one errno: `with refused("EPERM"):`."""
+    """A block that must raise a FileError with the errno `name`: `with refused("EPERM"):`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -171,7 +171,7 @@ async def mounted(
     max_in_flight: int = 1,
     look: Callable[[int], Look | None] = lambda _pid: Look(1, stuck=False, pending=0),
 ) -> AsyncIterator[MountClient]:
-    """Serve an engine without a kernel."""
+    """Serve an engine as a mount without a kernel."""
     blocking = RemoteCalls() if engine.remote else BlockingCalls()
     reports = Reports(system_clock)
     kernel = RecordingKernel()

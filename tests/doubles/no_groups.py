@@ -1,4 +1,4 @@
-"""The groups of an engine that has none."""
+"""The groups of an engine that does not support groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 class NoGroups:
-    """The groups of an engine that has none: each call raises GroupsUnsupportedError with the reason."""
+    """The groups of an engine without support for groups: calls raise GroupsUnsupportedError with `reason`."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -19,10 +19,10 @@ class NoGroups:
         raise GroupsUnsupportedError(self._reason)
 
     def summary(self) -> None:
-        """Nobody uses groups here."""
+        """Return None, since no groups are used."""
 
     def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
-        """There are none."""
+        """Return no positions."""
         return {}
 
     listed = describe = positions = positions_in = set_positions = delete_positions = create = delete = (

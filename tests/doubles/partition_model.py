@@ -1,7 +1,7 @@
-"""What a partition with producers, transactions and compaction must hold: a list of batches, and what follows from it.
+"""A model of a partition with producers, transactions and compaction: a list of batches, and all that follows from it.
 
-Nothing here knows of files. `replay` derives everything (producers, transactions, what readers of committed records
-see, each key's newest value) from the batches alone, so that losing some of them needs no undoing.
+The model has no files. `replay` derives producers, transactions, the records that read-committed readers see and each
+key's newest value from the batches alone. So a test can drop some batches and needs no undo.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SEQUENCES = 2**31
 
 
 class ModelBatch(NamedTuple):
-    """A batch as it was appended; without a producer its id is -1."""
+    """A batch as it was appended; `producer_id` -1 means that it has no producer."""
 
     base_offset: int
     keys: tuple[bytes, ...]
@@ -24,7 +24,7 @@ class ModelBatch(NamedTuple):
     sequence: int = -1
     transactional: bool = False
     commit: bool | None = None
-    """Of a marker, which has neither keys nor values: how its transaction ended."""
+    """How the transaction ended, if the batch is a marker, which has neither keys nor values; else None."""
 
     @property
     def last_offset(self) -> int:
@@ -49,11 +49,11 @@ class ModelBatch(NamedTuple):
 
 @dataclass
 class ModelProducer:
-    """One producer as the batches tell."""
+    """The state of one producer, as its batches show it."""
 
     epoch: int = -1
     last_batch: ModelBatch | None = None
-    """Its newest data batch under its epoch."""
+    """The producer's newest data batch under its present epoch."""
     open_since: int | None = None
     in_transaction: list[ModelBatch] = field(default_factory=list)
 
@@ -64,28 +64,28 @@ class ModelProducer:
 
 @dataclass
 class Replayed:
-    """What follows from some batches."""
+    """The state that follows from a list of batches."""
 
     producers: dict[int, ModelProducer] = field(default_factory=dict)
     committed: dict[int, tuple[bytes, bytes | None]] = field(default_factory=dict)
-    """Key and value by offset, of all that readers of committed records see below the last stable offset."""
+    """Key and value, by offset, of all records below the last stable offset that read-committed readers see."""
     aborted: dict[tuple[int, int], list[int]] = field(default_factory=dict)
-    """The base offsets of its batches, by an aborted transaction's producer and its marker's offset."""
+    """The base offsets of an aborted transaction's batches, by its producer and the offset of its marker."""
     last_stable_offset: int = 0
 
     def table(self) -> dict[bytes, bytes]:
-        """Of each key the newest committed value; deleted ones left out."""
+        """Return the newest committed value of each key, without the deleted keys."""
         return table_of(self.committed)
 
 
 def table_of(records: dict[int, tuple[bytes, bytes | None]]) -> dict[bytes, bytes]:
-    """Of each key the value at its highest offset; nulls left out."""
+    """Return each key's value at its highest offset, without the keys whose newest value is null."""
     newest = {key: value for _, (key, value) in sorted(records.items())}
     return {key: value for key, value in newest.items() if value is not None}
 
 
 def replay(batches: Iterable[ModelBatch], end_offset: int) -> Replayed:
-    """Go through the batches of a log that ends at `end_offset`."""
+    """Return the state that follows from the batches of a log that ends at `end_offset`."""
     found = Replayed(last_stable_offset=end_offset)
     decided: dict[int, tuple[bytes, bytes | None]] = {}
     for batch in batches:
@@ -114,7 +114,7 @@ def replay(batches: Iterable[ModelBatch], end_offset: int) -> Replayed:
 def _end(
     found: Replayed, producer: ModelProducer, marker: ModelBatch
 ) -> dict[int, tuple[bytes, bytes | None]]:
-    """A marker ends the producer's transaction, if one is open; the records it commits."""
+    """End the producer's transaction, if one is open; return the records that the marker commits."""
     written, producer.in_transaction = producer.in_transaction, []
     began, producer.open_since = producer.open_since, None
     if began is None:

@@ -1,4 +1,4 @@
-"""Replicas on simulated disks of one machine, whose power goes before any change of any of them."""
+"""Replicas on simulated disks of one machine, whose power can fail before any change on any of them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.doubles.simulated_disk import SimulatedDisk
 
 
 class Supply:
-    """The power of several disks, which goes before one of their changes."""
+    """The power supply of several disks, which fails before a chosen change on any of them."""
 
     def __init__(self) -> None:
         self.steps_left: int | None = None
-        """None: it stays."""
+        """The number of changes until the power fails; None: it never fails."""
 
     def use(self, operation: str, path: Path) -> None:
-        """Take a step. Raises Killed where there is none left."""
+        """Count one change. Raises Killed if no step is left."""
         if self.steps_left is not None:
             if not self.steps_left:
                 raise Killed(f"{operation} {path}")
@@ -26,7 +26,7 @@ class Supply:
 
 
 class PoweredDisk(SimulatedDisk):
-    """A disk on a supply that it shares with others."""
+    """A disk that shares its power supply with other disks."""
 
     def __init__(self, supply: Supply, *, seed: int) -> None:
         super().__init__(seed=seed)
@@ -39,7 +39,7 @@ class PoweredDisk(SimulatedDisk):
 
 
 class PoweredReplicas(Replicated):
-    """Replicas on disks of one supply."""
+    """Replicas whose disks share one power supply."""
 
     def make_disks(self, seed: int = 0) -> None:
         self.supply = Supply()
@@ -50,7 +50,7 @@ class PoweredReplicas(Replicated):
             disk.sync_directory(Path("/"))
 
     def lose_power(self, keep: float | None = None) -> None:
-        """Leave on each disk what was flushed, and of the rest about the share `keep` (random by default; 1: a kill)."""
+        """Keep on each disk the synced data and about the share `keep` of the rest (random by default; 1 is a kill)."""
         self.supply.steps_left = None
         for disk in self.disks.disks.values():
             disk.crash(keep=keep)

@@ -1,4 +1,4 @@
-"""Appends to a running cluster through an engine, and what a client finds there."""
+"""Appends to a running cluster through an engine, and the records that a client finds in the cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = Timestamp(1_700_000_000_000)
 
 
 def batch(*values, key=None, time=NOW, **stamp):
-    """One record batch as the mount makes them."""
+    """Return one record batch as the mount encodes it."""
     records = [Record(Offset(number), time, key, value) for number, value in enumerate(values)]
     return bytearray(encode(records, BatchStamp(**stamp)))
 
@@ -29,7 +29,7 @@ def values(client, topic, partition=0):
 
 
 class Unfetched(Connection):
-    """A connection that fetches nothing: an engine learns only what it is told with the answers to its own appends."""
+    """A connection that fails every fetch, so that an engine learns only from the answers to its own appends."""
 
     def call(self, api, request, **how):
         if api is FETCH:
@@ -39,14 +39,14 @@ class Unfetched(Connection):
 
 @contextmanager
 def connected(address, connection=Connection):
-    """An engine with connections of its own kind."""
+    """Connect an engine whose connections are of the class `connection`."""
     with closing(ClusterEngine(Leaders(Brokers(address, connection)), read_only=False)) as engine:
         yield engine
 
 
 @contextmanager
 def impatient(engine, seconds):
-    """A block in which an engine looks for leaders for so long; before and after it a slow machine is waited for."""
+    """In the block the engine looks for leaders for `seconds` only; otherwise it also waits for a slow machine."""
     before, engine.leaders.patience_seconds = engine.leaders.patience_seconds, seconds
     try:
         yield
@@ -55,7 +55,7 @@ def impatient(engine, seconds):
 
 
 def opened(engine, client, name, **settings):
-    """Partition 0 of a new topic."""
+    """Create a topic and return its partition 0."""
     client.create_topic(name, settings={key.replace("_", "."): value for key, value in settings.items()})
     return found(engine, name)
 
@@ -70,9 +70,9 @@ def found(engine, name, number=0):
 
 
 def move_leaders(leader, how, acknowledged):
-    """Have a leader go and come back, `stopped`, `killed` or `standing still`; all append on before, meanwhile and after.
+    """Let a leader be `stopped`, `killed` or `standing still` for a while; before, meanwhile and after all append.
 
-    `acknowledged` has a list for each that appends, of what is in the log.
+    `acknowledged` has a list for each producer, to which the producer adds what it has appended.
     """
 
     def wait_for_more():

@@ -1,4 +1,4 @@
-"""Records, batches as a producer and a coordinator write them, and what a reader gets of them."""
+"""Records, batches as producers and coordinators write them, and the records that a reader gets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def records(
     key: bytes | None = None,
     offset: int = 0,
 ) -> list[Record]:
-    """A record for each value, at `offset` and on; one timestamp for all or one each."""
+    """Return a record for each value, from `offset` on; `timestamp` is one for all or one each."""
     timestamps = [timestamp] * len(values) if isinstance(timestamp, int) else timestamp
     return [
         record(offset + index, key, value, time)
@@ -45,12 +45,12 @@ def records(
 
 
 def keyed(*pairs: tuple[bytes | None, bytes | None]) -> list[Record]:
-    """A record for each key and value, at offset 0 and on."""
+    """Return a record for each pair of key and value, from offset 0 on."""
     return [record(offset, key, value) for offset, (key, value) in enumerate(pairs)]
 
 
 def columns_of_keys(keys: Iterable[bytes | None]) -> Columns:
-    """A decoded batch of records with these keys."""
+    """Return a decoded batch of records with these keys."""
     return columns_of([record(offset, key, timestamp=0) for offset, key in enumerate(keys)])
 
 
@@ -62,14 +62,14 @@ def batch(
     key: bytes | None = None,
     stamp: BatchStamp | None = None,
 ) -> bytearray:
-    """A batch of one record a value, at `offset` and on; one timestamp for all or one each."""
+    """Return a batch with a record for each value, from `offset` on; `timestamp` is one for all or one each."""
     data = encode(records(values, timestamp=timestamp, key=key, offset=offset), stamp or BatchStamp())
     assign_offsets(data, 0, base_offset=offset, leader_epoch=epoch)
     return data
 
 
 def sized_batch(size: int, **arguments: Any) -> bytearray:
-    """A batch of one record that takes exactly `size` bytes."""
+    """Return a batch of one record that has exactly `size` bytes."""
     value = bytes(size - 69)
     while len(data := batch(value, **arguments)) != size:
         value = bytes(len(value) - (len(data) - size))
@@ -86,7 +86,7 @@ def produced(
     offset: int = 0,
     leader_epoch: int = 0,
 ) -> bytearray:
-    """A batch of an idempotent producer, or of one with a transaction."""
+    """Return a batch of an idempotent producer, in a transaction if `txn`."""
     stamp = BatchStamp(
         producer_id=ProducerId(pid), producer_epoch=epoch, base_sequence=sequence, transactional=txn
     )
@@ -96,7 +96,7 @@ def produced(
 def marker(
     offset: int = 0, *, pid: int = 7, epoch: int = 0, commit: bool = True, coordinator_epoch: int = 0
 ) -> bytearray:
-    """A coordinator's batch that ends a transaction."""
+    """Return a coordinator's batch that ends a transaction."""
     return encode_marker(
         EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch),
         timestamp=NOW,
@@ -115,7 +115,7 @@ def old_entry(
     attributes: int = 0,
     timestamp: int = 0,
 ) -> bytes:
-    """An entry of an old format, with a right checksum."""
+    """Return an entry of an old message format with a right checksum."""
     body = bytes([magic, attributes]) + (struct.pack(">q", timestamp) if magic else b"")
     for part in (key, value):
         body += struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
@@ -129,7 +129,7 @@ def read_records(
     max_bytes: int = 1 << 20,
     isolation: Isolation = Isolation.READ_COMMITTED,
 ) -> list[Record]:
-    """Every record from `start` (or the log start) on, read window by window."""
+    """Return every record from `start` on, by default from the log start; each read takes up to `max_bytes`."""
     first = partition.offsets().log_start_offset if start is None else Offset(start)
     offset = first
     found: list[Record] = []
@@ -141,6 +141,6 @@ def read_records(
 
 
 def write_transaction(transactional_id: str, state: Mapping[str, Any], version: int) -> tuple[bytes, bytes]:
-    """Key and value of a record of `__transaction_state`; `state` by the names of TRANSACTION_VALUE."""
+    """Return the key and value of a record of `__transaction_state`; `state` has the names of TRANSACTION_VALUE."""
     key = with_number(0, TRANSACTION_KEY.write({"transactionalId": transactional_id}, 0))
     return key, with_number(version, TRANSACTION_VALUE.write(state, version))

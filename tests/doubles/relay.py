@@ -1,4 +1,4 @@
-"""A relay between a client and brokers, which loses or changes what it is told to: a connection that breaks at the worst moment."""
+"""A relay between a client and brokers that breaks connections or changes answers at moments chosen by a test."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from topicfs.protocol.notation import Api
 
 
 class Lost(Enum):
-    """What the connection breaks before."""
+    """The event before which the connection breaks."""
 
     REQUEST = "the broker gets it"
     ANSWER = "the client gets the broker's answer"
 
 
 Change: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
-"""What becomes of an answer."""
+"""A function that takes an answer's fields and returns the fields to send instead."""
 
 
 class Relay:
-    """A server in front of each broker, for connections made by `connect`. Each does one request after the other."""
+    """A server in front of each broker, for connections made by `connect`, which have one request at a time."""
 
     def __init__(self, start: Start, note: Callable[[str], None] | None = None) -> None:
-        """`start` starts a server (`tests.doubles.servers`); `note` is called with the name of each request."""
+        """`start` starts a server (`tests.doubles.servers`); `note` is called with each request's name."""
         self.requests: Counter[str] = Counter()
-        """Requests that the brokers got, by name."""
+        """How many requests reached the brokers, by the request's name."""
         self._start, self._note = start, note
         self._lock = threading.Lock()
         self._servers: dict[Server, Server] = {}
@@ -43,22 +43,22 @@ class Relay:
         self._always: dict[int, Lost | Change] = {}
 
     def do(self, api: Api, *actions: Lost | Change) -> None:
-        """Treat the next requests of a kind so, one each."""
+        """Apply `actions` to the next requests of `api`, one each."""
         self._next[api.key].extend(actions)
 
     def always(self, api: Api, action: Lost | Change | None) -> None:
-        """Treat every request of a kind so from now on, until this is called with None."""
+        """Apply `action` to every request of `api` from now on; None ends this."""
         with self._lock:
             self._always.pop(api.key, None)
             if action is not None:
                 self._always[api.key] = action
 
     def done(self, api: Api) -> bool:
-        """Return whether everything was done that `do` was told of requests of a kind."""
+        """Return whether all actions given to `do` for `api` have been applied."""
         return not self._next[api.key]
 
     def connect(self, server: Server, security: Security = PLAINTEXT, **how: Any) -> Connection:
-        """Connect to a broker as `Connection` does."""
+        """Connect to a broker through the relay, with the parameters of `Connection`."""
         with self._lock:
             if server not in self._servers:
                 self._servers[server] = self._start(lambda client: self._serve(client, server))
@@ -97,7 +97,7 @@ _NAMES = {key: one.name for key, one in _APIS.items()}
 
 
 def _name(request: bytes, key: int, version: int) -> str:
-    """Return a request's name, and of a fetch whether it belongs to a session."""
+    """Return a request's name; a fetch's name also says whether the fetch belongs to a session."""
     if key != FETCH.key:
         return _NAMES.get(key, str(key))
     (client_size,) = struct.unpack_from(">h", request, 8)

@@ -1,4 +1,4 @@
-"""A program at a mount over a remote engine, without a kernel: its lookups, too, may have to wait."""
+"""A program that uses a mount over a remote engine, without a kernel; its lookups may have to wait."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.doubles.stalling_engine import LONGEST_SECONDS, StallingEngine
 from topicfs.fusefs.nodes.nodes import Attributes, Node
 
 TIME = 1_700_000_000_000
-"""That of the records a, b and c; milliseconds."""
+"""The timestamp of the records a, b and c, in milliseconds."""
 
 
 class Program:
-    """One program's calls, as the kernel passes them on: lookups too may have to be asked for."""
+    """The calls of one program as the kernel passes them on; a lookup may have to ask the cluster."""
 
     def __init__(self, client: MountClient, pid: int = PID) -> None:
         self.client = client
@@ -67,7 +67,7 @@ class Program:
 
 
 async def waiting(engine: StallingEngine, calls: int = 1) -> None:
-    """Wait until so many calls wait."""
+    """Wait until `calls` calls wait."""
     with trio.fail_after(LONGEST_SECONDS):
         while engine.line.waiting < calls:
             await trio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""An engine over replicated partitions on simulated disks, and its files compared."""
+"""An engine over replicated partitions on simulated disks, and ways to compare the replicas' files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 class Replicated:
-    """Two or three disks, and the engine over them. Replicas that are behind catch up when `catch_up` is called."""
+    """Two or three disks, and the engine over them. Replicas that are behind wait for the engine's `catch_up`."""
 
     def __init__(self, disks: int = 2, *, replicas: int = 2, seed: int = 0, **settings: Any) -> None:
         self.roots = DISKS[:disks]
@@ -38,7 +38,7 @@ class Replicated:
         self.engine = self.open()
 
     def make_disks(self, seed: int = 0) -> None:
-        """Put empty disks in."""
+        """Install empty disks."""
         self.disks = SeveralDisks({root: SimulatedDisk(seed=seed + n) for n, root in enumerate(self.roots)})
         for disk in self.disks.disks.values():
             disk.sync_directory(Path("/"))
@@ -57,25 +57,25 @@ class Replicated:
         return self.engine
 
     def reopen(self, *roots: Path, left_out: tuple[Path, ...] = ()) -> ReplicatedEngine:
-        """Close in order and open again."""
+        """Close the engine in order and open it again."""
         self.engine.close()
         return self.open(*roots, left_out=left_out)
 
     def crash(self, *, keep: float | None = None) -> ReplicatedEngine:
-        """Lose power on all disks and open again."""
+        """Lose power on all disks and open the engine again."""
         for disk in self.disks.disks.values():
             disk.crash(keep=keep)
         return self.open()
 
     def kill(self) -> ReplicatedEngine:
-        """Lose the process alone and open again."""
+        """Open the engine again as after a kill of the process alone."""
         return self.open()
 
     def partition(self, name: TopicPartition = ORDERS) -> ReplicatedPartition:
         return self.engine.replicated(name)
 
     def append(self, text: str, name: TopicPartition = ORDERS) -> int:
-        """Append lines as a mount does; return the offset of the first."""
+        """Append lines as a mount does; return the offset of the first line."""
         (batch,) = encode_lines(text.encode(), timestamp=1_700_000_000_000)
         return self.partition(name).append(batch, encoded_here=True).base_offset
 
@@ -89,11 +89,11 @@ class Replicated:
         return self.partition(name).state.leader
 
     def disk(self, number: int) -> SimulatedDisk:
-        """The disk of a replica."""
+        """Return the disk of replica `number`."""
         return self.disks.disks[self.roots[number - 1]]
 
     def files(self, number: int, name: TopicPartition = ORDERS) -> dict[str, bytes]:
-        """The `.log`, `.index` and `.timeindex` of a replica; unused slots of indexes left out."""
+        """Return the `.log`, `.index` and `.timeindex` files of a replica, without the unused slots of the indexes."""
         root = self.roots[number - 1] / str(name)
         found = {}
         for entry in self.disks.list_directory(root):
@@ -103,7 +103,7 @@ class Replicated:
         return found
 
     def names(self, name: TopicPartition = ORDERS) -> dict[int, str]:
-        """How the partition's directory is called where there is one: `live` or `future`; deleted ones are left out."""
+        """Return, by replica, whether the partition's directory is `live` or `future`; deleted ones do not count."""
         found: dict[int, str] = {}
         for number, root in enumerate(self.roots, 1):
             for entry in self.disks.list_directory(root):
@@ -114,15 +114,15 @@ class Replicated:
         return found
 
     def bring_back(self, number: int) -> None:
-        """Repair the disk of a replica, and let it catch up."""
+        """Repair the disk of a replica, and let the replica catch up."""
         self.disk(number).heal()
-        for _ in range(2):  # The first finds out that it is away.
+        for _ in range(2):  # The first round finds out that the disk is away.
             self.forget_failures()
             self.engine.maintenance(self.clock())
         self.engine.catch_up()
 
     def forget_failures(self) -> None:
-        """Let whatever waits for its next attempt try at once."""
+        """Let everything that waits for its next attempt try at once."""
         for member in self.engine._members:
             member._next_attempt = 0.0
         for one in (*self.engine._catching_up.values(), *self.engine._moves._threads.values()):

@@ -1,4 +1,4 @@
-"""A coordinator of a cluster that answers one member as a test says, in place of `cluster.groups.requests.GroupClient`."""
+"""A coordinator that gives one member the answers that a test sets; replaces `cluster.groups.requests.GroupClient`."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 def assignment(*numbers: int) -> bytes:
-    """An assignment of partitions of `orders`."""
+    """Return an assignment of partitions of `orders`."""
     return write_versioned(
         ASSIGNMENT, {"assignedPartitions": [{"topic": "orders", "partitions": list(numbers)}]}
     )
 
 
 class ScriptedCoordinator:
-    """See the module. What it was asked is in `calls`, a word first."""
+    """A scripted coordinator. `calls` has each request as a tuple that begins with the request's name."""
 
     group = "g"
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.assigned: tuple[int, ...] = (0, 1)
-        """What the next sync gives the member."""
+        """The partitions that the next sync assigns to the member."""
         self.leads = False
         self.generation = 0
         self.unreachable = False
         self.heartbeats: deque[int] = deque()
-        """Codes of the next heartbeats."""
+        """The error codes of the next heartbeats."""
         self.commits: deque[int] = deque()
-        """Codes of the next commits."""
+        """The error codes of the next commits."""
         self.unstable: set[int] = set()
-        """Partitions whose position a transaction may still move."""
+        """Partitions whose committed position an open transaction may still change."""
         self.committed: dict[int, int] = {}
         self._changed = threading.Condition()
 
@@ -116,5 +116,5 @@ class ScriptedCoordinator:
         self.calls.append(("forget",))
 
     def give_up(self) -> None:
-        """Know the member no longer."""
+        """Answer the next heartbeat with UNKNOWN_MEMBER_ID, as if the member had been removed."""
         self.heartbeats.append(UNKNOWN_MEMBER_ID)

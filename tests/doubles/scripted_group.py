@@ -1,4 +1,4 @@
-"""A group whose one member holds what a test says, and which keeps what the member commits and gives up."""
+"""A group with one member, which holds the partitions that a test sets and records commits and partitions given up."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 def orders(number: int) -> TopicPartition:
-    """Name a partition of the topic `orders`."""
+    """Return the partition `number` of the topic `orders`."""
     return TopicPartition("orders", number)
 
 
 class ScriptedMember:
-    """See `coordination.membership.Membership`."""
+    """A `coordination.membership.Membership` that a test controls."""
 
     def __init__(self, listener: Callable[[], None], number: int = 1) -> None:
         self.member_id = f"cat-7-{number}"
         self.now = MemberPartitions(generation=1)
         self.said: list[str] = []
-        """What it was told, in order: `commit orders-0 5`, `give up orders-0`, `leave`."""
+        """The calls so far, in order: `commit orders-0 5`, `give up orders-0`, `leave`."""
         self.committed: dict[TopicPartition, int] = {}
         self.failing: Exception | None = None
-        """What becomes of commits."""
+        """The error that every commit raises, if any."""
         self.unanswered: list[Future[None]] = []
         self.answers = True
         self.undecided: tuple[TopicPartition, ...] = ()
-        """Partitions that are assigned to it, and not held: a transaction may still move the position."""
+        """Partitions assigned to the member but not held yet, since a transaction may still change their position."""
         self._listener = listener
 
     def held(self) -> MemberPartitions:
         return self.now
 
     def assign(self, *numbers: int, **positions: int) -> None:
-        """Let it hold partitions of `orders`; `p0=5` is the group's position in partition 0."""
+        """Let the member hold partitions of `orders`; `p0=5` is the group's position in partition 0."""
         known = {
             orders(int(name[1:])): CommittedPosition(Offset(offset)) for name, offset in positions.items()
         }
@@ -98,7 +98,7 @@ class ScriptedMember:
 
 
 class ScriptedGroups(NoGroups):
-    """See `coordination.membership.Groups`; as much of it as an open file needs."""
+    """A `coordination.membership.Groups` with only the methods that an open file needs."""
 
     def __init__(self) -> None:
         super().__init__("a test's")
@@ -108,7 +108,7 @@ class ScriptedGroups(NoGroups):
         self.elsewhere: tuple[TopicPartition, ...] = ()
         """Partitions that another member holds."""
         self.admits = True
-        """False: who joins waits for a rebalance."""
+        """False: a new member has to wait for a rebalance."""
         self._listeners = Listeners()
 
     def config(self, group: str) -> GroupConfig:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Servers on loopback, of which each connection is given to a function."""
+"""Servers on loopback that pass each connection to a function."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Start: TypeAlias = Callable[[Serve], Server]
 
 @contextmanager
 def servers() -> Iterator[Start]:
-    """Give the function that starts a server; they end with the block, and a connection when its function returns."""
+    """Give the block a function that starts a server. Each connection ends when the server's function returns."""
     with ExitStack() as stack:
 
         def start(serve: Serve) -> Server:
             listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            # Otherwise a thread that waits for a connection keeps the port open after the close.
+            # Otherwise a thread that waits for a connection would keep the port open after the close.
             stack.callback(lambda: _shut_down(listening))
 
             def attend(connection: socket.socket) -> None:
@@ -43,7 +43,7 @@ def servers() -> Iterator[Start]:
 
 @contextmanager
 def nobody_listens() -> Iterator[Server]:
-    """An address that refuses connections, and that no other process is given meanwhile."""
+    """An address that refuses connections; no other process can get it during the block."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield Server(*bound.getsockname())

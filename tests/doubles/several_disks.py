@@ -1,6 +1,6 @@
 """Several simulated disks as one file system, and an engine over two of them.
 
-A path belongs to the disk whose directory it lies in.
+A path belongs to the disk whose root directory contains it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WRITES = ("write_bytes", "pwrite", "rename", "sync", "make_directory", "sync_dir
 
 
 class SeveralDisks:
-    """Implements storage.disk.filesystem.FileSystem; each disk can crash, fill up, fail and vanish by itself."""
+    """A storage.disk.filesystem.FileSystem; each disk can crash, fill up, fail and vanish by itself."""
 
     def __init__(self, disks: Mapping[Path, SimulatedDisk]) -> None:
         self.disks = dict(disks)
@@ -34,15 +34,15 @@ class SeveralDisks:
         return next(iter(self.disks.values())).read_only
 
     def read_only_view(self) -> SeveralDisks:
-        """The same disks for someone who may only look."""
+        """Return a view of the same disks that refuses changes."""
         return SeveralDisks({root: disk.read_only_view() for root, disk in self.disks.items()})
 
     def tree(self) -> dict[str, bytes]:
-        """Every file's content by its path."""
+        """Return every file's content by its path."""
         return {name: data for disk in self.disks.values() for name, data in disk.tree().items()}
 
     def of(self, path: Path) -> SimulatedDisk:
-        """The disk that holds `path`."""
+        """Return the disk that holds `path`."""
         parts = path.parts
         for root, disk in self.disks.items():
             if root.parts == parts[: len(root.parts)]:
@@ -87,7 +87,7 @@ class SeveralDisks:
         self.of(path).write_bytes(path, data, sync=sync)
 
     def sync_directory(self, path: Path) -> None:
-        # Where the disks are mounted every one of them has a share.
+        # A sync of the directory in which the disks are mounted concerns each of them.
         above = [disk for root, disk in self.disks.items() if path == root.parent]
         for disk in above or [self.of(path)]:
             disk.sync_directory(path)
@@ -117,7 +117,7 @@ def opened(
 
 
 def places(engine: EmbeddedEngine) -> dict[str, str]:
-    """Each partition's directory."""
+    """Return the data directory of each partition."""
     return {
         f"{name}-{number}": str(partition.directory.parent)
         for name, topic in engine.topics().items()
@@ -126,7 +126,7 @@ def places(engine: EmbeddedEngine) -> dict[str, str]:
 
 
 def states(engine: EmbeddedEngine) -> dict[str, str]:
-    """Each partition's state, without the reason."""
+    """Return the state of each partition, without the reason."""
     return {
         f"{name}-{number}": partition.status().state.split(":")[0]
         for name, topic in engine.topics().items()
@@ -143,13 +143,13 @@ def contents(engine: EmbeddedEngine) -> dict[str, list[str]]:
 
 
 def break_disk(disk: SimulatedDisk) -> None:
-    """Every change fails from now on, as on a disk that the kernel made read-only."""
+    """Let every change fail from now on, as on a disk that the kernel has made read-only."""
     for operation in WRITES:
         disk.fail(operation, times=ALWAYS)
 
 
 def filled(disks: SeveralDisks, clock: ManualClock | None = None) -> EmbeddedEngine:
-    """A topic with a partition in each directory, a line in both."""
+    """Open an engine with a topic that has a partition in each directory, and one line in each partition."""
     engine = opened(disks, clock)
     engine.create_topic("t", partitions=2, overrides={"max.message.bytes": "7000"})
     for number, partition in engine.topic("t").partitions().items():

@@ -1,10 +1,9 @@
 """A disk in memory that crashes, fills up and fails on request.
 
-What a real disk promises, and no more: content is safe after `sync` of the file, a name after `sync_directory` of its
-directory. A crash keeps of the rest a random share: of the content single blocks, of the names of each directory a run
-from its oldest change on, as a journal does. With a share of 0 no name that was made, changed or removed since
-`sync_directory` survives: a file that was removed comes back, with its synced content. A failed `sync` loses for good what it should have written, though the
-running system goes on seeing it: what Linux does.
+The disk promises what a real one promises, and no more: content is safe after `sync` of the file, a name after
+`sync_directory` of its directory. Of the rest a crash keeps a random share: single blocks of the content, and the
+oldest changes of each directory's names. So a removed file may come back, with its synced content. A failed `sync`
+loses its blocks for good, though the running system still sees them, as on Linux.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from topicfs.storage.errors import ReadOnlyError
 from topicfs.storage.model import Buffer, Position, Timestamp
 
 TOTAL_BLOCKS = 1 << 13
-"""What the disk says of itself: 4 MiB, so that an engine keeps 64 KiB of it in reserve and not a megabyte."""
+"""The size that the disk reports: 4 MiB, for which an engine keeps 64 KiB in reserve instead of a megabyte."""
 
 
 class CrashedError(Exception):
-    """A file opened before the crash was used after it: a fault of the test."""
+    """A file opened before the crash was used after it, which is a fault of the test."""
 
 
 @dataclass
@@ -40,7 +39,7 @@ class _Fault:
 
 
 class SimulatedDisk:
-    """A FileSystem in memory. `calls` lists the operations so far, by name, for tests of what is asked of a disk."""
+    """A FileSystem in memory. `calls` lists the operations so far, by name and path."""
 
     def __init__(self, *, seed: int = 0, read_only: bool = False) -> None:
         self._root = Directory()
@@ -52,27 +51,27 @@ class SimulatedDisk:
         self.time = 1_700_000_000_000
         self.calls: list[tuple[str, str]] = []
 
-    # What tests do to the disk.
+    # Methods for tests.
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        """Make a disk of the same content, of which nothing was asked yet."""
+        """Return a disk with the same content, whose `calls` are empty."""
         made = memo[id(self)] = object.__new__(type(self))
         made.__dict__.update(deepcopy({**self.__dict__, "calls": []}, memo))
         return made
 
     def take_content(self, other: SimulatedDisk) -> None:
-        """Hold from now on what another disk holds, on its platters and not."""
+        """Replace this disk's content, synced and unsynced, by a copy of another disk's."""
         self._root = deepcopy(other._root)
 
     def crash(self, *, keep: float | None = None) -> None:
-        """Lose power: of what was not synced a share of about `keep` survives (random by default)."""
+        """Lose power: about the share `keep` of the unsynced changes survives (random by default)."""
         share = self._random.random() if keep is None else keep
         self.generation += 1
         self._faults.clear()
         self._crash_directory(self._root, share)
 
     def fill(self, free_bytes: int | None) -> None:
-        """Let only so many more bytes be written, in whole blocks, until ENOSPC; None: any number."""
+        """Let writes fail with ENOSPC after `free_bytes` more bytes, in whole blocks; None: never."""
         self._free_bytes = free_bytes
 
     def fail(
@@ -82,20 +81,20 @@ class SimulatedDisk:
         self._faults.append(_Fault(operation, after, number, times, suffix))
 
     def heal(self) -> None:
-        """Forget the failures that were planned and have not come yet."""
+        """Forget the planned failures that have not happened yet."""
         self._faults.clear()
 
     def read_only_view(self) -> SimulatedDisk:
-        """The same disk for someone who may only look."""
+        """Return a view of the same disk that refuses changes."""
         view = SimulatedDisk(read_only=True)
         view._root = self._root
         return view
 
     def tree(self) -> dict[str, bytes]:
-        """Every file's content by its path: for comparing before and after."""
+        """Return every file's content by its path, to compare the disk before and after."""
         return {str(path): bytes(node.data) for path, node in self._walk(Path("/"), self._root)}
 
-    # FileSystem.
+    # Methods of FileSystem.
 
     @property
     def read_only(self) -> bool:
@@ -216,10 +215,10 @@ class SimulatedDisk:
         free = (1 << 30 if self._free_bytes is None else self._free_bytes) // BLOCK_BYTES
         return DiskSpace(BLOCK_BYTES, TOTAL_BLOCKS, free, free, 1 << 20, 1 << 20)
 
-    # What files ask of their disk.
+    # Methods that files call.
 
     def happens(self, operation: str, path: Path, *, changes: bool) -> None:
-        """Count a call of `operation`; raise what the test planned for it."""
+        """Record a call of `operation`; raise the error that a test has planned for it."""
         if changes and self._read_only:
             raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
         self.calls.append((operation, str(path)))
@@ -235,7 +234,7 @@ class SimulatedDisk:
             raise _error(fault.number, path)
 
     def allocate(self, content: Content, start: int, end: int, path: Path) -> None:
-        """Take room for the blocks of [start, end) that have none yet, or raise ENOSPC."""
+        """Allocate those blocks of [start, end) that are not allocated yet, or raise ENOSPC."""
         missing = set(blocks(start, end)) - content.allocated
         if self._free_bytes is not None:
             if len(missing) * BLOCK_BYTES > self._free_bytes:
@@ -244,7 +243,7 @@ class SimulatedDisk:
         content.allocated |= missing
 
     def give_back(self, content: Content, size: int) -> None:
-        """Free the blocks behind the first `size` bytes."""
+        """Free the blocks after the first `size` bytes."""
         behind = {block for block in content.allocated if block >= -(-size // BLOCK_BYTES)}
         content.allocated -= behind
         if self._free_bytes is not None:
@@ -299,7 +298,7 @@ class SimulatedDisk:
 
 
 class SimulatedFile:
-    """An open file of a SimulatedDisk; it follows its content through renames and removal."""
+    """An open file of a SimulatedDisk; it keeps its content through renames and removal."""
 
     def __init__(self, disk: SimulatedDisk, path: Path, content: Content, *, read_only: bool) -> None:
         self._disk = disk
@@ -354,10 +353,10 @@ class SimulatedFile:
         self._path = path
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def _own(self) -> None:
-        """Put a copy in the place of a file that has other names, flushed, as the real disk does."""
+        """If the file has other names, replace it by a synced copy before a change, as the real disk does."""
         directory = self._disk.directory_of(self._path)
         if self._content.links > 1 and directory.names.get(self._path.name) is self._content:
             self._disk.happens("rename", self._path, changes=True)
@@ -380,5 +379,5 @@ def _error(number: int, path: Path) -> OSError:
 
 
 def ends_of(data: bytes, length: int) -> FileEnds:
-    """The ends of a file with this content."""
+    """Return the ends of a file with the content `data`."""
     return FileEnds(len(data), data[:length], data[-length:])

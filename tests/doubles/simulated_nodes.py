@@ -1,4 +1,4 @@
-"""The files and directories of a simulated disk: what the running system sees of them, and what the platters hold."""
+"""The files and directories of a simulated disk, as the running system sees them and as they are on the platters."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ BLOCK_BYTES = 512
 
 @dataclass(eq=False)
 class Content:
-    """A file's bytes as the running system sees them, and as the platters hold them."""
+    """A file's bytes as the running system sees them, and as they are on the platters."""
 
     data: bytearray = field(default_factory=bytearray)
     synced: bytes = b""
     lost: set[int] = field(default_factory=set)
-    """Blocks that a failed sync dropped: clean to the system, never written unless changed again."""
+    """Blocks that a failed sync dropped: the system takes them for clean and writes them only after a new change."""
     allocated: set[int] = field(default_factory=set)
     modified: int = 0
     links: int = 1
-    """Names; without one its room is free again, as on a disk once nobody has it open."""
+    """The number of names; without a name the file's blocks are free, as on a disk once nobody has the file open."""
 
     def write(self, data: Buffer, position: int) -> None:
         end = position + len(data)
@@ -32,7 +32,7 @@ class Content:
         self.lost -= set(blocks(position, end))
 
     def on_platter(self) -> bytes:
-        """What the platters hold after a sync that works."""
+        """Return the content of the platters after a successful sync."""
         if not self.lost:
             return bytes(self.data)
         written = bytearray(self.data)
@@ -52,7 +52,7 @@ class Content:
         }
 
     def crash(self, random: Random, keep: float) -> None:
-        """Keep the synced content and, of each block changed since, the new one with probability `keep`."""
+        """Keep the synced content and, of each block changed since, the new version with probability `keep`."""
         new = self.data
         if new == self.synced:
             self.lost = set()
@@ -70,13 +70,13 @@ class Content:
 
 @dataclass(eq=False)
 class Directory:
-    """A directory's names now, on the platters, and the changes in between, in order."""
+    """A directory's names now, its names on the platters, and the changes between them, in order."""
 
     names: dict[str, Node] = field(default_factory=dict)
     synced: dict[str, Node] = field(default_factory=dict)
     changes: list[dict[str, Node | None]] = field(default_factory=list)
     modified: int = 0
-    """Number of changes: a time that is another one after each."""
+    """The number of changes, so that each change gives a new modification time."""
 
     def change(self, names: dict[str, Node | None]) -> None:
         _apply(self.names, names)
@@ -88,7 +88,7 @@ class Directory:
         self.changes.clear()
 
     def crash(self, random: Random, keep: float) -> None:
-        """Keep the synced names and the oldest changes since, of all of them about the share `keep`."""
+        """Keep the synced names and the oldest of the changes since, about the share `keep` of them."""
         self.names = dict(self.synced)
         survivors = sum(random.random() < keep for _ in self.changes)
         for change in self.changes[:survivors]:
@@ -104,7 +104,7 @@ AnyNode = TypeVar("AnyNode", Content, Directory)
 
 
 def _copied(node: AnyNode, memo: dict[int, Node | None]) -> AnyNode:
-    """Copy a node and all below it, once: it may have several names. `memo` is that of `copy.deepcopy`."""
+    """Copy a node and all nodes below it, each once, even with several names; `memo` is `copy.deepcopy`'s."""
     if id(node) in memo:
         return memo[id(node)]  # type: ignore[return-value] # a copy is of its original's kind
     if isinstance(node, Content):
@@ -120,7 +120,7 @@ def _copied(node: AnyNode, memo: dict[int, Node | None]) -> AnyNode:
 
 
 def blocks(start: int, end: int) -> range:
-    """Numbers of the blocks that [start, end) touches."""
+    """Return the numbers of the blocks that [start, end) touches."""
     return range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)) if end > start else range(0)
 
 

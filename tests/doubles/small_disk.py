@@ -1,4 +1,4 @@
-"""A real file system of a few megabytes, mounted for a while: what a disk does when it is full."""
+"""A real file system of a few megabytes, mounted for a block, for tests with a full disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @contextmanager
 def small_disk(place: Path, *, kind: str, size_mb: int) -> Iterator[Path]:
-    """Mount a new file system of `kind`, tmpfs or ext4, in the directory `place`; it is always unmounted."""
+    """Mount a new file system of `kind`, tmpfs or ext4, at `place`/disk; always unmount it in the end."""
     mounted = place / "disk"
     mounted.mkdir()
     if kind == "tmpfs":
@@ -34,7 +34,7 @@ def run(*command: str) -> None:
 
 
 def fill(directory: Path) -> None:
-    """Take all the room there is on the file system of `directory`, in a file beside what is there."""
+    """Fill the file system of `directory` completely with the file `filler`."""
     with (directory / "filler").open("ab", buffering=0) as file:
         size = 1 << 20
         while size:

@@ -1,6 +1,6 @@
-"""A remote engine whose answers come late, or never, or as errors; and which remembers none of them.
+"""A remote engine that can answer late, never or with errors, and keeps no answers.
 
-Whatever may wait fails the test when it is entered in the event loop's thread: there nothing may wait, however long.
+A call that may wait fails the test when it is made in the event loop's thread, in which no call may wait at all.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from topicfs.storage.model import (
 )
 
 LONGEST_SECONDS = 30.0
-"""After which a call gives up, so that a test that is wrong ends."""
+"""The time after which a waiting call gives up, so that a wrong test ends."""
 
 
 class Line:
-    """The way to the cluster: every call that may wait passes it, unless it is made in the thread that made this."""
+    """The connection to the cluster, which all calls that may wait use, in any thread but the one that made it."""
 
     def __init__(self, control: Path | None = None) -> None:
         self._control = control
-        """As long as this file exists nothing is answered: for a daemon in a process of its own."""
+        """While this file exists no call is answered; it controls a daemon in another process."""
         self.error: Exception | None = None
-        """What is answered instead."""
+        """The error that every call raises, if any."""
         self.calls: Counter[str] = Counter()
         self.waiting = 0
         self.most_waiting = 0
-        """Number of calls that have waited at the same time."""
+        """The largest number of calls that have waited at the same time."""
         self.before_waiting: Callable[[], None] = lambda: None
         self._loop = threading.get_ident()
         self._stalled: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Line:
         self._lock = threading.Lock()
 
     def stall(self, *calls: str) -> None:
-        """Let nothing be answered, or none of these calls, until `go_on`."""
+        """Answer no call, or none of `calls` if some are named, until `go_on`."""
         self._stalled = calls
         self._open.clear()
 
@@ -67,7 +67,7 @@ class Line:
         self._open.set()
 
     def asks(self, call: str) -> None:
-        """Wait for an answer where that is allowed."""
+        """Run the hook that refuses to wait where waiting is not allowed, then wait for an answer."""
         self.before_waiting()
         self.passes(call)
 
@@ -89,17 +89,17 @@ class Line:
 
 
 class StallingAppend:
-    """An append that was begun. Its records are there when its end was waited for."""
+    """An append that has begun. Its records are stored when `end` returns."""
 
     error: Exception | None = None
-    """What every end fails with."""
+    """The error that `end` of every append raises, if any."""
 
     def __init__(self, line: Line, append: Callable[[], Appended], *, dropped: bool) -> None:
         self._line, self._append = line, append
         self.failed = dropped
 
     def end(self) -> Appended:
-        assert not self.failed, "one before it has failed, and was told"
+        assert not self.failed, "an earlier append failed, and its error was raised"
         self._line.passes("append")
         if self.error is not None:
             self.failed = True
@@ -108,7 +108,7 @@ class StallingAppend:
 
 
 class StallingPartition(PartitionWithoutDirectory):
-    """Its bounds are known; for everything else it is asked."""
+    """A partition whose offsets are known; for everything else the cluster is asked."""
 
     def __init__(self, topic: str, number: int, line: Line) -> None:
         super().__init__(topic, number)
@@ -170,14 +170,14 @@ class StallingPartition(PartitionWithoutDirectory):
         self._line.passes("sync")
 
     def arrive(self, *values: bytes, time: int = 1000) -> None:
-        """Records come that another client has appended: the engine is told of them."""
+        """Add records that another client has appended; the engine is notified of them."""
         batch = encode(records(values, timestamp=range(time, time + len(values))))
         self._newest = Timestamp(time + len(values) - 1)
         PartitionWithoutDirectory.append(self, batch)
 
 
 class StallingTopic:
-    """See `storage.engine.Topic`."""
+    """A `storage.engine.Topic` that asks the cluster."""
 
     internal = False
 
@@ -213,7 +213,7 @@ class StallingTopic:
 
 
 class StallingEngine:
-    """See `coordination.engine.Engine`."""
+    """A `coordination.engine.Engine` that asks the cluster."""
 
     read_only = foreign = False
     remote = True
@@ -231,7 +231,7 @@ class StallingEngine:
         self._listeners = Listeners()
 
     def make(self, name: str, *, partitions: int = 1) -> StallingTopic:
-        """Make a topic as another client does: the engine is told of it."""
+        """Make a topic as another client does; the engine is notified of it."""
         topic = self.all[name] = StallingTopic(name, self.line)
         topic.extend(partitions)
         self._listeners.notify()
@@ -301,5 +301,5 @@ class StallingEngine:
         self.line.passes("keep_log_starts")
 
     def close(self) -> None:
-        """End what waits, and wait for nothing."""
+        """Let waiting calls go on, and wait for none."""
         self.line.go_on()

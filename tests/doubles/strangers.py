@@ -1,4 +1,4 @@
-"""Modules of other projects that have the names of topicfs's folders, as `storage.py` beside a user's program has one."""
+"""Modules of other projects with the names of topicfs's folders, such as a `storage.py` beside a user's program."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ NAMES = (
 
 
 def write_strangers(folder: Path) -> None:
-    """Put a module of each name into a folder of Python's path; importing one fails."""
+    """Write a module of each name into a folder of Python's path; its import fails."""
     for name in NAMES:
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} of another project was imported')\n")

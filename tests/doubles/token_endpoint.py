@@ -1,4 +1,4 @@
-"""A token endpoint on loopback. Its tokens are JWTs without a signature, which a broker takes that is not told otherwise."""
+"""A token endpoint on loopback. Its tokens are JWTs without a signature, which brokers accept by default."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from urllib.parse import parse_qs
 
 @dataclass
 class Endpoint:
-    """What it answers, which a test may change, and what it was asked."""
+    """The endpoint's answers, which a test may change, and the requests that it got."""
 
     url: str = ""
     lifetime: float = 3600
     answer: tuple[int, bytes] | None = None
-    """Another answer than a token."""
+    """The status and body to answer with instead of a token."""
     asked: list[tuple[str, str, dict[str, list[str]]]] = field(default_factory=list)
-    """Path, client id and secret, and the fields of each request."""
+    """The path, the client id and secret, and the fields of each request."""
 
     def token(self, user: str) -> bytes:
         now = time.time()
@@ -37,7 +37,7 @@ class Endpoint:
 
 @contextmanager
 def token_endpoint(tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
-    """Serve for the block; each client's user is its id."""
+    """Serve the endpoint for the block; a token's user is the client's id."""
     endpoint = Endpoint()
 
     class Handler(BaseHTTPRequestHandler):
@@ -56,7 +56,7 @@ def token_endpoint(tls: ssl.SSLContext | None = None) -> Iterator[Endpoint]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing on the terminal."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         if tls is not None:

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 
 PATIENCE_S = 60.0
-"""For what should take a second, and takes many on a machine that has ten times more to do than it can: then a test has failed."""
+"""The limit for what should take a second, and takes many on an overloaded machine; after it a test has failed."""
 
 
 def wait_until(
     condition: Callable[[], object], what: str, *, patience_s: float = PATIENCE_S, pause_s: float = 0.01
 ) -> None:
-    """Wait until something is so; fail the test when it does not come."""
+    """Wait until `condition` is true; fail the test if it is still false after `patience_s` seconds."""
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
