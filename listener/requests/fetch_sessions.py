@@ -17,7 +17,7 @@ from topicfs.storage.wire import Values
 
 FINAL, INITIAL = -1, 0
 """Epochs of a request that ends its session, or wants none, and of one that begins a session."""
-_MOST_PARTITIONS = 100_000
+MOST_PARTITIONS = 100_000
 """Most partitions of a session."""
 
 TopicKey: TypeAlias = str | UUID
@@ -53,19 +53,28 @@ class Session:
         self.shown: dict[tuple[TopicKey, int], LastShown] = {}
 
     def take(self, values: Values) -> None:
-        """Take what a request adds and removes (RefusedError)."""
-        for topic in values["topics"]:
-            key = key_of(topic)
-            for one in topic["partitions"]:
-                self.partitions[key, one["partition"]] = Wanted(
-                    one["fetchOffset"], one["partitionMaxBytes"], one.get("currentLeaderEpoch", -1)
-                )
-        for topic in values.get("forgottenTopicsData", ()):
-            for number in topic["partitions"]:
-                self.partitions.pop((key_of(topic), number), None)
-                self.shown.pop((key_of(topic), number), None)
-        if len(self.partitions) > _MOST_PARTITIONS:
+        """Take what a request adds and removes; all of it, or nothing if there are too many partitions (RefusedError)."""
+        added = {
+            (key_of(topic), one["partition"]): Wanted(
+                one["fetchOffset"], one["partitionMaxBytes"], one.get("currentLeaderEpoch", -1)
+            )
+            for topic in values["topics"]
+            for one in topic["partitions"]
+        }
+        removed = {
+            (key_of(topic), number)
+            for topic in values.get("forgottenTopicsData", ())
+            for number in topic["partitions"]
+        }
+        added = {key: wanted for key, wanted in added.items() if key not in removed}
+        leaving = removed & self.partitions.keys()
+        coming = added.keys() - self.partitions.keys()
+        if len(self.partitions) + len(coming) - len(leaving) > MOST_PARTITIONS:
             raise RefusedError(ErrorCode.INVALID_REQUEST)
+        self.partitions |= added
+        for key in leaving:
+            del self.partitions[key]
+            self.shown.pop(key, None)
 
     def served(self, partition: tuple[TopicKey, int]) -> None:
         """Put a partition that had its turn behind the others."""
@@ -79,28 +88,31 @@ def key_of(topic: Values) -> TopicKey:
 
 
 def session_of(request: Request) -> Session:
-    """Return the session that a request continues or begins, with the partitions that it wants now (RefusedError)."""
+    """Return the session that a request continues or begins, with the partitions that it wants now.
+
+    Raises RefusedError, and leaves the sessions as they were.
+    """
     values = request.values
     number, epoch = values.get("sessionId", 0), values.get("sessionEpoch", FINAL)
     sessions: dict[int, Session] = request.client.sessions
     if epoch in (FINAL, INITIAL):
-        sessions.pop(number, None)
         session = Session()
+        session.take(values)
+        sessions.pop(number, None)
         if epoch == INITIAL:
             session.id = random.randint(1, 2**31 - 1)  # noqa: S311 (it protects nothing)
             sessions.clear()
             sessions[session.id] = session
-    else:
-        found = sessions.get(number)
-        if found is None:
-            raise RefusedError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        if epoch != found.epoch:
-            raise RefusedError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        session = found
-        session.epoch = epoch + 1 if epoch < 2**31 - 1 else 1
-        session.incremental = True
-    session.take(values)
-    if session.incremental and not session.partitions:
+        return session
+    found = sessions.get(number)
+    if found is None:
+        raise RefusedError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    if epoch != found.epoch:
+        raise RefusedError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    found.take(values)
+    found.epoch = epoch + 1 if epoch < 2**31 - 1 else 1
+    found.incremental = True
+    if not found.partitions:
         del sessions[number]
-        session.id = 0
-    return session
+        found.id = 0
+    return found

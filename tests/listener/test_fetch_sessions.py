@@ -1,0 +1,50 @@
+"""Fetch sessions: what a refused request leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.doubles.producing import batch
+from tests.listener.serving import RawClient, Served, fetching
+from topicfs.listener.requests import fetch_sessions
+from topicfs.protocol.messages import FETCH
+
+
+def ask(client: RawClient, session: int, epoch: int, *partitions: int, forget: tuple[int, ...] = ()) -> Any:
+    """Send a Fetch of partitions of the topic t in a session; return the answer."""
+    asked = fetching("t", sessionId=session, sessionEpoch=epoch)
+    [topic] = asked["topics"]
+    [first] = topic["partitions"]
+    topic["partitions"] = [{**first, "partition": number} for number in partitions]
+    asked["forgottenTopicsData"] = [{"topic": "t", "partitions": list(forget)}] if forget else []
+    return client.ask(FETCH, asked, 12)
+
+
+def numbers(answer: Any) -> list[int]:
+    return [one["partitionIndex"] for topic in answer["responses"] for one in topic["partitions"]]
+
+
+def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the epoch, nor the partitions, nor the session that a new one would have replaced."""
+    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 2)
+    served.engine.create_topic("t", partitions=4)
+    client = served.client()
+    session = ask(client, 0, 0, 0)["sessionId"]
+    assert 42 == ask(client, session, 1, 1, 2, forget=(9,))["errorCode"]
+    assert 42 == ask(client, session, 0, 1, 2, 3)["errorCode"]
+    for number in range(4):
+        served.engine.partition("t", number).append(batch(b"a"))
+    continued = ask(client, session, 1)
+    assert (0, session, [0]) == (continued["errorCode"], continued["sessionId"], numbers(continued))
+
+
+def test_partitions_that_come_as_others_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may exchange them all, and one that adds and removes a partition removes it."""
+    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 2)
+    served.engine.create_topic("t", partitions=4)
+    client = served.client()
+    session = ask(client, 0, 0, 0, 1)["sessionId"]
+    exchanged = ask(client, session, 1, 2, 3, 0, forget=(0, 1))
+    assert (0, [2, 3]) == (exchanged["errorCode"], numbers(exchanged))
