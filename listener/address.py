@@ -36,24 +36,18 @@ def bound_socket(endpoint: Endpoint, *, any_address: bool) -> socket.socket:
 
     A name is looked up once: a second answer could be another address than the one that was checked.
     """
-    places = _places(endpoint)
-    addresses = (ip_address(str(place[0]).partition("%")[0]) for *_, place in places)
-    if not any_address and not all(address.is_loopback for address in addresses):
+    try:
+        found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ListenerError(f"{endpoint}: {error.strerror or error}") from None
+    hosts = [(family, str(place[0])) for family, *_, place in found]
+    if not any_address and not all(ip_address(host.partition("%")[0]).is_loopback for _, host in hosts):
         raise ListenerError(
             f"{endpoint}: other machines reach this address, and could read, write and delete every topic; "
             "listen at 127.0.0.1, or add --listen-any"
         )
-    family, _, _, _, place = places[0]
+    family, host = hosts[0]
     try:
-        return socket.create_server(place[:2], family=family, backlog=128)
+        return socket.create_server((host, endpoint.port), family=family, backlog=128)
     except OSError as error:
         raise ListenerError(f"{endpoint}: cannot listen there: {error.strerror or error}") from None
-
-
-def _places(
-    endpoint: Endpoint,
-) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
-    try:
-        return socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)  # type: ignore[return-value]
-    except OSError as error:
-        raise ListenerError(f"{endpoint}: {error.strerror or error}") from None
