@@ -42,15 +42,22 @@ class ClientConnection:
         except Exception:  # A defect of ours ends this connection alone.
             log.exception("%s: connection closed", self._client.host)
         finally:
-            self.end()
+            self.cut()
             self._socket.close()
 
     def end(self) -> None:
-        """End the connection and what it waits for. Called from any thread."""
+        """Begin no other request, and wait for nothing; the one that is worked on is answered. Called from any thread."""
+        self._end(socket.SHUT_RD)
+
+    def cut(self) -> None:
+        """End the connection in the middle of an answer, too. Called from any thread."""
+        self._end(socket.SHUT_RDWR)
+
+    def _end(self, how: int) -> None:
         self._ended = True
         self._event.set()
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(how)
 
     # What a request can wait for.
 
@@ -102,6 +109,8 @@ class ClientConnection:
         at = pass_tags(frame, head.size) if api.is_flexible(head.version) else head.size
         most = self._broker.limits.max_structures
         with self._broker.turn():
+            if self._ended:
+                raise BadRequestError("the listener ends")
             # As a broker reads it: some versions of librdkafka send a few bytes more.
             values = api.request.read(frame[at:], head.version, max_structures=most, lenient=True)
             request = Request(api, head.version, values, head.client_id, self._client, held)

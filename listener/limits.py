@@ -44,18 +44,32 @@ class Memory:
     def __init__(self, limits: ListenerLimits) -> None:
         self._limits = limits
         self._free = limits.max_memory_bytes
+        self._ended = False
         self._changed = threading.Condition()
+
+    def end(self) -> None:
+        """Refuse requests that wait for memory, and all that come later."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
 
     @contextmanager
     def lent(self, size: int) -> Iterator[None]:
-        """Hold `size` bytes in a block, after a wait if others hold too much. BadRequestError: the wait took too long."""
+        """Hold `size` bytes in a block, after a wait if others hold too much.
+
+        BadRequestError: the wait took too long, or the listener ends.
+        """
         size = 0 if size <= self._limits.small_bytes else min(size, self._limits.max_memory_bytes)
         if not size:
             yield
             return
         with self._changed:
-            if not self._changed.wait_for(lambda: self._free >= size, self._limits.stall_seconds):
+            if not self._changed.wait_for(
+                lambda: self._ended or self._free >= size, self._limits.stall_seconds
+            ):
                 raise BadRequestError(f"no memory for a request of {size} bytes; others hold it")
+            if self._ended:
+                raise BadRequestError("the listener ends")
             self._free -= size
         try:
             yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -17,8 +18,10 @@ from topicfs.storage.config.broker import EngineConfig
 
 log = logging.getLogger("topicfs")
 
+ANSWER_SECONDS = 5.0
+"""Time for which the end waits until the requests that are being worked on are answered; then it cuts the connections."""
 END_SECONDS = 10.0
-"""Time for which the end waits for requests that are being worked on."""
+"""Time for which the end waits at most. Requests that the disk keeps longer find a closed engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,19 +58,27 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """End all connections, after the requests that are being worked on (blocking). The engine is the caller's to close."""
+        """End all connections, after the requests that are being worked on (blocking). The engine is the caller's to close.
+
+        Takes `END_SECONDS` at most.
+        """
         with self._lock:
             self._ended = True
             connections = dict(self._connections)
         with suppress(OSError):
             self._socket.shutdown(2)  # wakes `accept`
         self._socket.close()
+        if self._broker is not None:
+            self._broker.memory.end()
+        begun = time.monotonic()
         for connection in connections:
             connection.end()
-        deadline = time.monotonic() + END_SECONDS
-        for thread in (self._thread, *connections.values()):
-            if thread.ident is not None:
-                thread.join(max(0.0, deadline - time.monotonic()))
+        threads = (self._thread, *connections.values())
+        if not _ended(threads, begun + ANSWER_SECONDS):
+            for connection in connections:
+                connection.cut()
+            if not _ended(threads, begun + END_SECONDS):
+                log.warning("%s: requests are not done after %d s", self.endpoint, END_SECONDS)
         if self._broker is not None:
             self._broker.close()
 
@@ -105,3 +116,11 @@ class Listener:
         finally:
             with self._lock:
                 self._connections.pop(connection, None)
+
+
+def _ended(threads: Iterable[threading.Thread], deadline: float) -> bool:
+    """Wait for threads, and return whether all of them have ended; one that has not begun finds its connection ended."""
+    begun = [thread for thread in threads if thread.ident is not None]
+    for thread in begun:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in begun)

@@ -1,0 +1,112 @@
+"""The end of the listener: what is being worked on is answered, and nothing keeps the end waiting."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.doubles.producing import batch
+from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.listener.serving import RawClient, Served, fetching
+from topicfs.listener import listener
+from topicfs.listener.errors import BadRequestError
+from topicfs.listener.limits import ListenerLimits, Memory
+from topicfs.protocol.messages import FETCH, PRODUCE
+
+
+def send_produce(client: RawClient, records: bytes) -> None:
+    data = [{"name": "t", "partitionData": [{"index": 0, "records": records}]}]
+    client.send(PRODUCE, {"acks": 1, "timeoutMs": 1000, "topicData": data, "transactionalId": None}, 9)
+
+
+def hold_appends(served: Served, monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Return an event that an append to t sets when it begins, and one that it then waits for."""
+    begun, let_go = threading.Event(), threading.Event()
+    log = served.engine.partition("t", 0)
+    append = log.append
+
+    def held(batches: bytearray) -> Any:
+        begun.set()
+        assert let_go.wait(PATIENCE_S)
+        return append(batches)
+
+    monkeypatch.setattr(log, "append", held)
+    return begun, let_go
+
+
+def serving_threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name in ("connection", "listener")]
+
+
+def test_an_append_that_is_being_made_is_answered(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client learns that its records are there, and does not send them again. The next request is not begun."""
+    client, idle = served.client(), served.client()
+    client.topic("t")
+    begun, let_go = hold_appends(served, monkeypatch)
+    for value in (b"a", b"b"):
+        send_produce(client, bytes(batch(value)))
+    assert begun.wait(PATIENCE_S)
+    with ThreadPoolExecutor(1) as pool:
+        ending = pool.submit(served.listener.close)
+        assert idle.is_closed()
+        let_go.set()
+        [answer] = PRODUCE.response.read(client.receive_frame()[5:], 9)["responses"]
+        assert 0 == answer["partitionResponses"][0]["errorCode"]
+        ending.result(PATIENCE_S)
+    assert 1 == served.engine.partition("t", 0).offsets().log_end_offset
+    assert client.is_closed()
+    assert [] == serving_threads()
+
+
+def test_requests_that_wait_for_their_turn_are_not_begun(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end waits for the one that has the turn alone."""
+    served = start(limits=ListenerLimits(max_handled=1))
+    client, other = served.client(), served.client()
+    client.topic("t")
+    begun, let_go = hold_appends(served, monkeypatch)
+    send_produce(client, bytes(batch(b"a")))
+    assert begun.wait(PATIENCE_S)
+    send_produce(other, bytes(batch(b"b")))
+    with ThreadPoolExecutor(1) as pool:
+        idle = served.client()
+        ending = pool.submit(served.listener.close)
+        assert idle.is_closed()
+        let_go.set()
+        ending.result(PATIENCE_S)
+    assert 1 == served.engine.partition("t", 0).offsets().log_end_offset
+
+
+def test_a_client_that_reads_nothing_does_not_keep_the_end_waiting(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection is cut in the middle of an answer."""
+    monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.2)
+    client = served.client()
+    client.topic("t")
+    client.produce("t", bytes(batch(b"x" * 900_000)))
+    for _ in range(50):
+        client.send(FETCH, fetching("t"), 12)
+    wait_until(lambda: client.socket.recv(1 << 16), "an answer begins")
+    served.listener.close()
+    assert [] == serving_threads()
+
+
+def test_requests_that_wait_for_memory_end() -> None:
+    """Although nobody gives memory back."""
+    memory = Memory(ListenerLimits(max_memory_bytes=1 << 20, stall_seconds=3600.0))
+
+    def wait() -> None:
+        with memory.lent(1 << 20):
+            pass
+
+    with ThreadPoolExecutor(1) as pool, memory.lent(1 << 20):
+        waiting = pool.submit(wait)
+        wait_until(waiting.running, "the other request waits")
+        memory.end()
+        with pytest.raises(BadRequestError, match="the listener ends"):
+            waiting.result(PATIENCE_S)
+    with pytest.raises(BadRequestError, match="the listener ends"):
+        wait()
