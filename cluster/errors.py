@@ -206,7 +206,7 @@ REMEDIES = {
 }
 
 
-MOST_QUOTED = 300
+MAX_QUOTED_CHARACTERS = 300
 """Maximum number of characters quoted from a peer's message."""
 
 
@@ -214,7 +214,7 @@ def quoted(text: str, *secrets: str) -> str:
     """Return a peer's text for use in a message: shortened, and without the given secrets."""
     for one in filter(None, secrets):
         text = text.replace(one, "…")
-    return text if len(text) <= MOST_QUOTED else f"{text[:MOST_QUOTED]}…"
+    return text if len(text) <= MAX_QUOTED_CHARACTERS else f"{text[:MAX_QUOTED_CHARACTERS]}…"
 
 
 def kind_of(code: int) -> ErrorKind:

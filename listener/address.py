@@ -10,7 +10,7 @@ from typing import NamedTuple
 from topicfs.listener.errors import ListenerError
 
 _ADDRESS = re.compile(r"(?:[A-Z_]+://)?(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s/,]*):(?P<port>[0-9]{1,5})")
-_MOST_PORT = 65535
+_MAX_PORT = 65535
 
 
 class Endpoint(NamedTuple):
@@ -26,7 +26,7 @@ class Endpoint(NamedTuple):
 def parse_endpoint(text: str) -> Endpoint:
     """Read `HOST:PORT`, or a broker's `PLAINTEXT://HOST:PORT`. Raises ListenerError."""
     found = _ADDRESS.fullmatch(text)
-    if found is None or not found["host"] or int(found["port"]) > _MOST_PORT:
+    if found is None or not found["host"] or int(found["port"]) > _MAX_PORT:
         raise ListenerError(f"{text}: not an address; name HOST:PORT, as in 127.0.0.1:9092")
     return Endpoint(found["host"].removeprefix("[").removesuffix("]"), int(found["port"]))
 

@@ -42,7 +42,7 @@ FOLDERS = (
     "pipeline",
 )
 sys.modules.update(dict.fromkeys(FOLDERS, HIDDEN))
-MOST_MEMORY = 8 << 30
+MAX_MEMORY_BYTES = 8 << 30
 """Most memory of one process of a run, in bytes: a test that takes more fails, and the machine has enough for the others."""
 
 
@@ -51,7 +51,7 @@ def pytest_configure() -> None:
 
     Those that start Spark begin and end quickly.
     """
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(quick_start("spark"))
     home = spark_home()
     if home is not None:

@@ -55,7 +55,7 @@ class _Keys(NamedTuple):
     of: Callable[[int], int]
     """By the record's number."""
     different: int
-    most_left: float
+    max_left: float
     """Share of the log's bytes that may be left."""
 
 
@@ -63,9 +63,9 @@ def _kinds(records: int) -> tuple[_Keys, ...]:
     """Survivors at the end of the log, and survivors everywhere, so that every batch is written again."""
     share = records // KEYS_SHARE
     return (
-        _Keys(f"{KEYS_SHARE} records a key", lambda number: number % share, share, most_left=0.5),
+        _Keys(f"{KEYS_SHARE} records a key", lambda number: number % share, share, max_left=0.5),
         _Keys(
-            "every other record stays", lambda number: number * (number % 2), records // 2 + 1, most_left=0.7
+            "every other record stays", lambda number: number * (number % 2), records // 2 + 1, max_left=0.7
         ),
     )
 
@@ -83,7 +83,7 @@ def cases(conditions: Conditions) -> Cases:
                     Side(OURS, partial(_compact, dirty, lambda: directory / str(next(numbers)), keys)),
                     Side(COPY, partial(_copy, dirty, directory / "copy")),
                 ),
-                goals=(Goal(of=COPY, floor=0.08 if keys.most_left > 0.5 else 0.12),),
+                goals=(Goal(of=COPY, floor=0.08 if keys.max_left > 0.5 else 0.12),),
             )
 
 
@@ -135,7 +135,7 @@ def _check(partition: Partition, keys: _Keys, before: int) -> None:
         for columns in decode(partition.read(offset, max_bytes=2**20).data):
             found |= {record.key for record in columns}
             offset = columns.batches[len(columns.batches) - 1].end_offset
-    if len(found) != keys.different or after > keys.most_left * before:
+    if len(found) != keys.different or after > keys.max_left * before:
         raise WrongResultError(
             f"{partition.topic}: {len(found)} keys of {keys.different} in {after} bytes of {before}"
         )

@@ -70,7 +70,7 @@ class Case:
     unit: Unit
     sides: tuple[Side, ...]
     goals: tuple[Goal, ...] = ()
-    most_rounds: int | None = None
+    max_rounds: int | None = None
     """For what takes long."""
     warm_up: bool = True
     """True if each side runs once before, unmeasured."""

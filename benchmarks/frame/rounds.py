@@ -37,7 +37,7 @@ def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResu
     if case.warm_up:
         for side in case.sides:
             side.measure()
-    most = min(rounds, case.most_rounds or rounds)
+    most = min(rounds, case.max_rounds or rounds)
     figures: dict[str, list[float]] = {side.name: [] for side in case.sides}
     started = time.monotonic()
     for number in range(most):

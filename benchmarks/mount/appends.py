@@ -19,7 +19,7 @@ from benchmarks.mount.setup.system_calls import (
 from benchmarks.mount.setup.targets import Display, MeasuredLog, logs_for_appends
 
 PIECES = {"16 KiB": 16 * KIB, "128 KiB": 128 * KIB, "1 MiB": MIB}
-MOST_ROUNDS = 11
+MAX_ROUNDS = 11
 
 
 def echo_cases(conditions: Conditions) -> Cases:
@@ -68,7 +68,7 @@ def bulk_cases(conditions: Conditions) -> Cases:
     def work(log: MeasuredLog, piece: int) -> Timing:
         return log.appended(size, lambda: append_pieces(log.path, text, piece))
 
-    written_bytes = 2 * size * MOST_ROUNDS * len(PIECES)
+    written_bytes = 2 * size * MAX_ROUNDS * len(PIECES)
     with one_processor(), logs_for_appends(conditions, written_bytes) as logs:
         for name, piece in PIECES.items():
             shown = Display(

@@ -38,7 +38,7 @@ THREADS = "library, two threads"
 LEAST = "library, then uncompressed"
 """The codec alone, and then the same text by the same mount without a codec: what a mount of one thread cannot fall below."""
 READERS = 2
-MOST_ROUNDS = 11
+MAX_ROUNDS = 11
 START_TIME = Timestamp(1_700_000_000_000)
 
 
@@ -146,7 +146,7 @@ def _reading(mount: Mount, sample: Sample, codec: Codec, shape: str, copies: int
             Goal(of=LEAST),
             *(Goal(side=side.name, of=LIBRARY) for side in threads),
         ),
-        most_rounds=MOST_ROUNDS,
+        max_rounds=MAX_ROUNDS,
     )
 
 
@@ -177,7 +177,7 @@ def _appending(mount: Mount, text: bytes, codec: Codec) -> Case:
             Side(LEAST, lambda: _one_after_the_other(library(), ours(uncompressed))),
         ),
         goals=(Goal(of=LIBRARY, target=0.8, floor=0.19), Goal(of=LEAST)),
-        most_rounds=MOST_ROUNDS,
+        max_rounds=MAX_ROUNDS,
     )
 
 

@@ -56,7 +56,7 @@ def cases(conditions: Conditions) -> Cases:
                 Goal(of=KAFKA_PYTHON, target=10.0, floor=7.0),
                 Goal(side=OF_A_BROKER, of=LIBRDKAFKA),
             ),
-            most_rounds=5,
+            max_rounds=5,
         )
 
 

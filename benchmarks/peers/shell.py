@@ -83,8 +83,8 @@ KCAT, CONSOLE = "kcat", "console tools"
 CONSUMED = "consumed"
 CODECS = ("lz4", "snappy", "zstd", "gzip")
 """Topics that are compressed, each by the codec of its name."""
-MOST_ROUNDS = 3
-COPIES = 3 + 3 * MOST_ROUNDS + 5
+MAX_ROUNDS = 3
+COPIES = 3 + 3 * MAX_ROUNDS + 5
 """Copies of the text: itself, those consumed on both sides, those that three sides produce in each round, and of the
 compressed ones, of both sides, at most half each."""
 VARIED_BYTES = 4 * 10**6
@@ -144,7 +144,7 @@ def _case(
     if any(side.name == CONSOLE for side in measured):
         goals.append(Goal(of=CONSOLE))
     return Case(
-        name=name, unit=unit, sides=measured, goals=tuple(goals), most_rounds=MOST_ROUNDS, warm_up=False
+        name=name, unit=unit, sides=measured, goals=tuple(goals), max_rounds=MAX_ROUNDS, warm_up=False
     )
 
 

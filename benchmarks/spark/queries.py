@@ -129,7 +129,7 @@ def _cases(
     setup: SparkSetup, name: str, query: Callable[[str], None], goals: tuple[Goal, ...], *, quick: bool = True
 ) -> Iterator[Case]:
     """Both times of the same rounds: the goals are for the one that passes."""
-    most_rounds = None if quick else SLOW_ROUNDS
+    max_rounds = None if quick else SLOW_ROUNDS
     kept = tuple(goal for goal in goals if goal.of in setup.sides)
     shared = {side: SharedRounds(partial(timed, partial(query, side))) for side in setup.sides}
     yield Case(
@@ -139,7 +139,7 @@ def _cases(
             Side(side, rounds.measure(partial(_speed, setup.records))) for side, rounds in shared.items()
         ),
         goals=kept,
-        most_rounds=most_rounds,
+        max_rounds=max_rounds,
         warm_up=quick,
     )
     yield Case(
@@ -150,7 +150,7 @@ def _cases(
             for side, rounds in shared.items()
         ),
         goals=tuple(Goal(of=goal.of) for goal in kept),
-        most_rounds=most_rounds,
+        max_rounds=max_rounds,
         warm_up=quick,
     )
 

@@ -34,7 +34,7 @@ FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 NEXT_SECONDS = 1.0
 """How long to wait for one server before trying the next one in parallel."""
-MOST_IDLE = 8
+MAX_IDLE_CONNECTIONS = 8
 """Maximum number of idle connections per broker."""
 
 
@@ -410,7 +410,7 @@ class Brokers:
         connection, pool, fresh = standing
         with self._lock:
             self._lent_out.discard(connection)
-            if connection.usable and len(pool.idle) < MOST_IDLE and not self._closed.is_set():
+            if connection.usable and len(pool.idle) < MAX_IDLE_CONNECTIONS and not self._closed.is_set():
                 pool.idle.append(connection)
                 return
             # If the broker was restarted, all old connections to it are broken.

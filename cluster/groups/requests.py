@@ -51,7 +51,7 @@ SESSION_MS = 10_000
 """Session timeout: after this time without a heartbeat, other members get the partitions of a killed process."""
 GIVEN_UP = frozenset({UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID})
 """Codes that mean that the coordinator has removed the member."""
-MOST_GROUPS = 200
+MAX_GROUPS_PER_REQUEST = 200
 """Maximum number of groups per request."""
 
 
@@ -368,8 +368,8 @@ def fetch_positions(
 ) -> Iterator[TopicPositions]:
     """Yield the positions in a topic of groups that a broker coordinates (blocking). Raises what `Brokers.ask` does."""
     topics = [{"name": topic, "partitionIndexes": sorted(numbers)}]
-    for first in range(0, len(groups), MOST_GROUPS):
-        some = groups[first : first + MOST_GROUPS]
+    for first in range(0, len(groups), MAX_GROUPS_PER_REQUEST):
+        some = groups[first : first + MAX_GROUPS_PER_REQUEST]
         request = {
             "groupId": some[0],
             "topics": topics,

@@ -51,7 +51,7 @@ LEADER_RETRY_SECONDS = 0.25
 """The same while leaders are unknown."""
 IDLE_TIMEOUT_SECONDS = 60.0
 """Time without new records after which a run with `once` gives up."""
-MOST_THREADS = 16
+MAX_FETCH_THREADS = 16
 TOLD_THROTTLE_SECONDS = 30.0
 """Minimum throttle time that is reported."""
 
@@ -93,7 +93,7 @@ def mirror(
     metadata = brokers.metadata()
     journal = _own_journal(directory, metadata)
     config = EngineConfig(follows=True, creation_overrides={})
-    with closing(open_engine(directory, config=config, most_at_start=sys.maxsize)) as engine:
+    with closing(open_engine(directory, config=config, max_opened_at_start=sys.maxsize)) as engine:
         topics = TopicCopies(engine, directory, brokers, options.names, report)
         topics.take_over(journal)
         topics.follow(metadata)
@@ -148,7 +148,7 @@ class _Run:
     def rounds(self, metadata: Metadata) -> None:
         options, wait_ms = self._options, 0
         looked = last_news = time.monotonic()
-        with ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="mirror") as threads:
+        with ThreadPoolExecutor(MAX_FETCH_THREADS, thread_name_prefix="mirror") as threads:
             while not self._stop.is_set():
                 began, copies = time.monotonic(), self._copies_by_leader(metadata)
                 came = sum(threads.map(partial(self._serve, wait_ms=wait_ms), copies, copies.values()))

@@ -19,7 +19,7 @@ from typing import TypeAlias
 Exchange: TypeAlias = Generator[bytes, bytes, None]
 
 FEWEST_ITERATIONS = 4096
-MOST_ITERATIONS = 1_000_000
+MAX_SCRAM_ITERATIONS = 1_000_000
 """Maximum number of iterations that a broker may demand: more would keep the client busy for seconds."""
 
 
@@ -58,7 +58,7 @@ def scram(hash_name: str, user: str, password: str, nonce: str | None = None) ->
     answer = (yield f"n,,{first}".encode()).decode()
     said = _attributes(answer)
     iterations = int(said.get("i", "0"))
-    if not said.get("r", "").startswith(nonce) or not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+    if not said.get("r", "").startswith(nonce) or not FEWEST_ITERATIONS <= iterations <= MAX_SCRAM_ITERATIONS:
         raise ValueError(f"its SCRAM challenge is not valid for this client ({iterations} iterations)")
     salted = hashlib.pbkdf2_hmac(
         hash_name, password.encode(), base64.b64decode(said["s"], validate=True), iterations

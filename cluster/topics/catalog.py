@@ -31,7 +31,7 @@ from topicfs.storage.engine import Listeners
 from topicfs.storage.errors import ClusterError
 from topicfs.storage.model import TopicPartition
 
-MOST_THREADS = 16
+MAX_WATCH_THREADS = 16
 LAG_SECONDS = 2.0
 """How long metadata may omit a topic before brokers are asked why, because one broker may lag behind.
 
@@ -182,7 +182,7 @@ class Catalog:
             else:
                 one.note_silence(NO_LEADER)
         if by_leader:
-            with ThreadPoolExecutor(min(MOST_THREADS, len(by_leader))) as threads:
+            with ThreadPoolExecutor(min(MAX_WATCH_THREADS, len(by_leader))) as threads:
                 list(threads.map(partial(self._ask_leader, metadata), by_leader, by_leader.values()))
 
     def _ask_leader(self, metadata: Metadata, node: int, partitions: list[ClusterPartition]) -> None:

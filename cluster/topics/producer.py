@@ -68,7 +68,7 @@ REPLICATION_SHARE = 0.8
 """Share of an answer's time limit that a leader may wait for its replicas."""
 MAX_PRODUCER_ID_ATTEMPTS = 3
 """How many producer ids to try before a leader's refusal of the sequence number is final."""
-MOST_SENT = 5
+MAX_SENT_BATCHES = 5
 """Maximum number of unanswered batches: a broker recognizes this many repeated batches of a producer."""
 REMEMBERED_SECONDS = 600.0
 """Time after an append for which its leader certainly knows the producer (`producer.id.expiration.ms` is a day)."""
@@ -174,7 +174,7 @@ class PartitionProducer:
         """Wait until another batch can be sent: for all sent ones if the connection is unusable, else for some."""
         if not self._sent.ready:
             self._end_sent()
-        while len(self._sent) >= MOST_SENT:
+        while len(self._sent) >= MAX_SENT_BATCHES:
             self._end_oldest()
 
     def _send(self, one: SentBatch) -> None:

@@ -46,7 +46,7 @@ NEWEST_OFFSET_COMMIT_VERSION = 4
 NEWEST_GROUP_VERSION = 3
 """The version to write, as brokers do; version 4 can be read, too."""
 
-MOST_NAME_BYTES = 32_767
+MAX_KEY_STRING_BYTES = 32_767
 """The longest string that a record's key can hold."""
 
 
@@ -54,8 +54,8 @@ def check_group_name(group: str) -> None:
     """Raise InvalidGroupError if a group name does not fit into a record's key."""
     if not group:
         raise InvalidGroupError("the group name is empty")
-    if len(group.encode(errors="surrogatepass")) > MOST_NAME_BYTES:
-        raise InvalidGroupError(f"{group[:40]}…: the group name is longer than {MOST_NAME_BYTES} bytes")
+    if len(group.encode(errors="surrogatepass")) > MAX_KEY_STRING_BYTES:
+        raise InvalidGroupError(f"{group[:40]}…: the group name is longer than {MAX_KEY_STRING_BYTES} bytes")
     try:
         group.encode()
     except UnicodeEncodeError:

@@ -97,7 +97,7 @@ class QueueSession:
             raise SessionClosedError(f"group {self._group.name}: the session was closed")
 
 
-MOST_MEMBERS = 200
+MAX_SHARE_MEMBERS = 200
 """group.share.max.size."""
 
 
@@ -188,8 +188,8 @@ class QueueGroup:
             raise GroupExistsError(
                 f"group {self._name}: is a consumer group; choose another name for the queue"
             )
-        if len(self._sessions) >= MOST_MEMBERS:
-            raise GroupFullError(f"group {self._name}: has {MOST_MEMBERS} members, and no more may join")
+        if len(self._sessions) >= MAX_SHARE_MEMBERS:
+            raise GroupFullError(f"group {self._name}: has {MAX_SHARE_MEMBERS} members, and no more may join")
 
     def _begin(self, topics: Sequence[str]) -> None:
         """Create the group's state in each partition of the topics, so that its start survives a crash."""

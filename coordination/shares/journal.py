@@ -9,7 +9,7 @@
 Each line is a JSON object; of several lines about one thing the last counts, and a line torn by a crash does not
 count. A broker ignores the file: it stores settings of groups elsewhere, and has no dead letters. A rejected record
 is written here before its state is stored, so that none is missing; its state decides whether it *is* rejected.
-Beyond MOST_REJECTED records the oldest are dropped. The file is rewritten when most of its lines no longer count.
+Beyond MAX_REJECTED records the oldest are dropped. The file is rewritten when most of its lines no longer count.
 Each of several directories has a copy. Each change goes to all directories that serve, with a higher revision. So the
 copy in a directory that was away is known to be old, and is replaced later.
 """
@@ -30,7 +30,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 from topicfs.storage.model import Offset, Position, Timestamp
 
-MOST_REJECTED = 10_000
+MAX_REJECTED = 10_000
 _LINES_BEFORE_REWRITE = 1000
 
 
@@ -140,7 +140,7 @@ class QueueJournal:
         for key, record in records.items():
             self.rejected.pop(key, None)
             self.rejected[key] = record
-        while len(self.rejected) > MOST_REJECTED:
+        while len(self.rejected) > MAX_REJECTED:
             del self.rejected[next(iter(self.rejected))]
 
     def forget(self, keys: Sequence[RejectedKey]) -> None:

@@ -137,7 +137,9 @@ class RemoteLingerBuffer:
         self._blocking, self._reports = blocking, reports
         self._queues: dict[LineTarget, _Queue] = {}
 
-    async def add(self, target: LineTarget, lines: bytes, contributor: Contributor, caller: RequestingProcess) -> None:
+    async def add(
+        self, target: LineTarget, lines: bytes, contributor: Contributor, caller: RequestingProcess
+    ) -> None:
         """Add lines that `target.check` has accepted; `contributor` learns of a later failure.
 
         Waits for room if too many lines are waiting. Raises FileError if the program or the mount ends before.

@@ -9,7 +9,7 @@ LOOPBACK = "127.0.0.1"
 """The default host: metrics contain names of topics and groups, which should not be public."""
 
 _ADDRESS = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^:\[\]\s/]*):)?(?P<port>[0-9]{1,5})")
-MOST_PORT = 65535
+MAX_PORT = 65535
 
 
 class MetricsAddressError(ValueError):
@@ -29,9 +29,9 @@ class MetricsAddress(NamedTuple):
 def parse_metrics_address(text: str) -> MetricsAddress:
     """Parse an address. Raises MetricsAddressError."""
     found = _ADDRESS.fullmatch(text)
-    if found is None or int(found["port"]) > MOST_PORT:
+    if found is None or int(found["port"]) > MAX_PORT:
         raise MetricsAddressError(
-            f"{text}: not an address to listen at; name HOST:PORT, or a PORT from 0 to {MOST_PORT} of this machine alone"
+            f"{text}: not an address to listen at; name HOST:PORT, or a PORT from 0 to {MAX_PORT} of this machine alone"
         )
     host = (found["host"] or LOOPBACK).removeprefix("[").removesuffix("]")
     return MetricsAddress(host, int(found["port"]))

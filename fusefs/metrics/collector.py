@@ -83,4 +83,4 @@ def _mount_families(mount: WatchedMount) -> Iterator[Family]:
     yield single(table.WRITTEN_BYTES, counts.bytes_written)
     yield single(table.OPEN_FILES, gauges.open_files)
     yield single(table.WAITING_READS, gauges.waiting_reads)
-    yield single(table.MOST_WAITING_READS, gauges.waiting_reads_limit)
+    yield single(table.MAX_WAITING_READS, gauges.waiting_reads_limit)

@@ -17,7 +17,7 @@ from topicfs.storage.counts.topic_counts import TopicCounts
 from topicfs.storage.messages import printable
 from topicfs.storage.model import DirectoryStatus, Offset, TopicPartition
 
-MOST_LAGS = 1000
+MAX_LAGS = 1000
 """Pairs of group and topic that are shown, those with the largest lag; the others are summed up."""
 
 
@@ -162,6 +162,6 @@ def _group_families(
                 key = (group, place.topic)
                 lags[key] = lags.get(key, 0) + max(ends[place] - position, 0)
     shown = sorted(lags.items(), key=lambda one: (-one[1], one[0]))
-    rest = sum(lag for _, lag in shown[MOST_LAGS:])
-    others = [((OTHERS, OTHERS), rest)] if len(shown) > MOST_LAGS else []
-    yield family(table.GROUP_LAG, [*sorted(shown[:MOST_LAGS]), *others])
+    rest = sum(lag for _, lag in shown[MAX_LAGS:])
+    others = [((OTHERS, OTHERS), rest)] if len(shown) > MAX_LAGS else []
+    yield family(table.GROUP_LAG, [*sorted(shown[:MAX_LAGS]), *others])

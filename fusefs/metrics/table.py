@@ -59,7 +59,7 @@ READ_BYTES = _counter("mount_read_bytes", "Bytes that programs read from files o
 WRITTEN_BYTES = _counter("mount_written_bytes", "Bytes that programs wrote to files of the mount.")
 OPEN_FILES = _gauge("open_files", "Files of the mount that programs have open.")
 WAITING_READS = _gauge("waiting_reads", "Reads that wait for the next record.")
-MOST_WAITING_READS = _gauge("waiting_reads_limit", "How many reads may wait at once (--max-waiting).")
+MAX_WAITING_READS = _gauge("waiting_reads_limit", "How many reads may wait at once (--max-waiting).")
 
 APPENDS = _counter("appends", "Appends of clients to a topic's logs.", "topic")
 RECORDS = _counter("appended_records", "Records that they appended.", "topic")

@@ -69,7 +69,7 @@ FOLLOW = NUMBERS["follow"]
 
 _LAST = cython.declare(cython.int, 40)
 _ROW = cython.declare(cython.Py_ssize_t, 336)
-_MOST_KINDS = cython.declare(cython.uint, 64)
+_MAX_KINDS = cython.declare(cython.uint, 64)
 
 
 class RequestDurations(NamedTuple):
@@ -87,14 +87,14 @@ class RequestCounts:
     def __init__(self) -> None:
         self.bytes_read = 0
         self.bytes_written = 0
-        self._table = bytearray(_ROW * _MOST_KINDS)
+        self._table = bytearray(_ROW * _MAX_KINDS)
         self._errors: dict[tuple[int, int], int] = {}
 
     @cython.ccall
     def note(self, kind: cython.uint, nanoseconds: cython.longlong) -> object:
         """Count one request of a kind (by its number), and its duration."""
         octets: cython.p_uchar = memory.writable(self._table)
-        row: cython.Py_ssize_t = _ROW * (kind % _MOST_KINDS)
+        row: cython.Py_ssize_t = _ROW * (kind % _MAX_KINDS)
         bucket: cython.int = 0
         rest: cython.longlong = nanoseconds
         while rest > 0 and bucket < _LAST:

@@ -223,8 +223,8 @@ TEXT_BYTES = 2**19
 """Approximate text size of a stretch, unless a read asks for more."""
 LARGEST_FETCH_BYTES = 2**20
 """Limit on the batches in one fetch: a read(2) of more than 1 MiB is slower than two."""
-MOST_THREADS = 4
-MOST_STRETCHES = 16
+MAX_READ_AHEAD_THREADS = 4
+MAX_CHUNKS = 16
 """Limit on stretches of all readers that were started and not used yet."""
 PAUSE_SECONDS = 1.0
 """When space is needed, a stretch not used for this long is canceled: its reader has stopped."""
@@ -234,7 +234,7 @@ class Pool:
     """Threads that inflate stretches, one per processor (up to 4); none on a single processor. Thread-safe."""
 
     def __init__(self, processors: int) -> None:
-        self.threads = min(processors, MOST_THREADS) if processors > 1 else 0
+        self.threads = min(processors, MAX_READ_AHEAD_THREADS) if processors > 1 else 0
         self._begun = 0
         self._lock = threading.Lock()
         self._queue: SimpleQueue[weakref.ref[Stretch]] = SimpleQueue()
@@ -255,10 +255,10 @@ class Pool:
 
     def _has_room(self, now: float) -> bool:
         """Return whether there is room for a stretch, canceling an abandoned one if necessary."""
-        if len(self._kept) < MOST_STRETCHES:
+        if len(self._kept) < MAX_CHUNKS:
             return True
         self._kept = deque(kept for kept in self._kept if kept[0]() is not None)
-        if len(self._kept) < MOST_STRETCHES:
+        if len(self._kept) < MAX_CHUNKS:
             return True
         oldest, since = self._kept[0]
         stretch = oldest()
@@ -330,7 +330,9 @@ class Ahead:
     def clear(self) -> None:
         self._stretches.clear()
 
-    def fill(self, offset: Offset, end_offset: Offset, begun: Begun | None, spilled: int, aim: ReadGoal) -> bool:
+    def fill(
+        self, offset: Offset, end_offset: Offset, begun: Begun | None, spilled: int, aim: ReadGoal
+    ) -> bool:
         """Add stretches, at most one per thread; return whether one of them took over `begun`.
 
         The first one starts at `offset`, and continues `begun` if that is given. `spilled` is the number of bytes of

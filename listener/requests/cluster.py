@@ -23,7 +23,7 @@ CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 """The operations that exist for a topic and for a cluster, as bits by Kafka's numbers; every client may do all of them."""
 BROKERS, CONTROLLERS = 1, 2
 """Endpoint types of DescribeCluster."""
-MOST_DESCRIBED = 2000
+MAX_DESCRIBED_PARTITIONS = 2000
 """Most partitions in an answer to DescribeTopicPartitions (max.request.partition.size.limit)."""
 
 
@@ -154,7 +154,7 @@ def describe_topic_partitions(broker: Broker, request: Request) -> Values:
     values = request.values
     names = {one["name"] for one in values["topics"]} or set(broker.engine.topics())
     cursor = values["cursor"] or {"topicName": "", "partitionIndex": 0}
-    left = min(max(values["responsePartitionLimit"], 1), MOST_DESCRIBED)
+    left = min(max(values["responsePartitionLimit"], 1), MAX_DESCRIBED_PARTITIONS)
     topics: list[Values] = []
     following = None
     for name in sorted(name for name in names if name >= cursor["topicName"]):

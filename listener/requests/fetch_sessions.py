@@ -17,7 +17,7 @@ from topicfs.storage.wire import Values
 
 FINAL, INITIAL = -1, 0
 """Epochs of a request that ends its session, or wants none, and of one that begins a session."""
-MOST_PARTITIONS = 100_000
+_MAX_SESSION_PARTITIONS = 100_000
 """Most partitions of a session."""
 
 TopicKey: TypeAlias = str | UUID

@@ -27,7 +27,7 @@ from topicfs.storage.staging.manifest import Content
 UNKEYED_BYTES = 16_384
 """Bytes of values without keys after which the next partition is used: Kafka's default batch.size."""
 
-MOST_BATCH_BYTES = 2**31 - 1
+MAX_KAFKA_BATCH_BYTES = 2**31 - 1
 """Largest value of a batch's length field."""
 
 _REMEMBERED_KEYS = 1 << 16
@@ -147,7 +147,7 @@ def _largest(columns: dict[str, pa.Array], records: Columns) -> int:
     sizes = [max(key, 0) + max(value, 0) + headers for key, value, headers in lengths]
     at = sizes.index(max(sizes))
     alone = codec_columns({name: column.slice(at, 1) for name, column in columns.items()}, 1, now_ms=0)
-    (batch,) = encode_columns(alone, max_batch_bytes=MOST_BATCH_BYTES)
+    (batch,) = encode_columns(alone, max_batch_bytes=MAX_KAFKA_BATCH_BYTES)
     return len(batch)
 
 

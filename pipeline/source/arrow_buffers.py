@@ -30,7 +30,7 @@ VALUES = fields.VALUE_POSITIONS
 """Indices of the columns with positions; the column after each has the lengths."""
 
 _LARGEST = cython.declare(cython.longlong, 2**31 - 1)
-_MOST_MILLISECONDS = cython.declare(cython.longlong, (2**63 - 1) // 1000)
+_MAX_MILLISECONDS = cython.declare(cython.longlong, (2**63 - 1) // 1000)
 
 
 class ColumnRange(NamedTuple):
@@ -155,7 +155,7 @@ def _int64s(parts: Sequence[ColumnRange], column: cython.Py_ssize_t, factor: cyt
         for index in range(first + start, last):
             number: cython.longlong = source[index]
             if factor != 1:
-                number = min(max(number, -_MOST_MILLISECONDS), _MOST_MILLISECONDS)
+                number = min(max(number, -_MAX_MILLISECONDS), _MAX_MILLISECONDS)
             target[place] = number * factor
             place += 1
     return found

@@ -26,7 +26,7 @@ ENOUGH_ROWS = 16_384
 """Ranges smaller than this (those of compressed batches) are combined until they have this many records, or"""
 ENOUGH_BYTES = WINDOW_BYTES
 """this many bytes, which bounds memory if records are large."""
-MOST_TASK_BYTES = 256 << 20
+MAX_TASK_BYTES = 256 << 20
 """Most bytes of a task's slices, if no option says otherwise: starting a task costs as much as reading 10 MB."""
 _ATTEMPTS = 3
 """Consecutive attempts without a new record, because segments changed, after which a task fails."""
@@ -128,7 +128,7 @@ class TopicSource:
     def _of_bounded_size(self, task: Task) -> list[Task]:
         """Split a large task, so that even one partition keeps many cores busy."""
         size_bytes = sum(one.end_position - one.position for one in task.slices)
-        count = -(-size_bytes // MOST_TASK_BYTES)
+        count = -(-size_bytes // MAX_TASK_BYTES)
         return [task] if count <= 1 else [self.task(part) for part in divide(task.range, count)]
 
     def task(self, part: OffsetRange) -> Task:

@@ -19,8 +19,8 @@ from pathlib import Path
 from topicfs.storage.errors import CorruptionError
 
 VERSION = 0
-_MOST_DIGITS = 20
-_INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_MOST_DIGITS}}}")
+_MAX_DIGITS = 20
+_INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_MAX_DIGITS}}}")
 
 
 def encode_table(rows: Sequence[str]) -> bytes:
@@ -46,7 +46,7 @@ def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
 
 def field_number(text: str, *, file: Path) -> int:
     """Read a decimal field; raises CorruptionError."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS) and not _INTEGER.fullmatch(text):
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS) and not _INTEGER.fullmatch(text):
         raise CorruptionError(file, 0, f"{reprlib.repr(text)} is no number")
     return int(text)
 

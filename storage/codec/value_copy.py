@@ -97,7 +97,7 @@ def copy_inflated(
     source: cython.p_uchar = memory.octets_of(view)
     row: cython.p_longlong = memory.int64s_of(rows)
     count: cython.Py_ssize_t = len(rows) // fields.ROW_SIZE
-    most_parts: cython.Py_ssize_t = parts_within(max_content_bytes)
+    max_parts: cython.Py_ssize_t = parts_within(max_content_bytes)
     number: cython.Py_ssize_t = first
     taken: cython.longlong = 0
     workspace: unlocked.Workspace = take_workspace()
@@ -111,7 +111,7 @@ def copy_inflated(
         with cython.nogil:
             while number < count and used < size and taken < CALL_BYTES:
                 at = fields.ROW_SIZE * number
-                made = _inflate_at(space, source, row, at, max_content_bytes, most_parts)
+                made = _inflate_at(space, source, row, at, max_content_bytes, max_parts)
                 if not 0 <= made <= room - used:
                     break
                 stop = _copy_at(target, used, space, source, row, at, made, start_offset, end_offset)
@@ -152,7 +152,7 @@ def _inflate_at(
     row: cython.p_longlong,
     at: cython.Py_ssize_t,
     max_content_bytes: cython.longlong,
-    most_parts: cython.Py_ssize_t,
+    max_parts: cython.Py_ssize_t,
 ) -> cython.longlong:
     """Inflate the content of a row's batch if it is compressed; return its size, or a negative number."""
     start: cython.Py_ssize_t = row[at + fields.POSITION] + fields.HEADER_SIZE
@@ -164,7 +164,7 @@ def _inflate_at(
         return 0
     if codec == 0:
         return end - start
-    return unlocked.inflate_in(space, codec, source, start, end, max_content_bytes, most_parts)
+    return unlocked.inflate_in(space, codec, source, start, end, max_content_bytes, max_parts)
 
 
 @cython.cfunc

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from topicfs.storage.counts.topic_counts import TopicCounts
 
-MOST_TOPICS = 1000
+MAX_COUNTED_TOPICS = 1000
 """Number of topics that are counted by themselves; what is opened when there are as many is counted together."""
 
 OTHERS = "@others"
@@ -48,8 +48,8 @@ class Durations:
 
 
 class EngineCounts:
-    def __init__(self, most_topics: int = MOST_TOPICS) -> None:
-        self._most_topics = most_topics
+    def __init__(self, max_topics: int = MAX_COUNTED_TOPICS) -> None:
+        self._max_topics = max_topics
         self._lock = threading.Lock()
         self._topics: dict[str, TopicCounts] = {}
         self._others = TopicCounts(self)
@@ -73,7 +73,7 @@ class EngineCounts:
         """Return the counts to which a topic's logs add: its own, or those of all that find no place any more."""
         with self._lock:
             found = self._topics.get(name)
-            if found is None and len(self._topics) < self._most_topics:
+            if found is None and len(self._topics) < self._max_topics:
                 found = self._topics[name] = TopicCounts(self)
             return self._others if found is None else found
 

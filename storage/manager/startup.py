@@ -27,7 +27,7 @@ from topicfs.storage.log.flush import BackgroundFlusher, Flusher, NoFlusher
 from topicfs.storage.manager.manager import LogManager
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import TopicPartition
-from topicfs.storage.topics.assembly import MOST_AT_START, assemble
+from topicfs.storage.topics.assembly import MAX_OPENED_AT_START, assemble
 from topicfs.storage.topics.reconciliation import finish_pending, survey
 from topicfs.storage.topics.registry import RegistryCopy, TopicRegistry, read_copy
 from topicfs.storage.topics.topic import LogTopic
@@ -59,13 +59,13 @@ def open_logs(
     read_only: bool = False,
     config: EngineConfig | LiveSettings | None = None,
     machine: Machine | None = None,
-    most_at_start: int = MOST_AT_START,
+    max_opened_at_start: int = MAX_OPENED_AT_START,
 ) -> M:
     """Open a data directory, or several as one, and make those that are missing (the parent exists); blocking.
 
     Call this after daemonizing, for it takes the directories' locks. With `read_only` it takes none and changes
     nothing; beside a live broker it shows what lies below the checkpointed high watermarks, beside another process of
-    this engine all that is there. More than `most_at_start` partitions that were closed in order are each opened on
+    this engine all that is there. More than `max_opened_at_start` partitions that were closed in order are each opened on
     first use. `kind` is the class of the engine. A partition that cannot be loaded, or is in a directory that fails,
     is offline with the reason.
 
@@ -98,7 +98,7 @@ def open_logs(
     if read_only:
         return kind(directories, *_look_into(directories, warnings))
     try:
-        return kind(directories, *_take_over(directories, warnings, most_at_start))
+        return kind(directories, *_take_over(directories, warnings, max_opened_at_start))
     except BaseException:
         for one in kept:
             one.release()
@@ -134,7 +134,7 @@ def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
                 )
 
 
-def _take_over(directories: Directories, warnings: WarningBook, most_at_start: int) -> _Opened:
+def _take_over(directories: Directories, warnings: WarningBook, max_opened_at_start: int) -> _Opened:
     from topicfs.storage.directories.cluster_metadata import find_cluster_metadata
 
     _fail_unmounted(directories)
@@ -153,7 +153,7 @@ def _take_over(directories: Directories, warnings: WarningBook, most_at_start: i
     with ExitStack() as stack:
         for one in directories.online:
             stack.enter_context(one.reserve.lent_when_low())
-        topics = assemble(directories, registry, warnings.add, most_at_start=most_at_start)
+        topics = assemble(directories, registry, warnings.add, max_opened_at_start=max_opened_at_start)
         directories.attempt_each(lambda one: _forget_missing(directories, one))
     return registry, warnings, topics
 

@@ -489,6 +489,6 @@ class Segment:
     def _in_memory(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
         file = MemoryFile(self._path(kind))
         # Entries come at least index.interval.bytes apart; a preallocated file of full size would take memory.
-        most_entries = self.size // max(1, self.settings.index_interval_bytes) + 2
-        new_bytes = min(self.settings.index_bytes, most_entries * LARGEST_SLOT_BYTES)
+        max_entries = self.size // max(1, self.settings.index_interval_bytes) + 2
+        new_bytes = min(self.settings.index_bytes, max_entries * LARGEST_SLOT_BYTES)
         return index(file, self.base_offset, new_bytes=new_bytes)

@@ -17,7 +17,7 @@ from typing import Any
 
 PAUSE_S = 0.02
 """Shortest pause between two looks; after a longer look the pause is as long as the look."""
-_MOST_CALLERS = 100
+_MAX_CALLERS = 100
 """Largest number of callers that one look answers: callers that keep ringing must not delay it."""
 
 
@@ -63,7 +63,7 @@ class Bell:
         """Wait for a ring, and return all callers so far: one look answers them. Empty if the socket fails."""
         callers: list[Any] = []
         with suppress(OSError):
-            while len(callers) < _MOST_CALLERS:
+            while len(callers) < _MAX_CALLERS:
                 callers.append(self._socket.recvfrom(1, socket.MSG_DONTWAIT if callers else 0)[1])
         return callers
 

@@ -17,18 +17,22 @@ from topicfs.storage.topics.reconciliation import FoundTopic, find_topics, marke
 from topicfs.storage.topics.registry import TopicEntry, TopicRegistry
 from topicfs.storage.topics.topic import LogTopic, lenient_config
 
-MOST_AT_START = 1000
+MAX_OPENED_AT_START = 1000
 """Up to this many partitions, the start opens all of them, even if they were closed cleanly."""
 
 
 def assemble(
-    directories: Directories, registry: TopicRegistry, warn: ReportLine, *, most_at_start: int = MOST_AT_START
+    directories: Directories,
+    registry: TopicRegistry,
+    warn: ReportLine,
+    *,
+    max_opened_at_start: int = MAX_OPENED_AT_START,
 ) -> dict[str, LogTopic]:
-    """Find every topic and load its partitions; above `most_at_start`, cleanly closed ones are loaded on first use.
+    """Find every topic and load its partitions; above `max_opened_at_start`, cleanly closed ones are loaded on first use.
 
     Raises NotALogDirectoryError, DuplicatePartitionError, OSError (blocking).
     """
-    found = find_all(directories, registry, warn, most_at_start=most_at_start)
+    found = find_all(directories, registry, warn, max_opened_at_start=max_opened_at_start)
     topics = {name: make_topic(directories, name, one, warn) for name, one in found.items()}
     wanted = []
     for name, one in found.items():
@@ -57,12 +61,18 @@ def _load_later(directories: Directories, topic: LogTopic, warn: ReportLine, num
 
 
 def find_all(
-    directories: Directories, registry: TopicRegistry, warn: ReportLine, *, most_at_start: int | None = None
+    directories: Directories,
+    registry: TopicRegistry,
+    warn: ReportLine,
+    *,
+    max_opened_at_start: int | None = None,
 ) -> dict[str, FoundTopic]:
-    """Find the topics, checking only their first partitions above `most_at_start`; schedule removals."""
+    """Find the topics, checking only their first partitions above `max_opened_at_start`; schedule removals."""
     contents = survey(directories)
     in_order = not directories.read_only and all(one.clean and one.failure is None for one in directories.all)
-    check_all = not in_order or most_at_start is None or len(directories.by_partition) <= most_at_start
+    check_all = (
+        not in_order or max_opened_at_start is None or len(directories.by_partition) <= max_opened_at_start
+    )
     found = find_topics(directories, registry, warn, check_all=check_all)
     due = Timestamp(directories.clock() + directories.config.topic_defaults.file_delete_delay_ms)
     for directory, name in marked(contents, DirectoryMark.DELETE):

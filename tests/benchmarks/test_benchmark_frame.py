@@ -60,10 +60,10 @@ def test_sides_take_turns_in_an_order_that_turns():
 
 
 def test_what_takes_long_has_fewer_rounds():
-    """`most_rounds` bounds the rounds, and a case may do without the first run."""
+    """`max_rounds` bounds the rounds, and a case may do without the first run."""
     times: list[int] = []
     side = Side("a", lambda: times.append(1) or 1.0)
-    measure_case(Case(name="", unit=SPEED, sides=(side,), most_rounds=2, warm_up=False), rounds=5)
+    measure_case(Case(name="", unit=SPEED, sides=(side,), max_rounds=2, warm_up=False), rounds=5)
     assert 2 == len(times)
 
 

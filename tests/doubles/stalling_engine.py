@@ -49,7 +49,7 @@ class Line:
         """The error that every call raises, if any."""
         self.calls: Counter[str] = Counter()
         self.waiting = 0
-        self.most_waiting = 0
+        self.max_waiting = 0
         """The largest number of calls that have waited at the same time."""
         self.before_waiting: Callable[[], None] = lambda: None
         self._loop = threading.get_ident()
@@ -77,7 +77,7 @@ class Line:
         with self._lock:
             self.calls[call] += 1
             self.waiting += 1
-            self.most_waiting = max(self.most_waiting, self.waiting)
+            self.max_waiting = max(self.max_waiting, self.waiting)
         while self._control is not None and self._control.exists():
             time.sleep(0.01)
         if not self._stalled or call in self._stalled:

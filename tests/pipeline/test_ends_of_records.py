@@ -14,8 +14,8 @@ from topicfs.storage.model import LATEST_TIMESTAMP
 
 pytestmark = pytest.mark.spark
 
-MOST_MS = (2**63 - 1) // 1000
-SHOWN = [min(max(time, -MOST_MS), MOST_MS) for time in TIMES]
+MAX_MS = (2**63 - 1) // 1000
+SHOWN = [min(max(time, -MAX_MS), MAX_MS) for time in TIMES]
 """TIMES, limited to those that 64 bits of microseconds can represent."""
 
 
@@ -70,7 +70,7 @@ def test_a_cluster_takes_restored_times_of_the_far_future(spark, tmp_path, broke
         spark, RestoreOptions(archive=kept, path=place, topics="orders", into="ends", without_offsets=True)
     )
     options = {"kafka.bootstrap.servers": broker.bootstrap_server, "subscribe": "ends"}
-    assert [1, NOW, MICROSECONDS, MOST_MS] == times_of(spark, "kafka", **options)
+    assert [1, NOW, MICROSECONDS, MAX_MS] == times_of(spark, "kafka", **options)
 
 
 @pytest.mark.parametrize("times", [TIMES, (0, LATEST_TIMESTAMP), (LATEST_TIMESTAMP,)])

@@ -163,7 +163,7 @@ def test_a_large_partition_makes_several_tasks(monkeypatch):
     given = {"isolation.level": "read_committed"}
     _, (whole,) = read(options_of(BROKER / "log-dirs", "transactions", **given))
     size_bytes = sum(one.end_position - one.position for one in whole.slices)
-    monkeypatch.setattr(reading, "MOST_TASK_BYTES", -(-size_bytes // 3))
+    monkeypatch.setattr(reading, "MAX_TASK_BYTES", -(-size_bytes // 3))
     table, tasks = read(options_of(BROKER / "log-dirs", "transactions", **given))
     assert 3 == len(tasks)
     assert [row[0] for row in consumed("transactions-0", "read_committed")] == table["offset"].to_pylist()
@@ -254,8 +254,8 @@ def test_large_records_make_small_batches(tmp_path):
 
 def test_what_no_column_can_hold():
     """A time beyond Spark's becomes the nearest one; an invalid range is an error."""
-    most_ms = (2**63 - 1) // 1000
-    for time, shown in ((2**62, most_ms), (most_ms + 1, most_ms), (most_ms, most_ms), (-(2**63), -most_ms)):
+    max_ms = (2**63 - 1) // 1000
+    for time, shown in ((2**62, max_ms), (max_ms + 1, max_ms), (max_ms, max_ms), (-(2**63), -max_ms)):
         (columns,) = decode(encode([Record(Offset(0), Timestamp(time), None, b"")]))
         assert [shown * 1000] == gather_timestamps([ColumnRange(columns, 0, 1)]).tolist()
     for start, end in ((-1, 1), (0, 2), (1, 0)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from topicfs.pipeline.jobs.restore.plan import (
-    MOST_RANGES,
+    MAX_RANGES,
     ConflictError,
     Extent,
     PartitionPlan,
@@ -65,9 +65,9 @@ def test_only_what_is_there_on_both_sides_is_compared():
     assert {ORDERS: Span(10, 17)} == overlaps(parts)
 
 
-def spans(extents, most_records):
+def spans(extents, max_records):
     parts = {one: plan_partition(one, extent, Span(0, 0)) for one, extent in extents.items()}
-    return plan_rounds(parts, extents, most_records)
+    return plan_rounds(parts, extents, max_records)
 
 
 def test_a_round_takes_what_fits():
@@ -91,8 +91,8 @@ def test_a_round_of_one_record_is_the_smallest():
 
 def test_a_round_has_not_too_many_partitions():
     """A round has a limited number of partitions, because each is a condition of its query."""
-    extents = {TopicPartition("t", number): Extent(0, 0, 1, 0) for number in range(MOST_RANGES + 1)}
-    assert [MOST_RANGES, 1] == [len(one) for one in spans(extents, 10**6)]
+    extents = {TopicPartition("t", number): Extent(0, 0, 1, 0) for number in range(MAX_RANGES + 1)}
+    assert [MAX_RANGES, 1] == [len(one) for one in spans(extents, 10**6)]
 
 
 def test_nothing_left_is_no_round():

@@ -52,7 +52,7 @@ class Written(NamedTuple):
 class Shell(threading.Thread):
     """One that appends file after file, until `stop` is set."""
 
-    def __init__(self, mountpoint: Path, number: int, chance: random.Random, *, most_lines: int) -> None:
+    def __init__(self, mountpoint: Path, number: int, chance: random.Random, *, max_lines: int) -> None:
         super().__init__(daemon=True)
         self.stop = threading.Event()
         self.written: list[Written] = []
@@ -60,7 +60,7 @@ class Shell(threading.Thread):
             mountpoint,
             number,
             chance,
-            most_lines,
+            max_lines,
         )
 
     def run(self) -> None:
@@ -87,7 +87,7 @@ def append_while_leaders_go(
     with mounted_cluster(address, home, "--max-in-flight", "5") as mountpoint:
         wait_until((mountpoint / TOPIC / "1/log").exists, "the topic shows")
         shells = [
-            Shell(mountpoint, number, random.Random(seed + number), most_lines=LINES[1] if number else 1)
+            Shell(mountpoint, number, random.Random(seed + number), max_lines=LINES[1] if number else 1)
             for number in range(4)
         ]
         for shell in shells:

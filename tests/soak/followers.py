@@ -39,7 +39,7 @@ from topicfs.storage.producers.append import Origin
 
 FOLLOWERS = 50
 SETTINGS = {"segment.bytes": "1048576", "retention.bytes": "6000000", "retention.ms": "-1"}
-MOST_LINES = 500_000
+MAX_COMPARED_LINES = 500_000
 """Kept in memory to compare with."""
 PATIENCE_S = 60
 """For followers to come to the end when nothing more is appended."""
@@ -153,7 +153,7 @@ class Run:
     async def append_here(self, until: float) -> None:
         """In bursts, in the event loop's thread."""
         number = 0
-        while self.goes_on(until) and len(self.appended["plain"].lines) < MOST_LINES:
+        while self.goes_on(until) and len(self.appended["plain"].lines) < MAX_COMPARED_LINES:
             for _ in range(self.chance.randrange(1, 40)):
                 topic = self.chance.choice(("plain", "plain", "packed"))
                 count = self.chance.choice((1, 1, 5, 800))

@@ -38,7 +38,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.model import Record
 
 PARTITIONS = 3
-MOST_PARTITIONS = 9
+MAX_MIRRORED_PARTITIONS = 9
 LONGEST_LIFE_S = 4.0
 SEGMENTS = {"segment.bytes": "1048576"}
 TOPICS = {
@@ -171,7 +171,7 @@ class Load(threading.Thread):
             return len(self._client.admin.list_topics("plain").topics["plain"].partitions)
 
         count = known()
-        if count < MOST_PARTITIONS:
+        if count < MAX_MIRRORED_PARTITIONS:
             more = NewPartitions("plain", count + 1)
             self._client.admin.create_partitions([more])["plain"].result(30)
             count += 1

@@ -25,7 +25,7 @@ from tests.pipeline.conftest import start_session
 from topicfs.replication import open_engine
 
 PARTITIONS = 2
-MOST_LINES = 40
+MAX_LINES = 40
 
 
 class Model:
@@ -82,7 +82,7 @@ class Stream:
     def _append(self) -> None:
         engine = open_engine(self._data)
         for _ in range(self._chance.randint(1, 3)):
-            lines = [f"line {self._lines + at}" for at in range(self._chance.randint(1, MOST_LINES))]
+            lines = [f"line {self._lines + at}" for at in range(self._chance.randint(1, MAX_LINES))]
             self._lines += len(lines)
             append_lines(
                 engine.partition("source", self._chance.randrange(PARTITIONS)), "\n".join(lines) + "\n"

@@ -114,7 +114,7 @@ def test_replicas_that_fall_out_of_sync_and_come_back_are_counted():
 
 def test_beyond_the_bound_topics_are_counted_together():
     """As many names as there are places; who comes later is one of the others, and stays it."""
-    counts = EngineCounts(most_topics=2)
+    counts = EngineCounts(max_topics=2)
     for number, name in enumerate(("a", "b", "c", "d"), 1):
         counts.topic(name).records += number
     assert {"a": 1, "b": 2, OTHERS: 7} == {name: one.records for name, one in counts.by_topic().items()}

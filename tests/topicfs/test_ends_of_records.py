@@ -16,7 +16,7 @@ from topicfs.storage.model import LATEST_TIMESTAMP
 NAMES = list(logs())
 LATEST, LATER = f"time{LATEST_TIMESTAMP:+d}".replace("+", "p"), f"timep{MICROSECONDS}"
 EARLIEST = f"time{-(2**63)}"
-MOST_MICROSECONDS = (2**63 - 1) // 1000 * 1000
+MAX_MICROSECONDS = (2**63 - 1) // 1000 * 1000
 """The last time of Arrow and Spark, in whole milliseconds."""
 
 
@@ -56,9 +56,9 @@ def test_a_check_finds_no_damage_at_the_ends(ends: Topicfs):
 def test_arrow_and_parquet_have_the_nearest_time_that_they_can_tell(ends: Topicfs):
     """Arrow and Parquet have the nearest time that they can represent (the year 294247), and all other columns."""
     for name, shown in {
-        LATEST: MOST_MICROSECONDS,
+        LATEST: MAX_MICROSECONDS,
         LATER: MICROSECONDS * 1000,
-        EARLIEST: -MOST_MICROSECONDS,
+        EARLIEST: -MAX_MICROSECONDS,
     }.items():
         stream = pa.ipc.open_stream(ends("cat", "--format", "arrow", f"{name}/0/log").output).read_all()
         parquet = pq.read_table(io.BytesIO(ends("cat", "--format", "parquet", f"{name}/0/log").output))

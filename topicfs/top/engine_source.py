@@ -21,7 +21,7 @@ from topicfs.storage.messages import printable, reason_of
 from topicfs.storage.model import Record
 from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
-MOST_SIZES = 200
+MAX_CLUSTER_SIZES = 200
 """Partitions of a cluster up to which their sizes are asked for: each is a question to a broker."""
 SHOWN_BYTES = 4096
 """Bytes of a key or a value that are shown."""
@@ -47,7 +47,7 @@ class EngineSource:
                 notes.append(f"groups: {reason_of(error)}")
             topics = engine.topics()
             count = sum(len(topic.partitions()) for topic in topics.values())
-            with_sizes = not engine.remote or count <= MOST_SIZES
+            with_sizes = not engine.remote or count <= MAX_CLUSTER_SIZES
             return TopSample(
                 at=at,
                 topics={

@@ -29,7 +29,7 @@ _NAMED = {
 }
 _KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
 """What one key sends: a character, or a sequence that begins with escape."""
-_MOST = 4096
+_MAX_INPUT_BYTES = 4096
 
 
 class TerminalKeys:
@@ -57,7 +57,7 @@ class TerminalKeys:
             keyboard.register(self._descriptor, select.POLLIN)
             if not keyboard.poll(max(seconds, 0) * 1_000):
                 return None
-            self._pressed = os.read(self._descriptor, _MOST).decode("utf-8", "replace")
+            self._pressed = os.read(self._descriptor, _MAX_INPUT_BYTES).decode("utf-8", "replace")
             if not self._pressed:
                 raise EOFError
         found = _KEY.match(self._pressed)

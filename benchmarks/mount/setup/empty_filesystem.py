@@ -38,7 +38,7 @@ import pyfuse3
 import trio
 
 from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
-from topicfs.fusefs.daemon import IDLE_TASKS, MOST_TASKS
+from topicfs.fusefs.daemon import IDLE_TASKS, MAX_WAITING_REQUESTS
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.log_handle import LogHandle
 from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS
@@ -300,7 +300,7 @@ async def serve(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(_end_on_signal, loop.end)
             nursery.start_soon(_print_mounted, mountpoint)
-            await loop.run(partial(pyfuse3.main, IDLE_TASKS, MOST_TASKS), pyfuse3.terminate)
+            await loop.run(partial(pyfuse3.main, IDLE_TASKS, MAX_WAITING_REQUESTS), pyfuse3.terminate)
             nursery.cancel_scope.cancel()
     finally:
         pyfuse3.close(unmount=False)
@@ -315,7 +315,7 @@ async def serve_plainly(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(_end_on_signal, pyfuse3.terminate)
             nursery.start_soon(_print_mounted, mountpoint)
-            await pyfuse3.main(IDLE_TASKS, MOST_TASKS)
+            await pyfuse3.main(IDLE_TASKS, MAX_WAITING_REQUESTS)
             nursery.cancel_scope.cancel()
     finally:
         pyfuse3.close(unmount=True)

@@ -90,7 +90,7 @@ def check_text(path: Path, size: int) -> None:
 
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-MOST_LEFT = 0.02
+MAX_PAGES_LEFT = 0.02
 """Share of a file's pages that may stay: those that another process touches meanwhile."""
 
 
@@ -115,7 +115,7 @@ def check_can_drop(files: Sequence[Path]) -> None:
             os.fsync(file.fileno())  # Pages that are not on disk yet are not dropped.
     drop(files)
     left = cached_share(largest)
-    if left > MOST_LEFT:
+    if left > MAX_PAGES_LEFT:
         raise WrongResultError(f"{largest}: {left:.0%} of it is still in memory")
 
 

@@ -44,9 +44,9 @@ COMMIT_SECONDS = 0.01
 """How long a commit waits for other commits, to be appended with them."""
 JOIN_SECONDS = 0.003
 """How long a rebalance waits for other members that join or leave, before members of this process rejoin."""
-MOST_WAKEUPS = 50
+MAX_WAKEUPS = 50
 """Upper limit of wakeups for both waits while requests keep coming."""
-MOST_LINGER_MS = 1000
+MAX_LINGER_MS = 1000
 """Upper limit for the wait before a rebalance, however long the rebalances of large groups take."""
 CLOSED = "the groups are closed"
 
@@ -89,11 +89,11 @@ class Linger:
 
     def hurry(self) -> None:
         """End the wait at the next check."""
-        self._wakeups = MOST_WAKEUPS
+        self._wakeups = MAX_WAKEUPS
 
     def goes_by(self, milliseconds: int) -> None:
         """Adapt the wait to work that took `milliseconds`, so that waiting takes about as long as working."""
-        self._least_ms = min(milliseconds, MOST_LINGER_MS)
+        self._least_ms = min(milliseconds, MAX_LINGER_MS)
         self.seconds = max(self._shortest, self._least_ms / 4000)
 
     def woken(self, quiet_seconds: float) -> None:
@@ -103,7 +103,7 @@ class Linger:
         self._quiet_seconds = self._quiet_seconds + quiet_seconds if quiet_seconds else 0.0
         if self._quiet_seconds >= self.seconds:
             self.hurry()
-        elif self._wakeups < MOST_WAKEUPS - 1 or not 0 <= self._clock() - self._began < self._least_ms:
+        elif self._wakeups < MAX_WAKEUPS - 1 or not 0 <= self._clock() - self._began < self._least_ms:
             self._wakeups += 1
 
     @property
@@ -112,7 +112,7 @@ class Linger:
 
     def take(self) -> bool:
         """Return whether the wait is over, and if so, reset it."""
-        over = self._wakeups is not None and self._wakeups >= MOST_WAKEUPS
+        over = self._wakeups is not None and self._wakeups >= MAX_WAKEUPS
         if over:
             self._wakeups = None
         return over

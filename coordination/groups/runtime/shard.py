@@ -48,9 +48,9 @@ from topicfs.storage.producers.append import Origin
 
 _LOGGER = logging.getLogger(__name__)
 
-MOST_BYTES = 512 << 10
+MAX_APPEND_BYTES = 512 << 10
 """Approximate size of one append, well below the topic's max.message.bytes."""
-MOST_TOMBSTONES = 1_000
+MAX_TOMBSTONES = 1_000
 
 OWN = BatchStamp(base_sequence=0)
 """The stamp of the coordinator's batches: base sequence 0 without a producer id, as a broker writes them
@@ -170,7 +170,7 @@ class Shard:
             if write is None:
                 continue
             own = sum(len(key) + len(value or b"") + 32 for key, value in write.records)
-            if batch and size + own > MOST_BYTES:
+            if batch and size + own > MAX_APPEND_BYTES:
                 self._append(batch, stamp)
                 batch, size = [], 0
             batch.append(write)
@@ -295,5 +295,5 @@ def _names(partitions: Iterable[TopicPartition]) -> str:
 
 
 def _chunks(partitions: list[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    for at in range(0, len(partitions), MOST_TOMBSTONES):
-        yield partitions[at : at + MOST_TOMBSTONES]
+    for at in range(0, len(partitions), MAX_TOMBSTONES):
+        yield partitions[at : at + MAX_TOMBSTONES]

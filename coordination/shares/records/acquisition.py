@@ -95,7 +95,7 @@ class _Acquisition:
     def _fit_into_bound(self) -> bool:
         """Apply the limit of records between start and end; records delivered before are within it."""
         window = self._window
-        self._most = min(self._most, window.limits.most_locks - window.in_flight_records())
+        self._most = min(self._most, window.limits.max_locks - window.in_flight_records())
         if self._most <= 0 and self._wanted.fetch_offset <= window.end_offset:
             self._most = min(self._wanted.most, window.end_offset - self._wanted.fetch_offset + 1)
             self._last = min(self._last, window.end_offset)
@@ -152,7 +152,7 @@ class _Acquisition:
 
     def _is_throttled(self, batch: InFlightBatch) -> bool:
         limit = throttle_limit(self._limit)
-        if batch.most_delivered < limit:
+        if batch.max_delivered < limit:
             return False
         if batch.whole is not None:
             return batch.whole.is_free and batch.whole.count >= limit

@@ -11,7 +11,7 @@ from topicfs.coordination.shares.records.states import AVAILABLE, NOBODY, Delive
 class InFlightBatch:
     """The records at offsets `first` to `last`, both inclusive."""
 
-    __slots__ = ("_done", "_free_from", "each", "first", "last", "most_delivered", "whole")
+    __slots__ = ("_done", "_free_from", "each", "first", "last", "max_delivered", "whole")
 
     def __init__(self, first: int, last: int, delivery: DeliveryState) -> None:
         self.first = first
@@ -19,7 +19,7 @@ class InFlightBatch:
         self.whole: DeliveryState | None = delivery
         """The state of all records; None once each has its own."""
         self.each: list[DeliveryState] | None = None
-        self.most_delivered = delivery.count
+        self.max_delivered = delivery.count
         """At least the delivery count of every record in the batch."""
         self._done = 0
         self._free_from = 0
@@ -91,7 +91,7 @@ class InFlightBatch:
     def freed(self, offset: int, count: int) -> None:
         """Note that a record can be acquired (again)."""
         self._free_from = min(self._free_from, max(0, offset - self.first))
-        self.most_delivered = max(self.most_delivered, count)
+        self.max_delivered = max(self.max_delivered, count)
 
     def done_prefix(self) -> int:
         """Return how many of the first records are in a final state that is written."""

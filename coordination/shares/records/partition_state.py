@@ -18,7 +18,7 @@ class Limits(NamedTuple):
 
     lock_ms: int = 30_000
     deliveries: int = 5
-    most_locks: int = 2000
+    max_locks: int = 2000
 
 
 class _Gap(NamedTuple):
@@ -86,7 +86,7 @@ class PartitionState:
         """Return whether records can be acquired: records delivered before always, new ones within the limit."""
         return (
             self.next_fetch_offset() != self.end_offset + 1
-            or self.in_flight_records() < self.limits.most_locks
+            or self.in_flight_records() < self.limits.max_locks
         )
 
     # The gap window.

@@ -18,7 +18,7 @@ from topicfs.pipeline.jobs.restore.plan import ConflictError, Extent, partitions
 from topicfs.pipeline.places.cluster_records import opened_cluster, partition_of, topic_of
 from topicfs.pipeline.places.place import SparkPlace
 from topicfs.pipeline.sink.layout import Layout, TopicLayout
-from topicfs.pipeline.sink.rows import MOST_BATCH_BYTES, RowEncoder
+from topicfs.pipeline.sink.rows import MAX_KAFKA_BATCH_BYTES, RowEncoder
 from topicfs.pipeline.spark_errors import reported
 from topicfs.pipeline.tasks.task_source import write_in_tasks
 from topicfs.storage.disk.native import system_clock
@@ -60,7 +60,7 @@ def _layout(engine: ClusterEngine, name: str, needed: int) -> TopicLayout:
             "restore into another topic"
         )
     settings = topic.ask_settings()
-    largest = MOST_BATCH_BYTES if settings.refused else settings.config.max_message_bytes
+    largest = MAX_KAFKA_BATCH_BYTES if settings.refused else settings.config.max_message_bytes
     return TopicLayout(tuple(partitions), largest, topic.topic_id)
 
 

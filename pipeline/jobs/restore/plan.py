@@ -17,7 +17,7 @@ from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.staging.manifest import LogPlacement, NewTopic
 from topicfs.storage.topics.topic import lenient_config
 
-MOST_RANGES = 50
+MAX_RANGES = 50
 """Most ranges of one round, because each is a condition of the round's query."""
 
 
@@ -74,27 +74,27 @@ def plan_partition(partition: TopicPartition, extent: Extent, bounds: Span) -> P
 
 
 def plan_rounds(
-    parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
+    parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], max_records: int
 ) -> list[dict[TopicPartition, Span]]:
-    """Divide the records into rounds of at most about `most_records`, assuming that gaps are spread evenly."""
+    """Divide the records into rounds of at most about `max_records`, assuming that gaps are spread evenly."""
     rounds: list[dict[TopicPartition, Span]] = []
     room: float = 0
-    for partition, span, records in _slices(parts, extents, most_records):
-        if records > room or partition in rounds[-1] or len(rounds[-1]) >= MOST_RANGES:
+    for partition, span, records in _slices(parts, extents, max_records):
+        if records > room or partition in rounds[-1] or len(rounds[-1]) >= MAX_RANGES:
             rounds.append({})
-            room = most_records
+            room = max_records
         rounds[-1][partition] = span
         room -= records
     return rounds
 
 
 def _slices(
-    parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], most_records: int
+    parts: Mapping[TopicPartition, PartitionPlan], extents: Mapping[TopicPartition, Extent], max_records: int
 ) -> Iterator[tuple[TopicPartition, Span, float]]:
     for partition in sorted(parts):
         rest, extent = parts[partition].rest, extents[partition]
         density = extent.records / (extent.last + 1 - extent.first)
-        width = max(1, int(most_records / density))
+        width = max(1, int(max_records / density))
         for start in range(rest.start, rest.end, width):
             end = min(start + width, rest.end)
             yield partition, Span(start, end), density * (end - start)

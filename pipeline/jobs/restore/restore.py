@@ -25,7 +25,7 @@ from topicfs.pipeline.jobs.archive import TopicNote, archived_rows, average_byte
 from topicfs.pipeline.jobs.restore.cluster_write import check_cluster, write_to_cluster
 from topicfs.pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
 from topicfs.pipeline.jobs.restore.plan import (
-    MOST_RANGES,
+    MAX_RANGES,
     ConflictError,
     Extent,
     Span,
@@ -283,7 +283,7 @@ def check_same(
 
 def within(spark: SparkSession, rows: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
     """Return the rows whose offsets lie in `spans`."""
-    if len(spans) <= MOST_RANGES:
+    if len(spans) <= MAX_RANGES:
         column = spark_functions.col
         return rows.where(
             reduce(

@@ -221,7 +221,7 @@ cdef extern from *:
     }
 
     static long unlocked_inflate_snappy(
-        unsigned char *content, const unsigned char *data, size_t size, size_t room, size_t most_parts)
+        unsigned char *content, const unsigned char *data, size_t size, size_t room, size_t max_parts)
     {
         static const unsigned char magic[8] = {0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0};
         const unsigned char *at = data + 16, *end = data + size;
@@ -231,7 +231,7 @@ cdef extern from *:
         while (at < end) {
             uint32_t length;
             long part;
-            if (end - at < 4 || ++parts > most_parts)
+            if (end - at < 4 || ++parts > max_parts)
                 return -1;
             length = unlocked_big_endian(at);
             at += 4;
@@ -247,7 +247,7 @@ cdef extern from *:
     }
 
     static long unlocked_inflate_lz4(
-        unsigned char *content, const unsigned char *data, size_t size, size_t room, size_t most_parts)
+        unsigned char *content, const unsigned char *data, size_t size, size_t room, size_t max_parts)
     {
         static const unsigned char head[4] = {0x04, 0x22, 0x4d, 0x18};
         const unsigned char *at = data + 7, *end = data + size;
@@ -270,7 +270,7 @@ cdef extern from *:
                 return (data[4] & 4) && end - at < 4 ? -1 : (long) made;
             stored = length >> 31;
             length &= 0x7fffffff;
-            if (length > largest || (size_t) (end - at) < length || ++parts > most_parts)
+            if (length > largest || (size_t) (end - at) < length || ++parts > max_parts)
                 return -1;
             if (stored) {
                 if (length > left)
@@ -309,7 +309,7 @@ cdef extern from *:
 
     __attribute__((unused))
     static long unlocked_inflate(
-        void *memory, int codec, const unsigned char *data, size_t size, size_t room, size_t most_parts)
+        void *memory, int codec, const unsigned char *data, size_t size, size_t room, size_t max_parts)
     {
         struct unlocked_workspace *space = memory;
         if (room > space->room)
@@ -318,9 +318,9 @@ cdef extern from *:
         case 1:
             return unlocked_inflate_gzip(space, data, size, room);
         case 2:
-            return unlocked_inflate_snappy(space->content, data, size, room, most_parts);
+            return unlocked_inflate_snappy(space->content, data, size, room, max_parts);
         case 3:
-            return unlocked_inflate_lz4(space->content, data, size, room, most_parts);
+            return unlocked_inflate_lz4(space->content, data, size, room, max_parts);
         case 4:
             return unlocked_inflate_zstd(space, data, size, room);
         }
@@ -332,7 +332,7 @@ cdef extern from *:
     void unlocked_free(void *memory) noexcept
     unsigned char *unlocked_content(void *memory) noexcept nogil
     long unlocked_inflate(
-        void *memory, int codec, unsigned char *data, size_t size, size_t room, size_t most_parts) noexcept nogil
+        void *memory, int codec, unsigned char *data, size_t size, size_t room, size_t max_parts) noexcept nogil
 
 cdef class Workspace:
     cdef void *_space
@@ -341,4 +341,4 @@ cdef void *space_of(Workspace workspace) noexcept
 cdef unsigned char *content_of(void *space) noexcept nogil
 cdef long inflate_in(
     void *space, int codec, unsigned char *source, Py_ssize_t start, Py_ssize_t end,
-    Py_ssize_t room, Py_ssize_t most_parts) noexcept nogil
+    Py_ssize_t room, Py_ssize_t max_parts) noexcept nogil

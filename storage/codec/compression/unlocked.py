@@ -110,14 +110,14 @@ def inflate_in(
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     room: cython.Py_ssize_t,
-    most_parts: cython.Py_ssize_t,
+    max_parts: cython.Py_ssize_t,
 ) -> cython.long:
-    """Inflate `source[start:end]` to at most `room` bytes in `most_parts` parts; return the size.
+    """Inflate `source[start:end]` to at most `room` bytes in `max_parts` parts; return the size.
 
     Returns -1 if `codecs` has to inflate it.
     """
     if cython.compiled:
-        made: cython.long = unlocked_inflate(space, codec, source + start, end - start, room, most_parts)
+        made: cython.long = unlocked_inflate(space, codec, source + start, end - start, room, max_parts)
         if codec == _GZIP:  # ISA-L leaves the upper halves in use.
             release_upper_halves()
         return made

@@ -69,7 +69,7 @@ def test_an_older_broker_is_asked_for_each() -> None:
 
 def test_a_request_has_so_many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """And there is none where there are no groups."""
-    monkeypatch.setattr(requests, "MOST_GROUPS", 2)
+    monkeypatch.setattr(requests, "MAX_GROUPS_PER_REQUEST", 2)
     broker = Answering({}, {})
     asked(broker, ["a", "b", "c"])
     asked(broker, [])

@@ -17,7 +17,7 @@ from topicfs.cluster.engine import open_engine
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.connection import Connection
-from topicfs.cluster.topics.producer import MOST_SENT
+from topicfs.cluster.topics.producer import MAX_SENT_BATCHES
 from topicfs.protocol.messages import PRODUCE
 from topicfs.storage.errors import (
     PartitionGoneError,
@@ -102,7 +102,7 @@ def test_no_more_are_sent_than_a_broker_knows_again(engine, client):
     """It remembers five batches of a producer: one more waits for the first."""
     partition = opened(engine, client, "ahead-most")
     appends = [begun(partition, batch(b"%d" % number)) for number in range(9)]
-    assert MOST_SENT == len(partition._producer._sent)
+    assert MAX_SENT_BATCHES == len(partition._producer._sent)
     assert list(range(9)) == [one.end().base_offset for one in appends]
     assert not partition._producer._sent
 

@@ -88,7 +88,7 @@ def test_what_is_no_line_of_it_is_passed_over(disk: SimulatedDisk, line: bytes):
 
 def test_the_oldest_go_and_the_file_stays_small(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch):
     """It is written again when most of its lines no longer count."""
-    monkeypatch.setattr(journal_module, "MOST_REJECTED", 10)
+    monkeypatch.setattr(journal_module, "MAX_REJECTED", 10)
     monkeypatch.setattr(journal_module, "_LINES_BEFORE_REWRITE", 50)
     journal = QueueJournal(disk, EachDirectory(lambda: [DATA]))
     journal.set("g", {"share.delivery.count.limit": "3"})

@@ -14,7 +14,7 @@ from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.records.group_records import write_group
 from topicfs.coordination.share_groups import Acknowledgement, Leased, RecordName, RejectedBy, parse_place
 from topicfs.coordination.shares.coordinator_topic import TopicRecord, append
-from topicfs.coordination.shares.group import MOST_MEMBERS, QueueGroup, QueueSession
+from topicfs.coordination.shares.group import MAX_SHARE_MEMBERS, QueueGroup, QueueSession
 from topicfs.coordination.shares.groups import PRUNE_INTERVAL_MS
 from topicfs.storage.errors import (
     GroupExistsError,
@@ -388,7 +388,7 @@ def test_what_may_not_be():
     )
     with pytest.raises(GroupExistsError, match="is a consumer group"):
         bench.engine.share_groups.group("readers")
-    for _ in range(MOST_MEMBERS - 1):
+    for _ in range(MAX_SHARE_MEMBERS - 1):
         bench.open()
     with pytest.raises(GroupFullError):
         bench.open()

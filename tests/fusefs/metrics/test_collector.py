@@ -129,7 +129,7 @@ def test_a_scrape_opens_no_partition(tmp_path: Path):
     made = open_engine(tmp_path / "data")
     made.create_topic("orders", partitions=3)
     made.close()
-    engine = open_engine(tmp_path / "data", most_at_start=0)
+    engine = open_engine(tmp_path / "data", max_opened_at_start=0)
     found = scraped(engine)
     assert (3, 0) == (of(found, table.PARTITIONS), of(found, table.OPEN_PARTITIONS))
     assert [] == list(engine.topic("orders").opened())
@@ -158,7 +158,7 @@ def test_the_state_of_the_mount():
     found = scraped(MemoryEngine(), watched())
     assert (1.5, 3, 2, 1000) == tuple(
         of(found, metric)
-        for metric in (table.START_TIME, table.OPEN_FILES, table.WAITING_READS, table.MOST_WAITING_READS)
+        for metric in (table.START_TIME, table.OPEN_FILES, table.WAITING_READS, table.MAX_WAITING_READS)
     )
 
 
@@ -193,7 +193,7 @@ def test_groups_that_nobody_has_asked_for_are_read_behind_the_first_scrape(tmp_p
 
 def test_series_are_bounded(engine: Engine, monkeypatch: pytest.MonkeyPatch):
     """The groups with the largest lags are shown, the others as one series with their sum."""
-    monkeypatch.setattr(engine_metrics, "MOST_LAGS", 2)
+    monkeypatch.setattr(engine_metrics, "MAX_LAGS", 2)
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\nc\nd\n")
     for number in range(4):
         engine.groups.set_positions(f"g{number}", {TopicPartition("orders", 0): Position(number)})

@@ -35,7 +35,7 @@ FORMS = [
     "latest",
     "../log",
 ]
-MOST_OF_A_REQUEST = 300 * MIB
+MAX_REQUEST_MEMORY_BYTES = 300 * MIB
 """The limit in docs/mount.md, "What a mount takes at most"."""
 
 
@@ -81,7 +81,7 @@ def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
             assert "File too large" in read.stderr, (codec, form)
         assert "first\n" == bombs.bash(f"cat {codec.name}/0/0").stdout + "\n"
         assert "" == bombs.bash(f"cat {codec.name}/0/log.batch > /dev/null").stderr
-    assert peak_bytes(bombs.pid) - before < MOST_OF_A_REQUEST
+    assert peak_bytes(bombs.pid) - before < MAX_REQUEST_MEMORY_BYTES
 
 
 @pytest.fixture

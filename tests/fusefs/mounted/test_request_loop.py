@@ -21,7 +21,7 @@ pytestmark = pytest.mark.fuse
 
 TOPICFS = Path(sys.executable).with_name("topicfs")
 GETDENTS64 = {"x86_64": 217, "aarch64": 61}
-MOST_BYTES = 2**20
+MAX_TRANSFER_BYTES = 2**20
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_largest_requests_are_served(orders: Path):
     """A write of 1 MiB, an extended attribute of 64 KiB and a listing in one piece are served."""
     lines = (b"x" * 1023 + b"\n") * 1024
     descriptor = os.open(orders / "log", os.O_WRONLY | os.O_APPEND)
-    assert MOST_BYTES == os.write(descriptor, lines)
+    assert MAX_TRANSFER_BYTES == os.write(descriptor, lines)
     os.close(descriptor)
     assert lines == (orders / "log").read_bytes()
     with pytest.raises(OSError, match="not supported"):
@@ -47,9 +47,9 @@ def test_the_largest_requests_are_served(orders: Path):
 
 def listed_at_once(directory: Path) -> list[str]:
     """Return the names that getdents64(2) gives with the largest buffer that the kernel passes on."""
-    libc, buffer = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(MOST_BYTES)
+    libc, buffer = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(MAX_TRANSFER_BYTES)
     descriptor, names = os.open(directory, os.O_RDONLY), []
-    while size := libc.syscall(GETDENTS64[os.uname().machine], descriptor, buffer, MOST_BYTES):
+    while size := libc.syscall(GETDENTS64[os.uname().machine], descriptor, buffer, MAX_TRANSFER_BYTES):
         assert size > 0
         at = 0
         while at < size:

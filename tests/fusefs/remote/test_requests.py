@@ -59,7 +59,7 @@ async def test_they_ask_nothing_while_everything_else_waits(client: Program, eng
             nursery.start_soon(failing, client.cat, f"orders/0/@{offset}")
         await waiting(engine, THREADS)
         await everything_prompt(client)
-        assert THREADS == engine.line.calls.total() == engine.line.most_waiting
+        assert THREADS == engine.line.calls.total() == engine.line.max_waiting
         engine.line.go_on()
 
 

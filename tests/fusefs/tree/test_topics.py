@@ -192,7 +192,7 @@ async def test_a_listing_opens_no_partition(tmp_path: Path):
     (batch,) = encode_lines(b"a\n", timestamp=1_700_000_000_000)
     topic.partitions()[1].append(batch)
     engine.close()
-    engine = open_engine(tmp_path / "data", most_at_start=0)
+    engine = open_engine(tmp_path / "data", max_opened_at_start=0)
     async with mounted(engine, tmp_path) as client:
         assert ["config", "status", "0", "1", "2"] == client.list("orders")
         with refused("ENOENT"):

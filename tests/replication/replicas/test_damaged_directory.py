@@ -21,7 +21,7 @@ from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.disk import names
 from topicfs.storage.errors import NotALogDirectoryError, StorageError
 
-MOST_CHARACTERS = 200
+MAX_REASON_CHARACTERS = 200
 """Of a reason behind the file's path: one short line, whatever bytes the file has."""
 CONFIG = EngineConfig(replication_factor=3)
 
@@ -140,7 +140,7 @@ def test_the_other_directories_serve(three: list[Path], name: str, damage: str, 
             append(engine, "three")
         if states[1] is not None:
             assert states[1].startswith(f"{path}: ")
-            assert len(states[1]) < len(str(path)) + MOST_CHARACTERS
+            assert len(states[1]) < len(str(path)) + MAX_REASON_CHARACTERS
         assert ["one", "two"] == read_lines(engine.replicated(ORDERS))[:2]
 
 

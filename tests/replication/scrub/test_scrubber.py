@@ -117,7 +117,7 @@ def test_the_duty_opens_no_partition(engine, clock, tmp_path):
     """A hundred thousand would stay open; whoever asks for a scrub has all of them read."""
     engine.close()
     config = EngineConfig(scrub_interval_hours=HOURS)
-    again = open_engine(tmp_path / "data", config=config, most_at_start=0, machine=Machine(clock=clock))
+    again = open_engine(tmp_path / "data", config=config, max_opened_at_start=0, machine=Machine(clock=clock))
     again.topics()["beta"].partitions()[0]
     assert again.scrubber.run(only_open=True)
     assert [0, 1] == [len(again.topics()[name].opened()) for name in ("alpha", "beta")]

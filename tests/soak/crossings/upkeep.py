@@ -31,7 +31,7 @@ from topicfs.storage.manager import Machine as EngineMachine
 from topicfs.storage.model import Offset
 
 NAMES = ("a", "b-0", "c.d_e")
-MOST_PARTITIONS = 3
+MAX_ADDED_PARTITIONS = 3
 JUMPS = (1, 1_000, 60_000, 3_600_000, 86_400_000, 10 * 86_400_000, 400 * 86_400_000)
 DELETED = re.compile(r"(\.deleted|-delete)$")
 
@@ -85,7 +85,7 @@ def extend(crossing: Crossing, chance: Random) -> str:
     if not crossing.topics:
         return "no topic"
     topic = crossing.topics[chance.choice(sorted(crossing.topics))]
-    total = min(len(topic.partitions) + 1, MOST_PARTITIONS)
+    total = min(len(topic.partitions) + 1, MAX_ADDED_PARTITIONS)
     crossing.interrupted = Interrupted(extended=(topic.name, total))
     crossing.engine.add_partitions(topic.name, total=total)
     add_partitions(topic, total)

@@ -43,7 +43,7 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.manager import Machine
 from topicfs.storage.model import Offset
 
-MOST_REFUSALS = 8
+MAX_REFUSALS = 8
 """Commands in one start, at most: each directory may be damaged, away and forked."""
 STEPS = 25
 """Of a life, at most."""
@@ -208,7 +208,7 @@ class World:
         """Open the directories, as refusals say; None if the process died on the way."""
         left_out: set[Path] = set()
         self.named = named
-        for _ in range(MOST_REFUSALS):
+        for _ in range(MAX_REFUSALS):
             self.disk = FailingDirectory(self.clock, self.chance)
             if dies and self.chance.random() < 0.15:
                 self.disk.steps_left = int(self.chance.expovariate(1 / FARTHEST_OPENING))
@@ -243,7 +243,7 @@ class World:
             self.counts["starts"] += 1
             self._compare_start(engine, before)
             return engine
-        raise AssertionError(f"refused {MOST_REFUSALS} times")
+        raise AssertionError(f"refused {MAX_REFUSALS} times")
 
     def _compare_start(self, engine: ReplicatedEngine, before: Disks, *, settled: bool = False) -> None:
         serving = [Path(one.path) for one in engine.directories() if one.offline is None]

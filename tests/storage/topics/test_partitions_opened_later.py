@@ -38,9 +38,9 @@ def disk(clock: ManualClock) -> SimulatedDisk:
     return disk
 
 
-def opened(disk: SimulatedDisk, clock: ManualClock, *, most_at_start: int = 0) -> LogManager:
+def opened(disk: SimulatedDisk, clock: ManualClock, *, max_opened_at_start: int = 0) -> LogManager:
     return open_engine(
-        DATA, config=QUIET, most_at_start=most_at_start, machine=Machine(files=disk, clock=clock)
+        DATA, config=QUIET, max_opened_at_start=max_opened_at_start, machine=Machine(files=disk, clock=clock)
     )
 
 
@@ -92,7 +92,7 @@ def test_one_file_a_topic_is_read_at_the_start(disk: SimulatedDisk, clock: Manua
 
 def test_few_are_all_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
     """As many as the limit are few."""
-    assert list(WHOLE) == open_now(opened(disk, clock, most_at_start=len(WHOLE)))
+    assert list(WHOLE) == open_now(opened(disk, clock, max_opened_at_start=len(WHOLE)))
     disk.crash(keep=1.0)
 
 
@@ -266,7 +266,9 @@ def test_a_directory_that_failed_serves_again(clock: ManualClock) -> None:
     disks = SeveralDisks({a: SimulatedDisk(), b: SimulatedDisk()})
 
     def both() -> LogManager:
-        return open_engine((a, b), config=QUIET, most_at_start=0, machine=Machine(files=disks, clock=clock))
+        return open_engine(
+            (a, b), config=QUIET, max_opened_at_start=0, machine=Machine(files=disks, clock=clock)
+        )
 
     engine = both()
     for number, partition in engine.create_topic("t", partitions=4).partitions().items():

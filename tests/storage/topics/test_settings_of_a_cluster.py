@@ -39,10 +39,10 @@ def metadata(topic_id: str, settings: Mapping[str, str]) -> bytes:
     return bytes(encode(records))
 
 
-def overrides(disk: SimulatedDisk, *, most_at_start: int = 1000, **changes: str) -> dict[str, str]:
+def overrides(disk: SimulatedDisk, *, max_opened_at_start: int = 1000, **changes: str) -> dict[str, str]:
     """The topic's overrides under an engine that may write; then they are changed."""
     with closing(
-        open_engine([ONE, OTHER], machine=Machine(files=disk), most_at_start=most_at_start)
+        open_engine([ONE, OTHER], machine=Machine(files=disk), max_opened_at_start=max_opened_at_start)
     ) as engine:
         found = dict(engine.topic("orders").overrides)
         if changes:
@@ -75,13 +75,15 @@ def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk)
         assert 800 == engine.topic("orders").config.segment_index_bytes
 
 
-@pytest.mark.parametrize("most_at_start", [0, 1000])
-def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, most_at_start: int) -> None:
+@pytest.mark.parametrize("max_opened_at_start", [0, 1000])
+def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_opened_at_start: int) -> None:
     """Settings that it changed or took back are followed at the next start, when it opens few partitions, too."""
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "1000", "retention.ms": "5"}))
     assert {"segment.ms": "1000", "retention.ms": "5"} == overrides(disk)
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "2000"}))
-    assert {"segment.ms": "2000", "retention.ms": "-1"} == overrides(disk, most_at_start=most_at_start)
+    assert {"segment.ms": "2000", "retention.ms": "-1"} == overrides(
+        disk, max_opened_at_start=max_opened_at_start
+    )
 
 
 def test_what_was_set_here_stays_until_the_cluster_changes_the_topic(disk: SimulatedDisk) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.manual_clock import ManualClock
-from topicfs.coordination.groups.runtime.runner import MOST_LINGER_MS, MOST_WAKEUPS, Linger
+from topicfs.coordination.groups.runtime.runner import MAX_LINGER_MS, MAX_WAKEUPS, Linger
 
 SECONDS = 0.003
 
@@ -35,7 +35,7 @@ def test_it_is_over_when_too_much_has_come(linger: Linger):
     """The next one counts anew."""
     for _ in range(2):
         linger.begin()
-        for _ in range(MOST_WAKEUPS - 1):
+        for _ in range(MAX_WAKEUPS - 1):
             linger.woken(0.0)
         assert not linger.take()
         linger.woken(0.0)
@@ -46,7 +46,7 @@ def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock
     """While others keep coming; a quarter of it in which nothing comes ends it."""
     linger.goes_by(400)
     linger.begin()
-    for _ in range(10 * MOST_WAKEUPS):
+    for _ in range(10 * MAX_WAKEUPS):
         linger.woken(0.0)
     assert not linger.take()
     clock.advance(400)
@@ -61,10 +61,10 @@ def test_what_took_long_is_waited_for_as_long(linger: Linger, clock: ManualClock
 
 def test_it_has_a_bound(linger: Linger, clock: ManualClock):
     """However long it took; a clock that is set back holds up nobody."""
-    linger.goes_by(60 * MOST_LINGER_MS)
-    for passed in (MOST_LINGER_MS, -3_600_000):
+    linger.goes_by(60 * MAX_LINGER_MS)
+    for passed in (MAX_LINGER_MS, -3_600_000):
         linger.begin()
         clock.advance(passed)
-        for _ in range(MOST_WAKEUPS):
+        for _ in range(MAX_WAKEUPS):
             linger.woken(0.0)
         assert linger.take()
