@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MountOptions", "run", "unmount"]
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 IDLE_TASKS = 8
 """Idle pyfuse3 tasks kept for the next uncommon request."""
@@ -135,7 +135,7 @@ def _serve(options: MountOptions, readiness: Readiness, manager: ServiceManager 
     try:
         status = trio.run(daemon.run)
     except Exception as error:
-        log.exception("the daemon ends")
+        _LOGGER.exception("the daemon ends")
         readiness.failed(reason_of(error))
     with manager.send_watchdog():
         if listener is not None:
@@ -199,9 +199,9 @@ def _close(engine: Engine, options: MountOptions) -> list[str]:
     except (StorageError, OSError) as error:
         # Without the clean-shutdown mark, the next owner runs recovery.
         failed.append(f"{_named(options)}: could not be closed cleanly: {reason_of(error)}")
-        log.error("%s", failed[0])  # noqa: TRY400 - the text says it all
+        _LOGGER.error("%s", failed[0])  # noqa: TRY400 - the text says it all
     else:
-        log.info("%s: closed", _named(options))
+        _LOGGER.info("%s: closed", _named(options))
     return [*(line for line in engine.warnings if line not in before), *failed]
 
 
@@ -287,7 +287,7 @@ class _Daemon:
 
     async def _became_ready(self) -> None:
         raise_read_ahead(str(self._options.mountpoint.absolute()))
-        log.info("%s: mounted at %s", _named(self._options), self._options.mountpoint)
+        _LOGGER.info("%s: mounted at %s", _named(self._options), self._options.mountpoint)
         self._readiness.mounted()
         self._manager.ready(f"{_named(self._options)} at {self._options.mountpoint}")
 
@@ -384,7 +384,7 @@ class _Daemon:
                     else:
                         break
                 reloads.cancel_scope.cancel()
-            log.info("ends: %s", signal.Signals(number).name)
+            _LOGGER.info("ends: %s", signal.Signals(number).name)
             self._manager.stopping(f"{signal.Signals(number).name}: unmounting")
             assert self._filesystem is not None
             assert self._loop is not None
@@ -413,14 +413,14 @@ class _Daemon:
         except (StorageError, OSError) as error:
             self._reports.error(_named(self._options), f"maintenance: {reason_of(error)}")
         except Exception:
-            log.exception("maintenance: unexpected")
+            _LOGGER.exception("maintenance: unexpected")
             self._reports.error(_named(self._options), "maintenance failed; the log has the traceback")
 
 
 def _log_stacks() -> None:
-    log.warning("stacks asked for:")
+    _LOGGER.warning("stacks asked for:")
     for line in describe_stacks().splitlines():
-        log.warning("%s", line)
+        _LOGGER.warning("%s", line)
 
 
 def _source(options: MountOptions) -> bytes:

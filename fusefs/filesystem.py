@@ -37,7 +37,7 @@ from topicfs.fusefs.tree.root import RootDirectory
 from topicfs.storage.errors import StorageError, UnknownGroupError
 from topicfs.storage.remote import RemoteEngine, ThreadNeededError
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 T = TypeVar("T")
 
@@ -440,7 +440,7 @@ class TopicFileSystem:
         if isinstance(error, ThreadNeededError):
             raise error
         if not isinstance(error, (FileError, StorageError, OSError, LookupError, ValueError)):
-            log.error("%s: unexpected", path, exc_info=error)
+            _LOGGER.error("%s: unexpected", path, exc_info=error)
         failure = file_error(error)
         if deleted and failure.number == errno.ENOENT:
             # The name exists, but the open file's content was deleted.

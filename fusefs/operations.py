@@ -23,7 +23,7 @@ from topicfs.fusefs.nodes.ownership import Ownership, shown_mode
 from topicfs.fusefs.requests.request_counts import NUMBERS, RequestCounts
 from topicfs.fusefs.requests.wire import STAT_BLOCK
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def answered(
         except FileError as error:
             error_number = error.number
         except Exception:  # A defect: the program gets EIO, and the daemon goes on.
-            log.exception("%s: unexpected", handler.__name__)
+            _LOGGER.exception("%s: unexpected", handler.__name__)
             error_number = Refusal.FAILED.number
         finally:
             self.counts.note(number, time.monotonic_ns() - began)

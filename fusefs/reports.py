@@ -9,7 +9,7 @@ from topicfs.fusefs.times import written
 from topicfs.storage.messages import Repeats, printable, times
 from topicfs.storage.model import Timestamp
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 KEPT = 100
 """Messages kept for `@status`; the log has all, and repeats at growing intervals."""
@@ -39,7 +39,7 @@ class Reports:
         self.newest = self._clock()
         count, due = self._told.again(line, self.newest, newest_last=True)
         if due:
-            log.log(level, "%s%s", said, times(count))
+            _LOGGER.log(level, "%s%s", said, times(count))
 
     def lines(self) -> Sequence[str]:
         """Return the messages, the oldest first."""

@@ -16,7 +16,7 @@ from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.model import Buffer
 from topicfs.storage.wire import Values
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 
 class ClientConnection:
@@ -36,11 +36,11 @@ class ClientConnection:
             while self._serve_one():
                 pass
         except (BadRequestError, CorruptBatchError) as error:
-            log.warning("%s: connection closed: %s", self._client.host, error)
+            _LOGGER.warning("%s: connection closed: %s", self._client.host, error)
         except OSError as error:
-            log.debug("%s: connection closed: %s", self._client.host, error)
+            _LOGGER.debug("%s: connection closed: %s", self._client.host, error)
         except Exception:  # A defect of ours ends this connection alone.
-            log.exception("%s: connection closed", self._client.host)
+            _LOGGER.exception("%s: connection closed", self._client.host)
         finally:
             self.cut()
             self._socket.close()

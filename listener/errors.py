@@ -10,7 +10,7 @@ from topicfs.storage import errors
 from topicfs.storage.messages import reason_of
 from topicfs.storage.wire import Values
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 
 class ListenerError(errors.StorageError):
@@ -62,7 +62,7 @@ def code_of(error: Exception) -> ErrorCode:
         return error.code
     found = next((code for kind, code in CODES if isinstance(error, kind)), None)
     if found is None:
-        log.error("a request failed", exc_info=error)
+        _LOGGER.error("a request failed", exc_info=error)
         return ErrorCode.UNKNOWN_SERVER_ERROR
     return found
 

@@ -16,7 +16,7 @@ from topicfs.listener.connection import ClientConnection
 from topicfs.listener.limits import ListenerLimits
 from topicfs.storage.config.broker import EngineConfig
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 ANSWER_SECONDS = 5.0
 """Time for which the end waits until the requests that are being worked on are answered; then it cuts the connections."""
@@ -90,7 +90,9 @@ class Listener:
             except OSError as error:
                 if self._ended:
                     return
-                log.warning("%s: %s", self.endpoint, error)  # no descriptor is free, or the client is gone
+                _LOGGER.warning(
+                    "%s: %s", self.endpoint, error
+                )  # no descriptor is free, or the client is gone
                 threading.Event().wait(0.1)
                 continue
             connection = ClientConnection(self._broker, connected, str(place[0]))
@@ -105,7 +107,7 @@ class Listener:
             try:
                 thread.start()
             except RuntimeError as error:  # The system lets this process begin no more threads.
-                log.warning("%s: connection closed: %s", place[0], error)
+                _LOGGER.warning("%s: connection closed: %s", place[0], error)
                 with self._lock:
                     self._connections.pop(connection, None)
                 connected.close()

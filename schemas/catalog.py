@@ -28,7 +28,7 @@ from topicfs.schemas.schema import (
 )
 from topicfs.storage.errors import StorageError
 
-_LOG = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 MAX_COMPILED = 10_000
 MAX_COMPILED_BYTES = 64 * 2**20
@@ -128,7 +128,7 @@ class SchemaCatalog:
             raise
         except (UnavailableSchemaError, StorageError, OSError) as error:
             self._check_goes_on()
-            _LOG.warning("schema %s cannot be had at present: %s", schema_id, error)
+            _LOGGER.warning("schema %s cannot be had at present: %s", schema_id, error)
             return None
         except ValueError as error:  # Also names in it that no file and no URL can have.
             result = SchemaError(f"schema {schema_id}: {error}")

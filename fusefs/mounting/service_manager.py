@@ -15,7 +15,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from threading import Event, Thread
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 _MICROSECONDS_A_SECOND = 1_000_000
 _NANOSECONDS_A_MICROSECOND = 1_000
@@ -93,6 +93,6 @@ class ServiceManager:
                 manager.connect(self._address)
                 manager.sendall(text.encode(), flags)
         except BlockingIOError:
-            log.debug("the service manager has not read what it was told")
+            _LOGGER.debug("the service manager has not read what it was told")
         except OSError as error:
-            log.warning("the service manager was not told %s: %s", text.partition("=")[0], error)
+            _LOGGER.warning("the service manager was not told %s: %s", text.partition("=")[0], error)

@@ -13,7 +13,7 @@ from topicfs.storage.config.live_settings import differences
 from topicfs.storage.errors import StorageError
 from topicfs.storage.messages import reason_of
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 
 class SettingsReload:
@@ -49,7 +49,7 @@ class SettingsReload:
     def reload(self) -> None:
         """Reload and apply (blocking); unreadable settings change nothing, and the reason is reported."""
         if self._rereads is None:
-            log.info("settings: nothing to read again: the mount was made without --config")
+            _LOGGER.info("settings: nothing to read again: the mount was made without --config")
             return
         try:
             wanted = self._rereads()
@@ -59,15 +59,15 @@ class SettingsReload:
             return
         except Exception:
             # Whatever failed, keep the mount running.
-            log.exception("settings: unexpected")
+            _LOGGER.exception("settings: unexpected")
             self._reports.error("settings", "could not be read again; the log has the traceback")
             return
         changes = list(differences(self._config, wanted))
         self._config = wanted
         for change in changes:
-            log.info("settings: %s", change)
+            _LOGGER.info("settings: %s", change)
         if not changes:
-            log.info("settings: read again, the same as before")
+            _LOGGER.info("settings: read again, the same as before")
 
 
 def _has_terminal() -> bool:

@@ -30,7 +30,7 @@ else:
     from topicfs.fusefs.requests.request_counts import RequestCounts, now
     from topicfs.storage.codec.binary import memory
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 NANOSECONDS = cython.declare(cython.longlong, 1_000_000_000)
 
@@ -233,7 +233,7 @@ class CommonRequests:
     def _refuse(self, opcode: cython.uint, kind: cython.uint, number: cython.ulonglong, error: Any) -> object:
         """Answer with the errno of an error; an error that is not a FileError is logged and becomes EIO."""
         if not isinstance(error, FileError):
-            log.error("request %d: unexpected", opcode, exc_info=error)
+            _LOGGER.error("request %d: unexpected", opcode, exc_info=error)
             error = FileError(Refusal.FAILED)
         self._counts.note_error(kind, error.number)
         if opcode not in (wire.FORGET, wire.BATCH_FORGET):
@@ -279,7 +279,7 @@ class CommonRequests:
         written = device.answer(self._device, target, head, body)
         # ENOENT: the program no longer waits.
         if written < 0 and written != -errno.ENOENT:
-            log.error("an answer was refused: %s", os.strerror(-written))
+            _LOGGER.error("an answer was refused: %s", os.strerror(-written))
         return None
 
 

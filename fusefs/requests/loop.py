@@ -40,7 +40,7 @@ from topicfs.fusefs.requests.common_requests import CommonRequests
 from topicfs.fusefs.requests.request_counts import RequestCounts
 from topicfs.fusefs.threads.turn import FifoLock
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 IDLE_TASKS = 64
 """Maximum number of idle tasks. Without them, many followers would start and end a task each for every line."""
@@ -108,7 +108,7 @@ class RequestLoop:
                 except FileNotFoundError:
                     pass  # The program no longer waits.
                 except OSError as error:
-                    log.warning("the kernel refused an answer: %s", error)
+                    _LOGGER.warning("the kernel refused an answer: %s", error)
 
     async def _run_library(self, library: Callable[[], Awaitable[None]]) -> None:
         await library()

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from topicfs.fusefs.nodes.context import KernelCache
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 END_SECONDS = 5.0
 """How long the end of a mount waits for a notification, which may wait in the kernel for a request."""
@@ -48,7 +48,7 @@ class KernelNotifications(KernelCache):
             try:
                 thread.start()
             except RuntimeError as error:  # No thread is available: the next call tries again.
-                log.warning("forgetting names cannot begin: %s", error)
+                _LOGGER.warning("forgetting names cannot begin: %s", error)
             else:
                 self._thread = thread
 
@@ -60,7 +60,7 @@ class KernelNotifications(KernelCache):
                 os.write(self.device, _HEAD.pack(_HEAD.size + len(body), _INVALIDATE_ENTRY, 0) + body)
             except OSError as error:
                 # Usually ENOENT; otherwise the cached name expires after its timeout.
-                log.debug("%s: not forgotten: %s", forgotten, error)
+                _LOGGER.debug("%s: not forgotten: %s", forgotten, error)
 
     def end(self) -> None:
         """End the thread, and send no more notifications (blocking).

@@ -28,7 +28,7 @@ from topicfs.storage.codec.headers import Batches
 from topicfs.storage.codec.value_copy import begin_text, copy_inflated
 from topicfs.storage.model import Fetched, Offset
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 LARGEST_CONTENT_BYTES = 2**20
 """A batch that inflates to more than this is left to the reader."""
@@ -183,7 +183,7 @@ class Stretch:
             if self._wanted:
                 self._found = found
         except Exception:
-            log.exception("%d: inflating ahead: unexpected", self.offset)
+            _LOGGER.exception("%d: inflating ahead: unexpected", self.offset)
         finally:
             self._done.release()
 

@@ -44,7 +44,7 @@ MAX_MISSING = 10_000
 _OK, _NOT_FOUND, _TOO_MANY_REQUESTS, _ITS_FAULT = 200, 404, 429, 500
 _NO_REGISTRY = "; give the URL of the schema registry itself"
 
-_LOG = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -146,7 +146,7 @@ class RegistrySource:
 
     def _fail(self, reason: str) -> NoReturn:
         self._asked_again_at = self._clock() + REST_SECONDS
-        _LOG.warning("schema registry %s: %s", self.url, reason)
+        _LOGGER.warning("schema registry %s: %s", self.url, reason)
         raise RegistryUnavailableError(f"{self.url}{reason}")
 
     def _in_time(self, path: str, seconds: float) -> tuple[int, bytes]:

@@ -83,7 +83,7 @@ READ_BYTES = 2**20
 MAX_KEY_BYTES = 4096
 MAX_VERSIONS = 500_000
 
-_LOG = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 
 class _Version(NamedTuple):
@@ -213,7 +213,7 @@ class SchemasTopic:
                     offset = columns.batches[-1].end_offset
                 self._next = fetched.next_offset
             except CorruptBatchError as error:
-                _LOG.warning("%s: a damaged batch at offset %d is passed: %s", self._topic, offset, error)
+                _LOGGER.warning("%s: a damaged batch at offset %d is passed: %s", self._topic, offset, error)
                 self._next = read_header(partition.read(offset, max_bytes=1).data).end_offset
 
     def _take(self, record: Record) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAINTENANCE_SECONDS = 0.5
 """Time between two questions to the engine whether a duty is due."""
 
-log = logging.getLogger("topicfs")
+_LOGGER = logging.getLogger("topicfs")
 
 
 @click.command(
@@ -89,4 +89,4 @@ def _maintain(engine: Engine, ended: threading.Event) -> None:
         try:
             engine.maintenance(system_clock())
         except (StorageError, OSError) as error:
-            log.warning("maintenance: %s", error)
+            _LOGGER.warning("maintenance: %s", error)
