@@ -32,7 +32,7 @@ _LOGGER = logging.getLogger(__name__)
 
 COLORS = re.compile("\x1b\\[[0-9;]*m")
 """Escape sequences of colors, which Debian's Maven prints even with --batch-mode."""
-TIMEOUT_S = 280
+DOWNLOAD_TIMEOUT_SECONDS = 280
 """Time limit of one fetch (a slow network needs two minutes); below a test's limit, so that the cause is reported."""
 
 
@@ -95,12 +95,12 @@ class Jars:
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=TIMEOUT_S,
+                timeout=DOWNLOAD_TIMEOUT_SECONDS,
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
             raise JarsMissingError(
-                f"{maven} did not fetch the jars of {self.name} in {TIMEOUT_S} s; try again, or name a folder "
+                f"{maven} did not fetch the jars of {self.name} in {DOWNLOAD_TIMEOUT_SECONDS} s; try again, or name a folder "
                 f"that has them in {self.variable}"
             ) from None
         if done.returncode or not any(output.glob(self.first)):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-TIMEOUT_S = 600
+TIMEOUT_SECONDS = 600
 """For a tree, which a slow network and a busy machine need three minutes for."""
 _ENTER = """
 set -eu
@@ -69,11 +69,11 @@ def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
                 ["debootstrap", *options, suite, str(tree)],
                 capture_output=True,
                 text=True,
-                timeout=TIMEOUT_S,
+                timeout=TIMEOUT_SECONDS,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise UnavailableError(f"debootstrap did not end in {TIMEOUT_S} seconds") from None
+            raise UnavailableError(f"debootstrap did not end in {TIMEOUT_SECONDS} seconds") from None
         if done.returncode:
             raise UnavailableError(f"debootstrap: {(done.stdout + done.stderr).splitlines()[-1:]}")
         for archive in (tree / "var/cache/apt/archives").glob("*.deb"):
@@ -95,7 +95,7 @@ def run_inside(
     *,
     shared: Mapping[Path, str] | None = None,
     environment: Mapping[str, str] | None = None,
-    timeout_s: float = 240,
+    timeout_seconds: float = 240,
 ) -> subprocess.CompletedProcess[str]:
     """Run a script of bash in a tree, as root; needs root here, too.
 
@@ -118,6 +118,6 @@ def run_inside(
         },
         capture_output=True,
         text=True,
-        timeout=timeout_s,
+        timeout=timeout_seconds,
         check=False,
     )

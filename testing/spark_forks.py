@@ -39,7 +39,7 @@ IMPORTED = (
     STREAMS,
     "topicfs.pipeline.data_source",
 )
-AGAIN_S = 1.0
+SIGNAL_RETRY_SECONDS = 1.0
 """Pause before a signal is repeated. If one arrives right after a fork, Python drops the exception by which Spark's daemon ends."""
 
 
@@ -110,7 +110,7 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
 
 def _ready(selector: selectors.BaseSelector, ending: set[int]) -> list[selectors.SelectorKey]:
     """Return what is ready; until something is, repeat the signal to each process that is to end."""
-    while not (ready := selector.select(AGAIN_S if ending else None)):
+    while not (ready := selector.select(SIGNAL_RETRY_SECONDS if ending else None)):
         for pid in ending:
             os.kill(pid, signal.SIGTERM)
     return [key for key, _ in ready]

@@ -21,7 +21,7 @@ OWNER = "TOPICFS_TESTS_PROCESS"
 """The variable with the number of the process that runs the tests; what forks ends with it."""
 LAST_WORDS = f"{PROGRAM}.log"
 """The errors of the forking process."""
-PATIENCE_S = 120
+TIMEOUT_SECONDS = 120
 """Less than the time limit of a test, so that the test can say why it waited."""
 
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 def _connected(owner: str) -> socket.socket:
     """Return a connection to the process that forks, started where there is none: of several one gets the address."""
-    deadline, started = time.monotonic() + PATIENCE_S, None
+    deadline, started = time.monotonic() + TIMEOUT_SECONDS, None
     while True:
         forks = socket.socket(socket.AF_UNIX)
         try:
@@ -75,7 +75,7 @@ def _connected(owner: str) -> socket.socket:
                 started = _start_forks(owner)
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"nothing forks Spark's processes after {PATIENCE_S} s; its last words are in {LAST_WORDS}"
+                    f"nothing forks Spark's processes after {TIMEOUT_SECONDS} s; its last words are in {LAST_WORDS}"
                 ) from None
             time.sleep(0.02)
         else:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PATIENCE_S = 240
+TIMEOUT_SECONDS = 240
 """Less than the time limit of a test."""
 
 
 @contextmanager
-def printed_if_late(seconds: float = PATIENCE_S) -> Iterator[None]:
+def printed_if_late(seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
     """Have the Java and Python processes of this process's Spark print their stacks if the block takes longer."""
     timer = threading.Timer(seconds, print_stacks)
     timer.daemon = True

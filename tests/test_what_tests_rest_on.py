@@ -196,9 +196,9 @@ def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path, socke
 @pytest.mark.spark
 def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
     """Wherever they are in their request, and together with what was forked for them."""
-    for pause_s in (0.0, 0.03, 0.06):
+    for pause_seconds in (0.0, 0.03, 0.06):
         with spark_daemon(tmp_path, sockets) as ended:
-            time.sleep(pause_s)
+            time.sleep(pause_seconds)
             ended.kill()
     with spark_daemon(tmp_path, sockets) as ended:
         size = int.from_bytes(ended.stdout.read(4))

@@ -25,7 +25,7 @@ IDLE_SECONDS = 0.002
 """Between two lines: longer than any of them is under way."""
 
 SETTLING_SECONDS = 0.02
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 
 RECEIVE = """
 import os, sys, time
@@ -82,7 +82,7 @@ def _latencies(count: int, written: Path, read: Path) -> list[int]:
             time.sleep(IDLE_SECONDS)
             os.write(descriptor, b"%d\n" % time.monotonic_ns())
         os.close(descriptor)
-        rest, _errors = receiver.communicate(timeout=PATIENCE_SECONDS)
+        rest, _errors = receiver.communicate(timeout=TIMEOUT_SECONDS)
     finally:
         receiver.kill()
         receiver.wait()

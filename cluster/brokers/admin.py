@@ -131,7 +131,7 @@ class Admin:
             pause = backoff.next()
             if time.monotonic() + pause > deadline:
                 raise ClusterError(
-                    f"{what}: the change was made, but the cluster does not show it within {self._leaders.patience_seconds:g} s; it may take longer"
+                    f"{what}: the change was made, but the cluster does not show it within {self._leaders.timeout_seconds:g} s; it may take longer"
                 )
             self._leaders.pause(pause, what)
 
@@ -162,7 +162,7 @@ class Admin:
             if time.monotonic() + pause > deadline:
                 unknown = "; the change may have been made" if doubtful else ""
                 raise ClusterError(
-                    f"{what}: no answer within {self._leaders.patience_seconds:g} s: {error}{unknown}"
+                    f"{what}: no answer within {self._leaders.timeout_seconds:g} s: {error}{unknown}"
                 )
             self._leaders.pause(pause, what)
             self._leaders.look_again(metadata)
@@ -185,7 +185,7 @@ class Admin:
             raise error_of(outcome.error, what, outcome.message)
 
     def _deadline(self) -> float:
-        return time.monotonic() + self._leaders.patience_seconds
+        return time.monotonic() + self._leaders.timeout_seconds
 
 
 class Deleted(NamedTuple):

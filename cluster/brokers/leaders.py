@@ -70,10 +70,10 @@ class PendingRequest(NamedTuple):
 class Leaders:
     """The known leaders of partitions, and requests to them. Safe from any thread."""
 
-    def __init__(self, brokers: Brokers, *, patience_seconds: float = LEADER_TIMEOUT_SECONDS) -> None:
+    def __init__(self, brokers: Brokers, *, timeout_seconds: float = LEADER_TIMEOUT_SECONDS) -> None:
         """Read the cluster's metadata (blocking). Raises what `Brokers.metadata` does."""
         self.brokers = brokers
-        self.patience_seconds = patience_seconds
+        self.timeout_seconds = timeout_seconds
         self.metadata = brokers.metadata()
         """The latest metadata, an immutable value that is replaced as a whole."""
         self.before_waiting: Callable[[], None] = lambda: None
@@ -159,7 +159,7 @@ class Leaders:
         attempt: Callable[[Leader], Answer],
         since: int,
     ) -> Answer:
-        deadline, backoff = time.monotonic() + self.patience_seconds, Backoff()
+        deadline, backoff = time.monotonic() + self.timeout_seconds, Backoff()
         while True:
             seen = self.metadata
             try:
@@ -172,13 +172,13 @@ class Leaders:
             except UnreachableError as unreachable:
                 error = unreachable
             if isinstance(error, ThrottledError):
-                deadline = time.monotonic() + self.patience_seconds
+                deadline = time.monotonic() + self.timeout_seconds
             self._asking[question] = self._asking[question]._replace(error=str(error))
             pause = backoff.next()
             # If brokers answer again, give them time to elect leaders.
             answers = not isinstance(error, UnreachableError)
             if time.monotonic() + pause > deadline + answers * ANSWERING_SECONDS:
-                raise NoAnswerError(f"{partition}: no answer within {self.patience_seconds:g} s: {error}")
+                raise NoAnswerError(f"{partition}: no answer within {self.timeout_seconds:g} s: {error}")
             self.pause(pause, str(partition))
             self.look_again(seen)
 

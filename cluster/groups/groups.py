@@ -68,7 +68,7 @@ class ClusterGroups:
         self._leaders = leaders
         self._catalog = catalog
         self._read_only = read_only
-        self._coordinators = Coordinators(leaders.brokers, timeout_seconds=leaders.patience_seconds)
+        self._coordinators = Coordinators(leaders.brokers, timeout_seconds=leaders.timeout_seconds)
         self._overrides: dict[str, dict[str, str]] = {}
         self._made: set[str] = set()
         """Groups created here; coordinators do not know them until they have a member or a position."""
@@ -202,7 +202,7 @@ class ClusterGroups:
         After the last member has left, a rebalance may still run, and the coordinator refuses changes until it ends.
         """
         self._check_no_member_here(group)
-        deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
+        deadline, backoff = time.monotonic() + self._leaders.timeout_seconds, Backoff()
         while True:
             try:
                 found = self.describe(group)
@@ -370,7 +370,7 @@ class ClusterGroups:
 
         A shell that closed the file then sees the last commit, and the group without that member.
         """
-        wait([left for one in members if (left := one.leaving) is not None], self._leaders.patience_seconds)
+        wait([left for one in members if (left := one.leaving) is not None], self._leaders.timeout_seconds)
 
     def _client(self, group: str) -> GroupClient:
         return GroupClient(self._coordinators, group)

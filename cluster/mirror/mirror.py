@@ -68,7 +68,7 @@ class MirrorOptions:
     throttle: int | None = None
     """Maximum number of bytes fetched per second."""
     metadata_seconds: float = METADATA_SECONDS
-    patience_seconds: float = IDLE_TIMEOUT_SECONDS
+    idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class _Run:
                     self._stop.wait(began + came / options.throttle - time.monotonic())
                 now = time.monotonic()
                 last_news = now if came else last_news
-                if options.once and now - last_news > options.patience_seconds:
+                if options.once and now - last_news > options.idle_timeout_seconds:
                     return
                 wait_ms = 0 if came else LONG_POLL_MS
                 if not copies:

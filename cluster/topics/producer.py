@@ -264,7 +264,7 @@ class PartitionProducer:
     @contextmanager
     def _in_turn(self) -> Iterator[None]:
         begin, leaders = time.monotonic(), self._leaders
-        while not self._turn.acquire(timeout=leaders.patience_seconds):
+        while not self._turn.acquire(timeout=leaders.timeout_seconds):
             if not leaders.brokers.throttled_since(leaders.metadata.leader(self._partition).node, begin):
                 raise PartitionOfflineError(
                     f"{self._partition}: appends before this one wait for the cluster"
@@ -277,7 +277,7 @@ class PartitionProducer:
 
     def sync(self) -> None:
         """Wait until appended records are replicated as the topic requires (blocking). Raises PartitionOfflineError."""
-        deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
+        deadline, backoff = time.monotonic() + self._leaders.timeout_seconds, Backoff()
         while self._known.bounds.high_watermark < self._appended_end:
             bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
             self._known.learn(bounds)
@@ -287,7 +287,7 @@ class PartitionProducer:
             if time.monotonic() + pause > deadline:
                 raise PartitionOfflineError(
                     f"{self._partition}: offset {self._appended_end - 1} is not replicated within "
-                    f"{self._leaders.patience_seconds:g} s"
+                    f"{self._leaders.timeout_seconds:g} s"
                 )
             self._leaders.pause(pause, str(self._partition))
 

@@ -45,7 +45,7 @@ class ProducerIds:
     def _ask(self) -> ProducerIdentity:
         """Ask any broker; retry while it has no ids yet."""
         leaders = self._leaders
-        deadline, backoff = time.monotonic() + leaders.patience_seconds, Backoff()
+        deadline, backoff = time.monotonic() + leaders.timeout_seconds, Backoff()
         asked = {
             "transactionalId": None,
             "transactionTimeoutMs": 0,
@@ -63,7 +63,7 @@ class ProducerIds:
             except ClusterError as unreachable:
                 error, retry = unreachable, True
             if isinstance(error, ThrottledError):
-                deadline = time.monotonic() + leaders.patience_seconds
+                deadline = time.monotonic() + leaders.timeout_seconds
             pause = backoff.next()
             if not retry or time.monotonic() + pause > deadline:
                 raise error

@@ -104,7 +104,7 @@ class ClusterTopic:
 
     def _ask_settings(self) -> TopicSettings:
         """Ask once if settings are known, else until there is an answer or the time limit."""
-        deadline, backoff = time.monotonic() + self._leaders.patience_seconds, Backoff()
+        deadline, backoff = time.monotonic() + self._leaders.timeout_seconds, Backoff()
         while True:
             try:
                 found = describe_topic(self._leaders.brokers, self.name, seconds=ATTEMPT_SECONDS)

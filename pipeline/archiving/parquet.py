@@ -30,7 +30,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 
 COMPACT_INTERVAL = 10
 """Each tenth list has all files: Spark's default."""
-LEFT_OVER_S = 24 * 3600
+REMOVE_AFTER_SECONDS = 24 * 3600
 """Age from which a file that the newest list lacks is removed; a reader of an older list may still need a younger
 one.
 """
@@ -128,7 +128,7 @@ class ParquetCommits:
 
     def _remove_left_over(self, listed: Collection[tuple[str, ...]]) -> None:
         for file in self._archive.glob("topic=*/date=*/part-*.parquet"):
-            old = time.time() - file.stat().st_mtime > LEFT_OVER_S
+            old = time.time() - file.stat().st_mtime > REMOVE_AFTER_SECONDS
             if old and file_key(file.as_uri()) not in listed:
                 file.unlink()
 

@@ -47,7 +47,7 @@ RESERVED = ("start", "end", "group", "count")
 """Fields of every value, so that other aggregates need other names."""
 PARTS, SPARKS_PARTS = "spark.sql.shuffle.partitions", "200"
 """Setting for the number of parts of the state, and Spark's default; a checkpoint keeps the number of its first run."""
-POLL_S = 1
+INTERRUPT_POLL_SECONDS = 1
 """Seconds between two checks for ^C while a query runs."""
 
 _LOGGER = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ def _run(sink: DataStreamWriter) -> int:
     batches: dict[int, _MicroBatch] = {}
     try:
         with losses_reported(OTHER_CHECKPOINT):
-            while not query.awaitTermination(POLL_S):
+            while not query.awaitTermination(INTERRUPT_POLL_SECONDS):
                 _record_progress(query, batches)
     except KeyboardInterrupt:
         query.stop()

@@ -100,7 +100,7 @@ def _unfit(scheme: str) -> str:
     return f"places of the kind {scheme} are not supported"
 
 
-TIMEOUT_S = 5.0
+BROKER_TIMEOUT_SECONDS = 5.0
 """Seconds to wait for each broker in the place."""
 
 
@@ -112,7 +112,7 @@ def require_reachable(place: SparkPlace) -> None:
     reasons = []
     for server in cluster_address(str(place)).servers:
         try:
-            socket.create_connection(server, timeout=TIMEOUT_S).close()
+            socket.create_connection(server, timeout=BROKER_TIMEOUT_SECONDS).close()
         except OSError as error:
             reasons.append(f"{server}: {error.strerror or error}")
         else:

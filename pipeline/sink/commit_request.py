@@ -33,8 +33,8 @@ from topicfs.storage.staging.manifest import Content, Placement
 from topicfs.storage.staging.record import CommitRecord
 from topicfs.storage.staging.staged_file import StagedFile
 
-FIRST_PAUSE_S = 0.02
-LONGEST_PAUSE_S = 0.5
+FIRST_CHECK_PAUSE_SECONDS = 0.02
+LONGEST_CHECK_PAUSE_SECONDS = 0.5
 """Longest pause between two checks whether the owner is done or gone. The owner's bell ends a pause early."""
 
 _LOGGER = logging.getLogger(__name__)
@@ -116,8 +116,8 @@ class CommitRequest:
         """True if this request, and no concurrent one, submitted the write."""
         self._warnings: tuple[str, ...] = ()
 
-    def commit(self, timeout_s: float) -> None:
-        """Wait until every record is in its log and on disk; `timeout_s` limits the time until the owner's claim.
+    def commit(self, timeout_seconds: float) -> None:
+        """Wait until every record is in its log and on disk; `timeout_seconds` limits the time until the owner's claim.
 
         Raises WriteRefusedError, CommitTimeoutError, CommittedBeforeError and errors of opening the directory
         (blocking).
@@ -127,7 +127,7 @@ class CommitRequest:
         self._check_known()
         self._is_ours = self._submit()
         try:
-            self._wait(timeout_s)
+            self._wait(timeout_seconds)
             self._compare()
         except BaseException:
             # Also after an interrupt: no owner may append later what it has not begun to append yet.
@@ -143,24 +143,24 @@ class CommitRequest:
             if self._area.state(self._write) not in (WriteState.REQUESTED, WriteState.CLAIMED):
                 self._area.discard(one.name for one in self._staged)
 
-    def _wait(self, timeout_s: float) -> None:
-        deadline, pause = time.monotonic() + timeout_s, FIRST_PAUSE_S
+    def _wait(self, timeout_seconds: float) -> None:
+        deadline, pause = time.monotonic() + timeout_seconds, FIRST_CHECK_PAUSE_SECONDS
         while not self._is_done():
             self._submit_again()
             self._commit_as_owner()
             if self._is_done():
                 return
             if time.monotonic() >= deadline:
-                self._give_up_unless_claimed(timeout_s)
+                self._give_up_unless_claimed(timeout_seconds)
             self._sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_S)
+            pause = min(2 * pause, LONGEST_CHECK_PAUSE_SECONDS)
 
-    def _give_up_unless_claimed(self, timeout_s: float) -> None:
+    def _give_up_unless_claimed(self, timeout_seconds: float) -> None:
         """Withdraw the request and raise CommitTimeoutError; return if a live owner claimed the request first."""
         where, cause = self._where(), f" ({self._warnings[-1]})" if self._warnings else ""
         if self._area.withdraw(self._write):
             raise CommitTimeoutError(
-                f"{where}: owned by {self._owner}, which did not take the write within {timeout_s:g} s{cause}; nothing was "
+                f"{where}: owned by {self._owner}, which did not take the write within {timeout_seconds:g} s{cause}; nothing was "
                 "written. A topicfs mount takes it; a broker does not: write through the broker, or stop it"
             )
         if self._is_done() or self._owner_appends:

@@ -58,7 +58,7 @@ class SinkOptions:
     """Data directories that are served together, absolute."""
     topic: str | None
     """Topic of every record; None: the column `topic` names it."""
-    commit_timeout_s: float
+    commit_timeout_seconds: float
     left_out: tuple[Path, ...] = ()
     """Lost replica directories, absolute, that the write leaves out."""
     name: tuple[str, int] | None = None
@@ -81,13 +81,16 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if not path:
         raise InvalidOptionError("path: name a data directory, e.g. option('path', '/srv/topics')")
     without = absolute(options.get("without", ""))
-    topic, timeout_s = _topic(options.get("topic")), _timeout_s(options.get("committimeout", "60s"))
+    topic, timeout_seconds = (
+        _topic(options.get("topic")),
+        _timeout_seconds(options.get("committimeout", "60s")),
+    )
     same_rows = options.get("failonotherrows", "true").strip().lower()
     if same_rows not in ("true", "false"):
         raise InvalidOptionError(f"failOnOtherRows: expected true or false, got {same_rows}")
     application = _name(options.get("txnappid"), options.get("txnversion"))
     return SinkOptions(
-        data_directories(path, without), topic, timeout_s, without, application, same_rows == "true"
+        data_directories(path, without), topic, timeout_seconds, without, application, same_rows == "true"
     )
 
 
@@ -130,7 +133,7 @@ def _name(application: str | None, version: str | None) -> tuple[str, int] | Non
     return application, int(version)
 
 
-def _timeout_s(text: str) -> float:
+def _timeout_seconds(text: str) -> float:
     match = _TIMEOUT.fullmatch(text.strip().lower())
     if match is None:
         raise InvalidOptionError(f"commitTimeout: expected e.g. 60s, 2m or 500ms, got {text}")

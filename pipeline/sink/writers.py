@@ -64,7 +64,7 @@ class Target:
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         for request in self._requests(messages):
-            request.commit(self.options.commit_timeout_s)
+            request.commit(self.options.commit_timeout_seconds)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         for request in self._requests(messages):

@@ -11,7 +11,11 @@ from threading import Event, Lock, Thread
 from typing import ClassVar
 
 from topicfs.replication.replicas.controller import ReplicaController
-from topicfs.replication.replicas.members.member import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReplicatingDirectory
+from topicfs.replication.replicas.members.member import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    ReplicatingDirectory,
+)
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.rules.follower import Step, steps
 from topicfs.replication.replicas.rules.presence import absences, mend_epochs
@@ -29,7 +33,7 @@ NEARLY_BYTES = 64 << 10
 """A step that copies no more than this is the last but one: the rest is copied while appends wait."""
 
 
-PAUSE_S = 0.05
+ROUND_PAUSE_SECONDS = 0.05
 """Between two rounds, and two looks whether a slowed copy is still wanted."""
 
 
@@ -96,7 +100,7 @@ class CopyingThread(ABC):
             for partition in behind:
                 if not self._stopping.is_set() and self._member.serves:
                     self._catch_up(partition)
-            self._wanted.wait(PAUSE_S)
+            self._wanted.wait(ROUND_PAUSE_SECONDS)
 
     def _still_wants(self, partition: ReplicatedPartition) -> bool:
         return not partition.gone and self._wants(partition)
@@ -122,7 +126,7 @@ class CopyingThread(ABC):
             self._catch_up(partition)
 
     def _catch_up(self, partition: ReplicatedPartition) -> None:
-        due, pause = self._pauses.get(partition.name, (0.0, FIRST_PAUSE_S))
+        due, pause = self._pauses.get(partition.name, (0.0, FIRST_PAUSE_SECONDS))
         if time.monotonic() < due:
             return
         try:
@@ -140,7 +144,7 @@ class CopyingThread(ABC):
                 self._pauses.pop(partition.name, None)
                 partition.troubles.pop(self._member.number, None)
         except (OSError, StorageError) as error:
-            self._pauses[partition.name] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE_S)
+            self._pauses[partition.name] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE_SECONDS)
             self._report(partition, reason_of(error))
 
     def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
@@ -173,7 +177,7 @@ class CopyingThread(ABC):
 
     def _slow_down(self, partition: ReplicatedPartition, until: float) -> None:
         while (left := until - time.monotonic()) > 0 and not self._holders and self._still_wants(partition):
-            if self._stopping.wait(min(left, PAUSE_S)):
+            if self._stopping.wait(min(left, ROUND_PAUSE_SECONDS)):
                 return
 
 

@@ -101,7 +101,7 @@ PAUSE_FACTOR = 99
 """A step of the duty is followed by a rest as many times as long as the processor took for it, and at least as long as it took:
 a hundredth of one processor, so that appends notice nothing, and half of the disk's time, which others have before it.
 """
-_SAVED_EVERY_S = 10.0
+_SAVE_EVERY_SECONDS = 10.0
 _MAX_KEPT_FINDINGS = 1000
 """Findings of a scrub that was asked for that are remembered."""
 
@@ -306,7 +306,7 @@ class Scrubber:
                 if self._stopping.is_set():
                     return
                 began, worked = time.monotonic(), time.thread_time()
-                if began - saved > _SAVED_EVERY_S:
+                if began - saved > _SAVE_EVERY_SECONDS:
                     self._save(self._at)
                     saved = began
         except (OSError, StorageError) as error:

@@ -2,7 +2,7 @@
 
 Both also look twice a second, so the bell may fail. It is a datagram socket that carries no data; its abstract name
 is the directory's device and inode. Any user of the machine may ring or take that name, so the owner looks at most
-once per `PAUSE_S`, spends at most half of its time on it, and never waits for a caller.
+once per `LOOK_PAUSE_SECONDS`, spends at most half of its time on it, and never waits for a caller.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-PAUSE_S = 0.02
+LOOK_PAUSE_SECONDS = 0.02
 """Shortest pause between two looks; after a longer look the pause is as long as the look."""
 _MAX_CALLERS = 100
 """Largest number of callers that one look answers: callers that keep ringing must not delay it."""
@@ -54,7 +54,7 @@ class Bell:
                 return
             begun = time.monotonic()
             self._work()
-            pause = max(PAUSE_S, time.monotonic() - begun)
+            pause = max(LOOK_PAUSE_SECONDS, time.monotonic() - begun)
             for caller in callers:
                 with suppress(OSError, TypeError):  # Some callers have no name.
                     self._socket.sendto(b"\n", socket.MSG_DONTWAIT, caller)

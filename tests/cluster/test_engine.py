@@ -12,7 +12,7 @@ from confluent_kafka.admin import AclOperation
 
 from testing.broker.client import Client, Outgoing
 from tests.doubles.producing import found
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.engine import ClusterEngine, open_engine
 from topicfs.cluster.place import ClusterAddress, Server
 from topicfs.cluster.protocol.sasl import Credentials, plain
@@ -120,7 +120,7 @@ def test_closing_ends_what_waits(broker, address, client):
         wait_until(lambda: len(brokers._lent_out) >= len(threads), "all have asked")
         engine.close()
         for one in threads:
-            one.join(PATIENCE_S)
+            one.join(TIMEOUT_SECONDS)
         assert not any(one.is_alive() for one in threads)
     assert ["waiting-0: the engine was closed"] * 12 == ends
     with pytest.raises(PartitionOfflineError):

@@ -18,7 +18,7 @@ from testing.broker.libraries import Java
 from testing.broker.tools import run_tool
 from tests.doubles import cluster_mount
 from tests.doubles.cluster_mount import bash, mounted_cluster
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.place import ClusterAddress, cluster_address
 
 pytestmark = [pytest.mark.java, pytest.mark.fuse]
@@ -37,7 +37,7 @@ def reading(command: Sequence[str], output: Path, cwd: Path | None = None) -> It
             yield
         finally:
             process.terminate()
-            process.wait(PATIENCE_S)
+            process.wait(TIMEOUT_SECONDS)
 
 
 def topicfs(address: ClusterAddress, *words: str) -> str:
@@ -90,16 +90,16 @@ def test_a_shell_kcat_and_the_console_consumer_share_a_topic(
 
         enter(["cat", "log"], "shell", group / topic)
         others = [enter(kcat, "kcat"), enter(console, "java")]
-        wait_until(lambda: has(3), "three read", patience_s=120)
+        wait_until(lambda: has(3), "three read", timeout_seconds=120)
         produce(client, topic, 0, 300)
-        wait_until(lambda: len(given()) >= 300, "all was given", patience_s=120)
+        wait_until(lambda: len(given()) >= 300, "all was given", timeout_seconds=120)
         assert {str(at): 1 for at in range(300)} == collections.Counter(given())
         assert [100, 100, 100] == [len(output.read_text().split()) for output in outputs.values()]
         for one in others:
             one.close()
-        wait_until(lambda: has(1), "the shell alone reads", patience_s=120)
+        wait_until(lambda: has(1), "the shell alone reads", timeout_seconds=120)
         produce(client, topic, 300, 600)
-        wait_until(lambda: len(given()) >= 600, "all was given", patience_s=120)
+        wait_until(lambda: len(given()) >= 600, "all was given", timeout_seconds=120)
         assert {str(at): 1 for at in range(600)} == collections.Counter(given())
         assert 400 == len(outputs["shell"].read_text().split())
     described = run_tool(
@@ -199,7 +199,7 @@ def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
     """A partition is assigned before its position is decided: its records belong to the reader that has it."""
     produce(client, topic, 0, 6)
     producer = client.producer(transactional_id=topic)
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_SECONDS)
     consumer = Consumer({"bootstrap.servers": client.bootstrap_server, "group.id": topic})
     output = tmp_path / "output"
     with mounted_cluster(address, tmp_path) as mountpoint:
@@ -207,12 +207,12 @@ def test_a_reader_that_ends_waits_for_a_position_that_a_transaction_may_move(
         group.mkdir()
         with client.transaction(producer):
             decided = [TopicPartition(topic, 1, 1)]
-            producer.send_offsets_to_transaction(decided, consumer.consumer_group_metadata(), PATIENCE_S)
+            producer.send_offsets_to_transaction(decided, consumer.consumer_group_metadata(), TIMEOUT_SECONDS)
             process = subprocess.Popen(f"exec cat drain > {output}", shell=True, cwd=group / topic)
             for number in "02":
                 position = group / topic / number / "position"
                 wait_until(lambda position=position: position.read_text() == "2\n", "the others are read")
-        assert 0 == process.wait(PATIENCE_S)
+        assert 0 == process.wait(TIMEOUT_SECONDS)
     consumer.close()
 
     assert ["0", "2", "3", "4", "5"] == sorted(output.read_text().split())
@@ -223,7 +223,7 @@ def test_runs_pass_what_was_aborted(
 ) -> None:
     """`next-2` counts no record of an aborted transaction, and behind the last one nothing is left to read."""
     producer = client.producer(transactional_id=topic)
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_SECONDS)
     for number in range(8):
         with client.transaction(producer, commit=number % 4 == 1):
             producer.produce(topic, f"{number}".encode(), partition=0)

@@ -23,7 +23,7 @@ from topicfs.storage.model import Offset
 
 pytestmark = pytest.mark.java
 
-RATE, WINDOW_S = 1_000_000, 11
+RATE, WINDOW_SECONDS = 1_000_000, 11
 """Bytes a second, and the time over which a broker measures them (`quota.window.num`)."""
 
 
@@ -49,7 +49,7 @@ def test_appends_take_as_long_as_their_bytes_at_the_quota(java, broker, client, 
             for _ in range(count):
                 partition.append(bytearray(data), durable=True)
             took = time.monotonic() - began
-    assert took >= (count - 1) * len(data) / RATE - WINDOW_S
+    assert took >= (count - 1) * len(data) / RATE - WINDOW_SECONDS
     assert [900_000] * count == [len(value) for value in values(client, "slowed-appends")]
 
 

@@ -78,7 +78,7 @@ def wait_for_more(mountpoint: Path) -> None:
     wait_until(
         lambda: all(len(lines(mountpoint, name)) > had + 5 for name, had in zip(files, before, strict=True)),
         "all go on",
-        patience_s=120,
+        timeout_seconds=120,
     )
 
 

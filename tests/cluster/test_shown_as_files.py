@@ -17,7 +17,7 @@ from testing.broker.client import Client, Outgoing
 from tests.doubles import cluster_mount
 from tests.doubles.cluster_mount import Ran, bash, mounted_cluster
 from tests.doubles.forks import COMMAND, FORKS
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.place import ClusterAddress
 
 pytestmark = pytest.mark.java
@@ -165,7 +165,7 @@ def test_a_partition_is_followed(address, client):
         client.produce("followed", [Outgoing(b"b"), Outgoing(b"c")])
         assert [b"b\n", b"c\n"] == [output.readline() for _ in range(2)]
         client.delete_topics(["followed"])
-        assert 0 == following.wait(PATIENCE_S)
+        assert 0 == following.wait(TIMEOUT_SECONDS)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.doubles.producing import found
 from tests.doubles.relay import Lost, Relay
 from tests.doubles.remote_client import Program
 from tests.doubles.servers import Start
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import CachePlace, ClusterEngine
@@ -99,7 +99,7 @@ class Stream:
     async def read(self, least: int = 1) -> bytes:
         """Read until there are `least` bytes."""
         text = b""
-        with trio.fail_after(PATIENCE_S):
+        with trio.fail_after(TIMEOUT_SECONDS):
             while len(text) < least:
                 data = bytes(await self._program.fs.read(self._fh, self._position, 1 << 16))
                 self._position += len(data)

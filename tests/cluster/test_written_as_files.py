@@ -14,7 +14,7 @@ from testing.broker.client import Outgoing
 from testing.broker.tools import console_consume, consume_by_kcat
 from tests.doubles.cluster_mount import bash, mounted_cluster, topicfs
 from tests.doubles.forks import COMMAND, FORKS
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.place import ClusterAddress
 from topicfs.storage.codec.batch import scan
@@ -234,7 +234,7 @@ def test_a_child_that_ends_meanwhile_interrupts_no_write(mounted, client, broker
         script = "sleep 0.2 & printf 'kept\\n' >> 0/log; echo $?"
         writing = subprocess.Popen(("bash", "-c", script), cwd=topic, stdout=-1, stderr=-1, text=True)
         time.sleep(1.5)  # The daemon looks at whom it keeps waiting twice a second.
-    assert ("0\n", "") == writing.communicate(timeout=PATIENCE_S)
+    assert ("0\n", "") == writing.communicate(timeout=TIMEOUT_SECONDS)
     assert [b"kept"] == values(client, "not_interrupted")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.doubles.forks import COMMAND, FORKS
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 
 TOPICFS = Path(sys.executable).with_name("topicfs")
 
@@ -44,7 +44,7 @@ def mounted_cluster(
             )
             yield mountpoint
             daemon.send_signal(signal.SIGTERM)
-            assert 0 == daemon.wait(PATIENCE_S), log.read_text()
+            assert 0 == daemon.wait(TIMEOUT_SECONDS), log.read_text()
         finally:
             if os.path.ismount(mountpoint):
                 subprocess.run(("umount", "-l", str(mountpoint)), check=False)

@@ -47,11 +47,11 @@ def connected(address, connection=Connection):
 @contextmanager
 def impatient(engine, seconds):
     """In the block the engine looks for leaders for `seconds` only; otherwise it also waits for a slow machine."""
-    before, engine.leaders.patience_seconds = engine.leaders.patience_seconds, seconds
+    before, engine.leaders.timeout_seconds = engine.leaders.timeout_seconds, seconds
     try:
         yield
     finally:
-        engine.leaders.patience_seconds = before
+        engine.leaders.timeout_seconds = before
 
 
 def opened(engine, client, name, **settings):
@@ -80,7 +80,7 @@ def move_leaders(leader, how, acknowledged):
         wait_until(
             lambda: all(len(one) > had + 5 for one, had in zip(acknowledged, before, strict=True)),
             "all append",
-            patience_s=120,
+            timeout_seconds=120,
         )
 
     wait_for_more()

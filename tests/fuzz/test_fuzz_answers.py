@@ -39,7 +39,7 @@ def test_nonsense_is_an_answer_or_an_error(nonsense: Nonsense) -> None:
     random = nonsense.random
     # There may be no cluster to begin with.
     with closing(Brokers(ClusterAddress((nonsense.server,)))) as brokers, suppress(StorageError):
-        leaders = Leaders(brokers, patience_seconds=0.02)
+        leaders = Leaders(brokers, timeout_seconds=0.02)
         with closing(ClusterEngine(leaders, read_only=False)) as engine:
             for _ in range(ASKED):
                 for topic in list(engine.topics().values()):

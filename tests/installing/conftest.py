@@ -22,7 +22,7 @@ def run_with_certificates(
     script: str,
     *,
     shared: Mapping[Path, str] | None = None,
-    timeout_s: float = 600,
+    timeout_seconds: float = 600,
 ) -> str:
     """What a script prints in a Debian in which pip trusts what it trusts here; the script must succeed."""
     known = {CERTIFICATES: INSIDE} if CERTIFICATES.is_file() else {}
@@ -32,7 +32,7 @@ def run_with_certificates(
         script,
         shared={**known, **(shared or {})},
         environment={"PIP_CERT": INSIDE} if known else {},
-        timeout_s=timeout_s,
+        timeout_seconds=timeout_seconds,
     )
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout

@@ -131,7 +131,7 @@ def installed(request, fresh, tmp_path_factory) -> Path:
         build = f"apt-get -q update && apt-get -q install --yes --no-install-recommends {BUILT_WITH}\n"
         build += "cd /sources && scripts/deb.sh /packages"
         making = tmp_path_factory.mktemp(f"{release}-build")
-        run_with_certificates(bare, making, build, shared={ROOT: "/sources"}, timeout_s=2000)
+        run_with_certificates(bare, making, build, shared={ROOT: "/sources"}, timeout_seconds=2000)
         folder = making / "upper" / "packages"
     line = f"apt-get -q update && cd /checkout && DEBIAN_FRONTEND=noninteractive {INSTALL} --yes"
     run_with_certificates(bare, changes, line, shared={folder: "/checkout/dist"})

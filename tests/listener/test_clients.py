@@ -20,7 +20,7 @@ from topicfs.storage.codec.columns import decode
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.model import Isolation
 
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 
 
 def kcat(*arguments: str, lines: Sequence[str] = ()) -> str:
@@ -29,7 +29,7 @@ def kcat(*arguments: str, lines: Sequence[str] = ()) -> str:
         input="".join(f"{line}\n" for line in lines),
         capture_output=True,
         check=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         text=True,
     )
     return done.stdout
@@ -72,7 +72,7 @@ def test_kcat_sees_what_is_appended_to_files(served: Served) -> None:
     assert b"first\n" == reader.stdout.readline()
     served.engine.partition("t", 0).append(batch(b"second"))
     assert b"second\n" == reader.stdout.readline()
-    assert 0 == reader.wait(PATIENCE_SECONDS)
+    assert 0 == reader.wait(TIMEOUT_SECONDS)
     reader.stdout.close()
 
 
@@ -86,12 +86,12 @@ def test_an_idempotent_producer(served: Served, acks: str) -> None:
     for value in sent:
         producer.produce("t", value, partition=0)
         producer.poll(0)
-    assert 0 == producer.flush(PATIENCE_SECONDS)
+    assert 0 == producer.flush(TIMEOUT_SECONDS)
     consumer = Consumer({"bootstrap.servers": served.address, "group.id": "g", "enable.auto.commit": False})
     consumer.assign([TopicPartition("t", 0, 0)])
     got: list[Any] = []
     while len(got) < len(sent):
-        got += [message.value() for message in consumer.consume(1000, timeout=PATIENCE_SECONDS)]
+        got += [message.value() for message in consumer.consume(1000, timeout=TIMEOUT_SECONDS)]
     consumer.close()
     assert sent == got == values(served, "t")
 
@@ -100,18 +100,18 @@ def test_an_admin_client(served: Served) -> None:
     """Topics are created, extended, described, altered and deleted, and records deleted."""
     admin = AdminClient({"bootstrap.servers": served.address})
     created = admin.create_topics([NewTopic("t", num_partitions=2, config={"retention.ms": "5000"})])
-    assert created["t"].result(PATIENCE_SECONDS) is None
+    assert created["t"].result(TIMEOUT_SECONDS) is None
     assert {0, 1} == set(served.engine.topic("t").partitions())
     assert "5000" == served.engine.topic("t").overrides["retention.ms"]
-    assert admin.create_partitions([NewPartitions("t", 3)])["t"].result(PATIENCE_SECONDS) is None
-    assert 3 == len(admin.list_topics(timeout=PATIENCE_SECONDS).topics["t"].partitions)
+    assert admin.create_partitions([NewPartitions("t", 3)])["t"].result(TIMEOUT_SECONDS) is None
+    assert 3 == len(admin.list_topics(timeout=TIMEOUT_SECONDS).topics["t"].partitions)
     resource = ConfigResource("topic", "t")
-    described = admin.describe_configs([resource])[resource].result(PATIENCE_SECONDS)
+    described = admin.describe_configs([resource])[resource].result(TIMEOUT_SECONDS)
     assert ("5000", 1) == (described["retention.ms"].value, described["retention.ms"].source)
     served.engine.partition("t", 0).append(batch(b"a", b"b"))
     deleted = admin.delete_records([TopicPartition("t", 0, 1)])
-    assert 1 == next(iter(deleted.values())).result(PATIENCE_SECONDS).low_watermark
-    assert admin.delete_topics(["t"])["t"].result(PATIENCE_SECONDS) is None
+    assert 1 == next(iter(deleted.values())).result(TIMEOUT_SECONDS).low_watermark
+    assert admin.delete_topics(["t"])["t"].result(TIMEOUT_SECONDS) is None
     assert {} == dict(served.engine.topics())
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.listener.serving import RawClient
 from tests.listener.test_clients import kcat
 
-PATIENCE_SECONDS = 60
+TIMEOUT_SECONDS = 60
 PROGRAM = str(Path(sys.executable).with_name("topicfs"))
 
 
@@ -34,7 +34,7 @@ def test_serve(tmp_path: Path) -> None:
         assert expected == kcat("-C", "-b", address, "-t", "t", "-e", "-q").splitlines()
         kcat("-P", "-b", address, "-t", "t", lines=["hello"])
         process.send_signal(signal.SIGTERM)
-        assert 0 == process.wait(PATIENCE_SECONDS)
+        assert 0 == process.wait(TIMEOUT_SECONDS)
         process.stdout.close()
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
@@ -70,7 +70,7 @@ def test_a_mount_and_clients(tmp_path: Path) -> None:
         [PROGRAM, "mount", "data", "mnt", "--listen", "127.0.0.1:0"],
         check=True,
         cwd=tmp_path,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     try:
         status = (tmp_path / "mnt" / "@status").read_text()
@@ -84,5 +84,5 @@ def test_a_mount_and_clients(tmp_path: Path) -> None:
         kcat("-P", "-b", address, "-t", "new", lines=["on demand"])
         assert "on demand\n" == (tmp_path / "mnt" / "new" / "0" / "log").read_text()
     finally:
-        subprocess.run([PROGRAM, "umount", "mnt"], check=True, cwd=tmp_path, timeout=PATIENCE_SECONDS)
+        subprocess.run([PROGRAM, "umount", "mnt"], check=True, cwd=tmp_path, timeout=TIMEOUT_SECONDS)
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.mutants.catalog import Mutant
 from tests.randomness import FIRST_FAILURE
 
-EACH_TEST_S, ALL_TESTS_S = 120, 2400
+EACH_TEST_SECONDS, ALL_TESTS_SECONDS = 120, 2400
 SEEDS = ("--hypothesis-seed=0", "--random-seed=0", f"--hypothesis-profile={FIRST_FAILURE}")
 """The same examples in each run, so that what is killed once is killed again; none is made smaller, which takes minutes."""
 _NO_TESTS = 5
@@ -71,7 +71,7 @@ class Scratch:
     def _pass(self, tests: Sequence[str], *, uncompiled: bool) -> bool:
         """Whether tests pass; those that do not end do not."""
         build = ("-p", "tests.uncompiled", "--uncompiled") if uncompiled else ()
-        options = ("-x", "-q", "-p", "no:cacheprovider", f"--timeout={EACH_TEST_S}", *SEEDS, *build)
+        options = ("-x", "-q", "-p", "no:cacheprovider", f"--timeout={EACH_TEST_SECONDS}", *SEEDS, *build)
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=self._folder,
@@ -82,7 +82,7 @@ class Scratch:
             start_new_session=True,
         )
         try:
-            printed, _ = process.communicate(timeout=ALL_TESTS_S)
+            printed, _ = process.communicate(timeout=ALL_TESTS_SECONDS)
         except subprocess.TimeoutExpired:
             return False
         finally:

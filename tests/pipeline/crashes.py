@@ -32,7 +32,7 @@ LINES = 200
 """Lines of an input file; each file becomes one micro-batch."""
 AHEAD = 3
 """Number of input files beyond the committed ones, so that the query always has input."""
-DEADLINE_S = 600
+DEADLINE_SECONDS = 600
 """Time limit, in seconds, for steps that take seconds on an idle machine."""
 
 
@@ -94,20 +94,25 @@ class KilledQuery:
             self.tend()
             return condition()
 
-        wait_until(is_so, f"the driver has come so far; see {self.log}", patience_s=DEADLINE_S, pause_s=0.001)
+        wait_until(
+            is_so,
+            f"the driver has come so far; see {self.log}",
+            timeout_seconds=DEADLINE_SECONDS,
+            pause_seconds=0.001,
+        )
 
     def until_committed(self, micro_batches: int = 1) -> None:
         """Wait until the driver has committed `micro_batches` more."""
         enough = self.committed() + micro_batches
         self.until(lambda: self.committed() >= enough)
 
-    def until_moment(self, moment: Moment, chance: random.Random, *, longest_s: float = 2.0) -> None:
+    def until_moment(self, moment: Moment, chance: random.Random, *, longest_seconds: float = 2.0) -> None:
         """Wait for the moment to kill, or for a few micro-batches in which it does not occur.
 
         Then wait a random time, because a kill can hit any instruction.
         """
         if moment is Moment.ANY:
-            over = time.monotonic() + chance.uniform(0, longest_s)
+            over = time.monotonic() + chance.uniform(0, longest_seconds)
             self.until(lambda: time.monotonic() >= over)
             return
         enough = self.committed() + 3
@@ -128,7 +133,7 @@ class KilledQuery:
 
     def remount(self) -> None:
         """Start the daemon again, and try again while a driver without a daemon owns the directory for moments."""
-        wait_until(self._mounts, "the daemon serves", patience_s=DEADLINE_S)
+        wait_until(self._mounts, "the daemon serves", timeout_seconds=DEADLINE_SECONDS)
 
     def _mounts(self) -> bool:
         assert self.mount is not None
@@ -206,7 +211,7 @@ class Scene(KilledQuery):
         """Run a driver until it has read all input files."""
         self.start("--to-the-end", *options)
         assert self.driver is not None
-        status = self.driver.wait(DEADLINE_S)
+        status = self.driver.wait(DEADLINE_SECONDS)
         assert 0 == status, self.log.read_text()[-4000:]
         self.driver = None
 
@@ -224,7 +229,9 @@ class Scene(KilledQuery):
             return [line for log in logs for line in log.read_text().splitlines()]
         # Python workers outlive a killed driver: one may be in the middle of a commit, and completes it.
         wait_until(
-            lambda: find_holder(self.data) is None, "nobody owns the data directory", patience_s=DEADLINE_S
+            lambda: find_holder(self.data) is None,
+            "nobody owns the data directory",
+            timeout_seconds=DEADLINE_SECONDS,
         )
         engine = open_engine(self.data, read_only=True)
         try:
@@ -293,7 +300,7 @@ class Person(threading.Thread):
 
     def leave(self) -> None:
         self._left.set()
-        self.join(DEADLINE_S)
+        self.join(DEADLINE_SECONDS)
 
 
 def left(data: Path) -> list[str]:

@@ -21,7 +21,7 @@ from testing.spark_home import HOME
 from tests.doubles.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-START_TIMEOUT_S = 120
+START_TIMEOUT_SECONDS = 120
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 
@@ -112,5 +112,5 @@ def _said(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
         found.extend(re.findall(pattern, log.read_text()))
         return bool(found)
 
-    wait_until(is_up, f"it is up; see {log}", patience_s=START_TIMEOUT_S, pause_s=0.1)
+    wait_until(is_up, f"it is up; see {log}", timeout_seconds=START_TIMEOUT_SECONDS, pause_seconds=0.1)
     return found[0]

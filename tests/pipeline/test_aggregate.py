@@ -173,7 +173,7 @@ class Command:
             assert self.process.poll() is None, "it ended by itself"
             return condition()
 
-        wait_until(is_so, "the job has come so far", patience_s=900)
+        wait_until(is_so, "the job has come so far", timeout_seconds=900)
 
     def interrupt(self):
         """Send SIGINT as a terminal does, except to the JVM, which Spark protects from it."""

@@ -23,7 +23,7 @@ from topicfs.pipeline.archiving.files import (
     write_batches,
 )
 from topicfs.pipeline.archiving.iceberg import IcebergCommits
-from topicfs.pipeline.archiving.parquet import COMPACT_INTERVAL, LEFT_OVER_S, ParquetCommits
+from topicfs.pipeline.archiving.parquet import COMPACT_INTERVAL, REMOVE_AFTER_SECONDS, ParquetCommits
 from topicfs.pipeline.archiving.plan import matches
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.archive import ICEBERG, PARQUET, ArchiveOptions, check_archive
@@ -138,7 +138,7 @@ def test_every_tenth_commit_has_all_files_and_merges(commits, tmp_path):
     commits.plan(last, state(last + 1))
     replaced = archived_files(tmp_path)
     young, old = write(tmp_path, batch(0, 0)), write(tmp_path, batch(0, 0))
-    os.utime(old[0], (0, time.time() - LEFT_OVER_S - 1))
+    os.utime(old[0], (0, time.time() - REMOVE_AFTER_SECONDS - 1))
     merged = merge(replaced, SCHEMA.remove(SCHEMA.get_field_index("topic")))
     added = write(tmp_path, batch(last, 0))
     assert commits.merges(last)

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 
-from tests.doubles.waiting import PATIENCE_S
+from tests.doubles.waiting import TIMEOUT_SECONDS
 from topicfs.pipeline.archiving.files import archived_files
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.archive import TopicNote, read_notes, write_notes
@@ -81,7 +81,7 @@ def test_notes_of_jobs_that_run_at_once_all_last(tmp_path):
     begin = Barrier(len(notes))
 
     def write(topic):
-        begin.wait(PATIENCE_S)
+        begin.wait(TIMEOUT_SECONDS)
         write_notes(tmp_path, {topic: notes[topic]})
 
     with ThreadPoolExecutor(len(notes)) as threads:

@@ -31,7 +31,7 @@ from topicfs.storage.staging.manifest import Content
 from topicfs.storage.staging.staged_file import StagedFile
 
 ONCE = WriteId("0d9ec173")
-PATIENCE_S = 250
+TIMEOUT_SECONDS = 250
 """Time limit, in seconds, for steps that take a moment on an idle machine."""
 OWNER = """
 import fcntl, sys, time
@@ -115,7 +115,7 @@ def test_a_mirrors_directory_takes_no_write(data):
 
 def test_without_an_owner_the_writer_owns_for_a_moment(data):
     """Without an owner the writer appends: on return the records are in the log, and no lock or file is left."""
-    CommitRequest([data], ONCE, [staged(data)]).commit(PATIENCE_S)
+    CommitRequest([data], ONCE, [staged(data)]).commit(TIMEOUT_SECONDS)
     assert ["a", "b"] == lines(data)
     assert [] == left(data)
     open_engine(data).close()
@@ -124,7 +124,7 @@ def test_without_an_owner_the_writer_owns_for_a_moment(data):
 def test_an_owner_that_works_appends(data, owner):
     """The writer waits for an owner that appends the write."""
     process = owner("works")
-    CommitRequest([data], ONCE, [staged(data)]).commit(PATIENCE_S)
+    CommitRequest([data], ONCE, [staged(data)]).commit(TIMEOUT_SECONDS)
     assert process.poll() is None
     assert [] == left(data)
     process.kill()
@@ -135,8 +135,8 @@ def test_an_owner_that_works_appends(data, owner):
 def test_neither_waits_for_the_next_look_of_the_other(data, owner, monkeypatch):
     """The owner and the job wake each other: neither waits for the other's next check, which is far away."""
     process = owner("looks once")
-    monkeypatch.setattr("topicfs.pipeline.sink.commit_request.FIRST_PAUSE_S", 3600.0)
-    monkeypatch.setattr("topicfs.pipeline.sink.commit_request.LONGEST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("topicfs.pipeline.sink.commit_request.FIRST_CHECK_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("topicfs.pipeline.sink.commit_request.LONGEST_CHECK_PAUSE_SECONDS", 3600.0)
     for number in range(3):
         write = WriteId("query", number)
         CommitRequest([data], write, [staged(data, write, f"{number}\n")]).commit(3600)
@@ -178,7 +178,7 @@ def test_an_owner_that_goes_away_is_followed_by_the_writer(data, owner):
         process.kill()
         process.wait()
 
-    CommitRequest([data], ONCE, [staged(data)], sleep=sleep).commit(PATIENCE_S)
+    CommitRequest([data], ONCE, [staged(data)], sleep=sleep).commit(TIMEOUT_SECONDS)
     assert 1 == len(pauses)
     assert ["a", "b"] == lines(data)
 
@@ -194,7 +194,7 @@ def test_a_micro_batch_that_another_withdrew_is_handed_in_again(data, owner):
             process.kill()
             process.wait()
 
-    CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
+    CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(TIMEOUT_SECONDS)
     assert ["a", "b"] == lines(data)
     assert [] == left(data)
 
@@ -208,7 +208,7 @@ def test_an_interrupt_withdraws(data, owner, write):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(PATIENCE_S)
+        CommitRequest([data], write, [staged(data, write)], sleep=sleep).commit(TIMEOUT_SECONDS)
     assert [] == left(data)
 
 
@@ -272,7 +272,9 @@ def test_a_claimed_write_that_nobody_can_complete_is_an_error(data, monkeypatch)
         with pytest.raises(CommitTimeoutError, match="owned by this process .*No space left.*completes it"):
             CommitRequest([data], ONCE, [file]).commit(0)
     assert area.state(ONCE) is WriteState.CLAIMED
-    CommitRequest([data], WriteId("another"), [staged(data, WriteId("another"), "c\n")]).commit(PATIENCE_S)
+    CommitRequest([data], WriteId("another"), [staged(data, WriteId("another"), "c\n")]).commit(
+        TIMEOUT_SECONDS
+    )
     assert ["a", "b", "c"] == lines(data)
 
 
@@ -293,7 +295,7 @@ def test_a_broker_completes_no_write(data, owner):
 def test_a_refused_write_says_why_and_leaves_nothing(data):
     """A write to an unknown topic is refused with the reason, and leaves no files."""
     with pytest.raises(WriteRefusedError, match="nowhere: no such topic"):
-        CommitRequest([data], ONCE, [staged(data, topic="nowhere")]).commit(PATIENCE_S)
+        CommitRequest([data], ONCE, [staged(data, topic="nowhere")]).commit(TIMEOUT_SECONDS)
     assert [] == left(data)
 
 
@@ -308,7 +310,7 @@ def commit(data, write, text="a\nb\n", topic="orders", **settings):
     request = CommitRequest([data], write, [file], content=content(text))
     for name, value in settings.items():
         setattr(request, name, value)
-    request.commit(PATIENCE_S)
+    request.commit(TIMEOUT_SECONDS)
 
 
 def test_a_replayed_micro_batch_is_dropped(data, caplog):
@@ -389,10 +391,10 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
 
     second = CommitRequest([data], write, [staged(data, write)], content=content("a\nb\n"), sleep=sleep)
     if text == "b\na\n":
-        second.commit(PATIENCE_S)
+        second.commit(TIMEOUT_SECONDS)
     else:
         with pytest.raises(CommittedBeforeError, match="comes again with other rows"):
-            second.commit(PATIENCE_S)
+            second.commit(TIMEOUT_SECONDS)
     assert lines(data) == text.split()
     assert [] == left(data)
 
@@ -431,7 +433,7 @@ def test_a_directory_that_cannot_be_opened_leaves_nothing(data):
     file = staged(data)
     (data / "holiday pictures").mkdir()
     with pytest.raises(NotALogDirectoryError, match="holiday pictures"):
-        CommitRequest([data], ONCE, [file]).commit(PATIENCE_S)
+        CommitRequest([data], ONCE, [file]).commit(TIMEOUT_SECONDS)
     assert [] == left(data)
 
 

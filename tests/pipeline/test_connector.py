@@ -80,7 +80,7 @@ def test_a_fetch_that_fails_leaves_nothing(tmp_path, cache, script, said):
 def test_a_fetch_that_takes_too_long_is_given_up(tmp_path, cache, monkeypatch):
     """A fetch that takes too long is an error, instead of a command that seems to hang."""
     install_maven(tmp_path, "exec sleep 60")
-    monkeypatch.setattr(maven, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(maven, "DOWNLOAD_TIMEOUT_SECONDS", 0.2)
     with pytest.raises(JarsMissingError, match="did not fetch the jars of spark-kafka in 0.2 s"):
         CONNECTOR.folder(say=str)
 

@@ -100,7 +100,9 @@ def killed(program, *arguments, when):
         )
     try:
         wait_until(
-            lambda: process.poll() is not None or when(), f"it has come so far; see {log}", patience_s=900
+            lambda: process.poll() is not None or when(),
+            f"it has come so far; see {log}",
+            timeout_seconds=900,
         )
         assert when(), log.read_text()[-4000:]
     finally:

@@ -22,7 +22,7 @@ def test_options_in_any_case(tmp_path):
             "includeHeaders": "true",
         }
     )
-    assert ((tmp_path,), "t", 120.0) == (options.directories, options.topic, options.commit_timeout_s)
+    assert ((tmp_path,), "t", 120.0) == (options.directories, options.topic, options.commit_timeout_seconds)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,9 @@ def test_a_name_of_a_write(tmp_path):
 @pytest.mark.parametrize(("text", "seconds"), [("500", 0.5), ("500ms", 0.5), ("7s", 7.0), ("1m", 60.0)])
 def test_time_outs(tmp_path, text, seconds):
     """A timeout without a unit is in milliseconds, as in Spark."""
-    assert parse_sink_options({"path": str(tmp_path), "commitTimeout": text}).commit_timeout_s == seconds
+    assert (
+        parse_sink_options({"path": str(tmp_path), "commitTimeout": text}).commit_timeout_seconds == seconds
+    )
 
 
 def test_layout_is_read_without_opening(tmp_path):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.doubles.waiting import wait_until
-from tests.pipeline.crashes import DEADLINE_S, left, left_after_sweeping
+from tests.pipeline.crashes import DEADLINE_SECONDS, left, left_after_sweeping
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import decode
 from topicfs.storage.disk.names import WriteFileKind, parse_write_file
@@ -81,7 +81,7 @@ def wait_until_idle(spark):
     wait_until(
         lambda: not sum(one.numRunningTasks() for one in tracker.getExecutorInfos()),
         "no task runs",
-        patience_s=DEADLINE_S,
+        timeout_seconds=DEADLINE_SECONDS,
     )
 
 
@@ -97,7 +97,11 @@ def test_a_task_that_fails_leaves_nothing(spark, data):
         write(frame, data, topic="orders")
     wait_until_idle(spark)
     assert {WriteFileKind.STAGED} >= {parse_write_file(name).kind for name in left(data)}
-    wait_until(lambda: not left_after_sweeping(data), "nothing of the write is left", patience_s=DEADLINE_S)
+    wait_until(
+        lambda: not left_after_sweeping(data),
+        "nothing of the write is left",
+        timeout_seconds=DEADLINE_SECONDS,
+    )
     assert {0: [], 1: [], 2: []} == records(data, "orders")
 
 

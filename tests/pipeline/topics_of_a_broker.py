@@ -18,7 +18,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from testing.broker.client import Client, Outgoing, send
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.storage.checkpoints.offset_checkpoint import read_offsets
 from topicfs.storage.disk import names
 from topicfs.storage.disk.native import NativeFileSystem
@@ -125,7 +125,7 @@ def _write_ledger(client: Client) -> Producer:
         for number in range(2)
     ]
     for writer in writers:
-        writer.init_transactions(PATIENCE_S)
+        writer.init_transactions(TIMEOUT_SECONDS)
     ends = [0, 0]
     for turn in range(6):
         records = [Outgoing(b"%d-%d" % (turn, n), b"k%d" % n, timestamp=NOON + turn) for n in range(3)]

@@ -32,8 +32,8 @@ REPLICAS = (2, 3, 1)
 LINES = (1, 40_000)
 """Fewest and most lines of a file, each of 100 bytes: up to eight writes."""
 LINE_BYTES = 100
-AWAY_S = (0.2, 4.0)
-BETWEEN_S = (0.5, 3.0)
+AWAY_SECONDS = (0.2, 4.0)
+BETWEEN_SECONDS = (0.5, 3.0)
 
 
 class Written(NamedTuple):
@@ -93,10 +93,12 @@ def append_while_leaders_go(
         for shell in shells:
             shell.start()
         for _ in range(moves):
-            time.sleep(chance.uniform(*BETWEEN_S))  # At a moment that nothing in the mount has to do with.
+            time.sleep(
+                chance.uniform(*BETWEEN_SECONDS)
+            )  # At a moment that nothing in the mount has to do with.
             how = chance.choice(("stopped", "killed", "standing still"))
             with away(brokers[chance.choice((2, 3))], how):
-                time.sleep(chance.uniform(*AWAY_S))  # That it is away for so long is what is tried.
+                time.sleep(chance.uniform(*AWAY_SECONDS))  # That it is away for so long is what is tried.
             done[how] += 1
         for shell in shells:
             shell.stop.set()

@@ -12,7 +12,7 @@ from testing.broker.client import Client
 from testing.broker.libraries import Java
 from topicfs.main import cli
 
-PATIENCE_S = 60
+TIMEOUT_SECONDS = 60
 
 
 def line(number: int) -> bytes:
@@ -50,8 +50,8 @@ def _read(server: str, records: int) -> int:
         consumer.assign([TopicPartition("orders", 0, 0)])
         expected = 0
         while expected < records:
-            messages = consumer.consume(min(10_000, records - expected), PATIENCE_S)
-            assert messages, f"nothing came for {PATIENCE_S} s behind offset {expected}"
+            messages = consumer.consume(min(10_000, records - expected), TIMEOUT_SECONDS)
+            assert messages, f"nothing came for {TIMEOUT_SECONDS} s behind offset {expected}"
             for message in messages:
                 assert message.error() is None, message.error()
                 assert (expected, line(expected)) == (message.offset(), message.value())

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tests.doubles.waiting import wait_until
 from tests.fusefs.mounted.conftest import Mount
-from tests.pipeline.crashes import DEADLINE_S, KilledQuery, Moment, left_after_sweeping
+from tests.pipeline.crashes import DEADLINE_SECONDS, KilledQuery, Moment, left_after_sweeping
 from tests.soak.copied import (
     PARTITIONS,
     WORKER,
@@ -62,7 +62,7 @@ AHEAD = 3 * LARGEST
 """Rows that the source has beyond those that the query has planned."""
 OVERLOADED = "Python worker failed to connect back"
 """Spark's error if a busy machine does not start a worker in time."""
-TEND_S = 0.2
+TEND_EVERY_SECONDS = 0.2
 """Time between two looks at the driver and the daemon during a wait."""
 CHUNK = 50
 """Rows of an append: fewer bytes than a segment."""
@@ -166,7 +166,7 @@ class Copies(KilledQuery):
 
     def tend(self) -> None:
         """Feed the source, check the driver, and replace a daemon that died where it was aimed at."""
-        if time.monotonic() < self._tended + TEND_S:
+        if time.monotonic() < self._tended + TEND_EVERY_SECONDS:
             return
         self._feed()
         self._check_driver()
@@ -225,10 +225,16 @@ class Copies(KilledQuery):
     def _put_back(self) -> None:
         """Make the checkpoint what a copy was that somebody took before Spark noted the last micro-batch as committed."""
         # Workers of a killed driver, and the owner, may still commit a later one.
-        wait_until(lambda: not any(python_orphans(self.folder)), "no worker is left", patience_s=DEADLINE_S)
+        wait_until(
+            lambda: not any(python_orphans(self.folder)),
+            "no worker is left",
+            timeout_seconds=DEADLINE_SECONDS,
+        )
         begun = {WriteFileKind.REQUESTED, WriteFileKind.CLAIMED}
         wait_until(
-            lambda: self.look() < 0 or not begun & self.pending(), "no write waits", patience_s=DEADLINE_S
+            lambda: self.look() < 0 or not begun & self.pending(),
+            "no write waits",
+            timeout_seconds=DEADLINE_SECONDS,
         )
         last = self.committed() - 1
         if last < 0 or begun & self.pending():
@@ -254,7 +260,7 @@ class Copies(KilledQuery):
                 opened.append(open_directories(self.directories, replicated=replicated, config=config))
             return bool(opened)
 
-        wait_until(opens, "nobody owns the directories", patience_s=DEADLINE_S)
+        wait_until(opens, "nobody owns the directories", timeout_seconds=DEADLINE_SECONDS)
         with closing(opened[0]) as engine:
             yield engine
 
@@ -309,7 +315,7 @@ class Copies(KilledQuery):
             self.start()
         assert self.driver is not None
         Path(f"{self._checkpoint}{END}").touch()
-        assert 0 == self.driver.wait(DEADLINE_S), f"{self.said.read_text()}; see {self.log}"
+        assert 0 == self.driver.wait(DEADLINE_SECONDS), f"{self.said.read_text()}; see {self.log}"
         self._check_driver()
         self.driver = None
         rows = self.look()

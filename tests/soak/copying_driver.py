@@ -27,7 +27,7 @@ LIMITS = (20, 60, 200)
 LARGEST = 200
 END = ".end"
 """Added to the checkpoint's path: once there is such a file, the driver copies what is there, and ends."""
-POLL_S = 0.2
+POLL_SECONDS = 0.2
 REFUSED_EXIT = 3
 """Exit status after an error that no killed process explains."""
 OURS = "[TOPICFS_"
@@ -88,7 +88,7 @@ def main() -> None:
         try:
             query = copy(spark, asked, asked.checkpoint, limit, end=end)
             say("started")
-            while not query.awaitTermination(POLL_S):
+            while not query.awaitTermination(POLL_SECONDS):
                 if not end and Path(asked.checkpoint + END).exists():
                     query.stop()
         # A start asks Python processes, too.

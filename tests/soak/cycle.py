@@ -34,7 +34,7 @@ PLACES = {
     "probe": "busy/0",
 }
 """Each load, and the partition it works on."""
-PATIENCE_S = 200
+TIMEOUT_SECONDS = 200
 """For a load to begin, and to end after the mount, however busy the machine is."""
 
 
@@ -87,8 +87,10 @@ def _watch(mount: Mount, processes: dict[str, subprocess.Popen[str]], begun: Pat
             assert process.poll() is None, f"{name} ended early: {process.communicate()}"
         return processes.keys() <= set(os.listdir(begun)) and time.monotonic() >= deadline
 
-    patience_s = deadline - time.monotonic() + PATIENCE_S
-    wait_until(is_over, f"all loads have a file in {begun}", patience_s=patience_s, pause_s=0.2)
+    timeout_seconds = deadline - time.monotonic() + TIMEOUT_SECONDS
+    wait_until(
+        is_over, f"all loads have a file in {begun}", timeout_seconds=timeout_seconds, pause_seconds=0.2
+    )
 
 
 @contextmanager
@@ -113,7 +115,7 @@ def _loads(mount: Path, begun: Path) -> Iterator[dict[str, subprocess.Popen[str]
 
 
 def _outcome(name: str, process: subprocess.Popen[str]) -> Seen:
-    out, error = process.communicate(timeout=PATIENCE_S)
+    out, error = process.communicate(timeout=TIMEOUT_SECONDS)
     assert 0 == process.returncode, f"{name}: {error}"
     seen: Seen = json.loads(out)
     return seen

@@ -41,7 +41,7 @@ FOLLOWERS = 50
 SETTINGS = {"segment.bytes": "1048576", "retention.bytes": "6000000", "retention.ms": "-1"}
 MAX_COMPARED_LINES = 500_000
 """Kept in memory to compare with."""
-PATIENCE_S = 60
+TIMEOUT_SECONDS = 60
 """For followers to come to the end when nothing more is appended."""
 
 
@@ -146,7 +146,7 @@ class Run:
     def goes_on(self, until: float) -> bool:
         """Return whether more is appended: until a time, and on a slow machine until there was something of everything."""
         now, rare = time.monotonic(), ("deleted", "commits", "aborts")
-        return now < until or (not all(self.counts[name] for name in rare) and now < until + PATIENCE_S)
+        return now < until or (not all(self.counts[name] for name in rare) and now < until + TIMEOUT_SECONDS)
 
     # What is appended.
 
@@ -331,7 +331,7 @@ async def _run(engine: Engine, directory: Path, seconds: float, seed: int) -> Co
         run = Run(client, seed)
         silent = Follower(client, run.partition("plain"), "")
         await silent.open()
-        with trio.fail_after(seconds + 2 * PATIENCE_S):
+        with trio.fail_after(seconds + 2 * TIMEOUT_SECONDS):
             async with trio.open_nursery() as followers:
                 for number in range(FOLLOWERS):
                     followers.start_soon(run.follow, number, until)

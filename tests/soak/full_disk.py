@@ -25,7 +25,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 
 DUTIES = {"retention_check_interval_ms": 500, "cleaner_backoff_ms": 500, "initial_task_delay_ms": 500}
 SEGMENTS = "segment.bytes=1048576\nfile.delete.delay.ms=500\n"
-PATIENCE_S = 120
+TIMEOUT_SECONDS = 120
 """For a writer to get on after space was freed, however busy the machine is."""
 REFUSALS = {errno.ENOSPC, errno.ENOENT, errno.ESTALE}
 """The disk is full, or the topic was just deleted."""
@@ -125,7 +125,7 @@ def _run(mount: Mount, disk: Path, seconds: float, size_mb: int) -> Counter[str]
     for writer in writers:
         writer.stopping.set()
     for writer in writers:
-        writer.join(PATIENCE_S)
+        writer.join(TIMEOUT_SECONDS)
         assert writer.failure is None, f"{writer.name}: {writer.failure}"
         seen[f"KiB {writer.path.parent.parent.name}"] = writer.taken * 32
     _check_lines(mount.path / "kept/0/log", writers[0].taken)
@@ -153,7 +153,7 @@ def delete(mount: Mount) -> None:
             return False
         return True
 
-    wait_until(is_made, "the topic is made", patience_s=PATIENCE_S)
+    wait_until(is_made, "the topic is made", timeout_seconds=TIMEOUT_SECONDS)
 
 
 def shorten(mount: Mount) -> None:
@@ -166,7 +166,7 @@ def shorten(mount: Mount) -> None:
         (log_bytes,) = (line for line in size.read_text().splitlines() if "log_bytes" in line)
         return int(log_bytes.split()[1]) <= 16 << 20
 
-    wait_until(is_short, "old segments are deleted", patience_s=PATIENCE_S)
+    wait_until(is_short, "old segments are deleted", timeout_seconds=TIMEOUT_SECONDS)
     write(config, "retention.bytes=\n")
 
 
@@ -207,7 +207,7 @@ def _wait(condition: Callable[[], bool], writers: list[Writer], what: str) -> No
             assert writer.is_alive(), f"{writer.name}: {writer.failure}"
         return condition()
 
-    wait_until(is_so, what, patience_s=PATIENCE_S)
+    wait_until(is_so, what, timeout_seconds=TIMEOUT_SECONDS)
 
 
 def _check_lines(log: Path, blocks: int) -> None:

@@ -37,7 +37,7 @@ from topicfs.storage.model import Offset, Record
 APPENDS = 40
 """Of one owner, if it lives: then it closes in order."""
 KEYS = 5
-PATIENCE_S = 300
+TIMEOUT_SECONDS = 300
 AIMS = {"rename": "os.rename", "removal": "os.remove", "truncation": "os.truncate", "opening": "open"}
 """What an owner does, and the name under which Python tells of it before it is done."""
 FARTHEST = {"rename": 400, "removal": 150, "truncation": 400, "opening": 2000}
@@ -158,12 +158,12 @@ def run_owner(data: Path, aim: str, chance: random.Random) -> tuple[bytes, int]:
         assert owner.stdout is not None
         told = b""
         if aim == "moment":
-            readable, _, _ = select.select([owner.stdout], [], [], PATIENCE_S)
+            readable, _, _ = select.select([owner.stdout], [], [], TIMEOUT_SECONDS)
             assert readable, "the owner told nothing"
             time.sleep(chance.random() * 1.5)
             owner.kill()
         told += owner.stdout.read()
-        return told, owner.wait(PATIENCE_S)
+        return told, owner.wait(TIMEOUT_SECONDS)
 
 
 def look_at_a_copy(data: Path, copy: Path, answered: int) -> None:

@@ -26,7 +26,7 @@ from tests.doubles.waiting import wait_until
 GONE = {errno.ENOTCONN, errno.ENOENT, errno.ECONNABORTED, errno.ESTALE, errno.EIO}
 """What calls say once the mount has ended, or while it does."""
 BLOCKED_THREADS = 100
-PATIENCE_S = 200
+TIMEOUT_SECONDS = 200
 """For the first line of a partition, however busy the machine is."""
 Seen = dict[str, float]
 """What a load counted; `written` and `tried` are numbers of lines, names in `_s` are seconds."""
@@ -56,7 +56,9 @@ def wants_going_on(mount: Path) -> bool:
     )
 
 
-def write_lines(mount: Path, partition: str, begun: Begun, *, flags: int = 0, pause_s: float = 0.05) -> Seen:
+def write_lines(
+    mount: Path, partition: str, begun: Begun, *, flags: int = 0, pause_seconds: float = 0.05
+) -> Seen:
     """Append in bursts, with writes of all sizes that end anywhere in a line; now and then fsync, or open again."""
     chance, written, tried, syncs = random.Random(partition), 0, 0, 0
     path = mount / partition / "log"
@@ -76,7 +78,7 @@ def write_lines(mount: Path, partition: str, begun: Begun, *, flags: int = 0, pa
                     os.fsync(descriptor)
                     syncs += 1
             os.close(descriptor)
-            time.sleep(chance.random() * pause_s * 2)
+            time.sleep(chance.random() * pause_seconds * 2)
     except OSError as error:
         check_gone(error)
     return {"written": written, "tried": tried, "syncs": syncs}
@@ -89,7 +91,7 @@ def lines_of(chance: random.Random) -> int:
 
 def write_durably(mount: Path, partition: str, begun: Begun) -> Seen:
     """The same with O_SYNC: each write waits in a thread for the disk."""
-    return write_lines(mount, partition, begun, flags=os.O_SYNC, pause_s=0.2)
+    return write_lines(mount, partition, begun, flags=os.O_SYNC, pause_seconds=0.2)
 
 
 def write_from_a_shell(mount: Path, partition: str, begun: Begun) -> Seen:
@@ -133,7 +135,7 @@ def newest(directory: Path) -> int:
         (directory / "status").read_bytes()  # Fails once the mount is gone.
         return os.path.lexists(directory / "latest")
 
-    wait_until(has_lines, "a line is written", patience_s=PATIENCE_S)
+    wait_until(has_lines, "a line is written", timeout_seconds=TIMEOUT_SECONDS)
     return int((directory / "latest").readlink().name)
 
 
@@ -239,7 +241,7 @@ def wake_the_blocked(mount: Path, partition: str, begun: Begun) -> Seen:
 
 def signal_readers(mount: Path, partition: str, begun: Begun) -> Seen:
     """Readers that wait for what never comes, and are told to end: how long the slowest took."""
-    chance, ended, slowest_s = random.Random(partition), 0, 0.0
+    chance, ended, slowest_seconds = random.Random(partition), 0, 0.0
     while wants_going_on(mount):
         words = chance.choice((["cat", "follow"], ["head", "-n", "1", "follow"], ["grep", "x", "follow"]))
         with suppress(FileNotFoundError, NotADirectoryError, OSError):
@@ -256,9 +258,9 @@ def signal_readers(mount: Path, partition: str, begun: Begun) -> Seen:
             for process in processes:
                 process.wait()
                 ended += 1
-            slowest_s = max(slowest_s, time.monotonic() - began)
+            slowest_seconds = max(slowest_seconds, time.monotonic() - began)
             begun()
-    return {"ended": ended, "slowest_s": slowest_s}
+    return {"ended": ended, "slowest_seconds": slowest_seconds}
 
 
 def list_directories(mount: Path, partition: str, begun: Begun) -> Seen:
@@ -279,20 +281,20 @@ def list_directories(mount: Path, partition: str, begun: Begun) -> Seen:
 def probe(mount: Path, partition: str, begun: Begun) -> Seen:
     """How long others are kept waiting: stat of something that the kernel does not remember."""
     del partition
-    slowest_s = 0.0
+    slowest_seconds = 0.0
     took: list[float] = []
     try:
         while True:
             began = time.monotonic()
             (mount / "@status").read_bytes()
             took.append(time.monotonic() - began)
-            slowest_s = max(slowest_s, took[-1])
+            slowest_seconds = max(slowest_seconds, took[-1])
             begun()
             time.sleep(0.02)
     except OSError as error:
         check_gone(error)
     took.sort()
-    return {"slowest_s": slowest_s, "median_s": took[len(took) // 2] if took else 0.0}
+    return {"slowest_seconds": slowest_seconds, "median_seconds": took[len(took) // 2] if took else 0.0}
 
 
 def check_gone(error: OSError) -> None:

@@ -29,7 +29,7 @@ from testing.broker.broker import Broker, running_broker, running_cluster
 from testing.broker.client import Client, Outgoing, let_go
 from testing.broker.libraries import find_java
 from tests.doubles.forks import COMMAND, FORKS
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.interop.ours import read_records
 from topicfs.inspection.check.directory import DirectoryCheck
 from topicfs.replication import open_engine
@@ -39,7 +39,7 @@ from topicfs.storage.model import Record
 
 PARTITIONS = 3
 MAX_MIRRORED_PARTITIONS = 9
-LONGEST_LIFE_S = 4.0
+LONGEST_LIFE_SECONDS = 4.0
 SEGMENTS = {"segment.bytes": "1048576"}
 TOPICS = {
     "plain": SEGMENTS,
@@ -88,7 +88,11 @@ class Load(threading.Thread):
     def wait_for(self, steps: frozenset[str]) -> None:
         """Wait until each of these steps was done, or the thread ended with an error."""
         done = f"{', '.join(steps)} were done"
-        wait_until(lambda: steps <= self.done.keys() or not self.is_alive(), done, patience_s=4 * PATIENCE_S)
+        wait_until(
+            lambda: steps <= self.done.keys() or not self.is_alive(),
+            done,
+            timeout_seconds=4 * TIMEOUT_SECONDS,
+        )
 
     def join_or_raise(self) -> None:
         self.stop.set()
@@ -203,7 +207,7 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
     try:
         for _ in range(kills):
             mirror = FORKS.start(COMMAND, *words)
-            time.sleep(chance.uniform(0.3, LONGEST_LIFE_S))
+            time.sleep(chance.uniform(0.3, LONGEST_LIFE_SECONDS))
             mirror.send_signal(signal.SIGKILL)
             assert -signal.SIGKILL == mirror.wait(), "the mirror ended by itself"
         load.wait_for(USUAL)
@@ -213,7 +217,7 @@ def kill_mirrors(home: Path, brokers: Sequence[Broker], *, kills: int, seed: int
         broker.kill()
         broker.start()
     led = "brokers that were away lead their partitions again"
-    wait_until(lambda: _all_are_led(client), led, patience_s=4 * PATIENCE_S)
+    wait_until(lambda: _all_are_led(client), led, timeout_seconds=4 * TIMEOUT_SECONDS)
     last = FORKS.start(COMMAND, *words, "--once").wait()
     assert 0 == last, f"the last run: {_leaders_by_broker(brokers)}"
     compare(client, brokers, copy)

@@ -27,7 +27,7 @@ from pathlib import Path
 from tests.pipeline.crashes import LINES, Moment, Scene
 from tests.soak import copies, recreated_topics
 
-LONGEST_START_S = 15.0
+LONGEST_START_SECONDS = 15.0
 """A kill at any time may come before the driver's first commit."""
 
 
@@ -84,7 +84,7 @@ def _kill_once(scene: Scene, chance: random.Random, summary: Summary, witness: P
         summary.flaky_drivers += flaky
         scene.start(*(("--flaky", str(witness)) if flaky else ()))
         if chance.random() < 1 / 5:
-            scene.until_moment(Moment.ANY, chance, longest_s=LONGEST_START_S)
+            scene.until_moment(Moment.ANY, chance, longest_seconds=LONGEST_START_SECONDS)
         else:
             scene.until_committed()
     moment = chance.choice(list(Moment))

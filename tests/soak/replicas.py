@@ -38,7 +38,7 @@ GONE = (
     "No such file or directory",
 )
 """What a shell is told once the daemon is dead."""
-PATIENCE_S = 120
+TIMEOUT_SECONDS = 120
 
 
 @dataclass
@@ -94,8 +94,8 @@ class KilledMount:
             (self.mount.base / "faults").unlink(missing_ok=True)
             kills.killed[aim] += 1
             kills.stage["serving"] += 1
-            counts = [int(shell.communicate(timeout=PATIENCE_S)[0]) for shell in shells]
-            seen = [follower.communicate(timeout=PATIENCE_S)[0] for follower in followers]
+            counts = [int(shell.communicate(timeout=TIMEOUT_SECONDS)[0]) for shell in shells]
+            seen = [follower.communicate(timeout=TIMEOUT_SECONDS)[0] for follower in followers]
         kills.answered += sum(counts)
         kills.followed += sum(text.count("\n") for text in seen)
         self.mount.clean_up()
@@ -198,14 +198,14 @@ class KilledMount:
         """Kill the daemon after a while, unless it dies before, where it was aimed at. Shells go on until then."""
         daemon = self.mount.daemon
         assert daemon is not None
-        lives_s = 0.1 + self._chance.random() * 1.2 if aim == "moment" else 2.5
-        heals_s = min(lives_s, self._chance.random() * 1.5)
+        lives_seconds = 0.1 + self._chance.random() * 1.2 if aim == "moment" else 2.5
+        heals_seconds = min(lives_seconds, self._chance.random() * 1.5)
         with suppress(subprocess.TimeoutExpired):
-            daemon.wait(heals_s)
-        if heals_s < lives_s:
+            daemon.wait(heals_seconds)
+        if heals_seconds < lives_seconds:
             self.mount.faults.unlink(missing_ok=True)
             with suppress(subprocess.TimeoutExpired):
-                daemon.wait(lives_s - heals_s)
+                daemon.wait(lives_seconds - heals_seconds)
         ended = [shell.poll() for shell in shells]
         if daemon.poll() is None:
             assert [None] * SHELLS == ended, f"a shell ended before the daemon: {self._errors()}"
@@ -248,7 +248,7 @@ class KilledMount:
             return sorted(roles) == ["in_sync"] * (self._replicas - 1) + ["leader"]
 
         if (self.mount.path / "orders").exists():
-            wait_until(in_sync, "all are in sync", patience_s=PATIENCE_S)
+            wait_until(in_sync, "all are in sync", timeout_seconds=TIMEOUT_SECONDS)
 
     def _read(self) -> list[str]:
         log = self.mount.path / "orders" / "0" / "log"

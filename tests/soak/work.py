@@ -18,11 +18,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Self
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 COMMAND = 'echo "begin $TOPICFS_OFFSET $PPID" >> "$1"; sleep "$2"; echo "end $TOPICFS_OFFSET $PPID" >> "$1"'
-LOOK_S = 0.2
+LOOK_EVERY_SECONDS = 0.2
 PROGRAM = Path(sys.executable).with_name("topicfs")
 GROUP, TOPIC = "jobs", "orders"
 
@@ -106,8 +106,8 @@ def kill_workers(
             wait_until(
                 lambda until=until: time.monotonic() >= until or queue.is_done(),
                 "a worker is killed",
-                patience_s=until + PATIENCE_S - time.monotonic(),
-                pause_s=LOOK_S,
+                timeout_seconds=until + TIMEOUT_SECONDS - time.monotonic(),
+                pause_seconds=LOOK_EVERY_SECONDS,
             )
             if not queue.is_done():
                 queue.kill(chance)

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.engines import append_lines
-from tests.doubles.waiting import PATIENCE_S
+from tests.doubles.waiting import TIMEOUT_SECONDS
 from topicfs.commands.top import source_of
 from topicfs.coordination.membership import Position
 from topicfs.places import Place
@@ -132,7 +132,7 @@ class Terminal:
 
     def until(self, pattern: str) -> str:
         """Return what is printed up to a pattern; earlier output is dropped."""
-        said, ends = "", time.monotonic() + PATIENCE_S
+        said, ends = "", time.monotonic() + TIMEOUT_SECONDS
         while not re.search(pattern, said, re.DOTALL):
             assert time.monotonic() < ends, said
             if select.select([self.ours], [], [], 0.1)[0]:
@@ -164,7 +164,7 @@ def test_the_screen_at_a_terminal(orders, directory):
         screen.until(r"clicks")
         screen.press("q")
         screen.until(r"\x1b\[\?1049l")  # Read to the end, so that the program can write all it has to.
-        assert 0 == screen.program.wait(PATIENCE_S)
+        assert 0 == screen.program.wait(TIMEOUT_SECONDS)
         assert before == termios.tcgetattr(screen.theirs)
 
 
@@ -200,7 +200,7 @@ def test_keys_at_a_terminal(orders, directory):
         screen.press("?")
         screen.until("sort by name.*any key")
         screen.press("q")
-        assert 0 == screen.program.wait(PATIENCE_S)
+        assert 0 == screen.program.wait(TIMEOUT_SECONDS)
 
 
 @pytest.mark.slow

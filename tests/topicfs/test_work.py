@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.forks import COMMAND, FORKS
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.topicfs.conftest import Topicfs
 from topicfs.replication import open_engine
 
@@ -138,7 +138,7 @@ def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number:
         worker.send_signal(number)
         wait_until(lambda: number not in waiting_signals(worker.pid), "the signal has arrived")
         go.touch()
-        assert {signal.SIGTERM: 0, signal.SIGINT: 130}[number] == worker.wait(PATIENCE_S)
+        assert {signal.SIGTERM: 0, signal.SIGINT: 130}[number] == worker.wait(TIMEOUT_SECONDS)
     assert ["begun", "done"] == out.read_text().split()
     assert "" == (tmp_path / "said").read_text()
     assert 0 == orders("work", "g", "orders", "--drain", "--", "sh", "-c", script).status
@@ -154,7 +154,7 @@ def test_a_signal_that_another_thread_gets(orders: Topicfs, tmp_path: Path):
         threads = [int(one) for one in os.listdir(f"/proc/{worker.pid}/task")]
         assert 0 == ctypes.CDLL(None).tgkill(worker.pid, max(threads), signal.SIGTERM)
         go.touch()
-        assert 0 == worker.wait(PATIENCE_S)
+        assert 0 == worker.wait(TIMEOUT_SECONDS)
     assert "begun\n" == out.read_text()
 
 
@@ -169,7 +169,7 @@ def test_a_signal_during_the_last_record(topicfs: Topicfs, tmp_path: Path):
             wait_until(begun.exists, "it runs")
             worker.terminate()
             go.touch()
-            assert 0 == worker.wait(PATIENCE_S)
+            assert 0 == worker.wait(TIMEOUT_SECONDS)
         finally:
             worker.kill()
 
@@ -184,7 +184,7 @@ def test_signals_while_the_worker_ends(orders: Topicfs, tmp_path: Path):
         go.touch()
         while worker.poll() is None:
             worker.terminate()
-        assert 0 == worker.wait(PATIENCE_S)
+        assert 0 == worker.wait(TIMEOUT_SECONDS)
 
 
 def test_a_second_signal_ends_the_command(orders: Topicfs, tmp_path: Path):
@@ -199,7 +199,7 @@ def test_a_second_signal_ends_the_command(orders: Topicfs, tmp_path: Path):
         worker.terminate()
         while "ended" not in out.read_text():
             worker.terminate()
-        assert 0 == worker.wait(PATIENCE_S)
+        assert 0 == worker.wait(TIMEOUT_SECONDS)
     lines = out.read_text().split()
     assert ["begun", "ended"] == list(dict.fromkeys(lines)), (
         "the shell's trap may run once more for a later signal"

@@ -21,7 +21,7 @@ from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.messages import printable
 from topicfs.terminal import console, plain
 
-_LOOK_EVERY_S = 0.2
+_LOOK_EVERY_SECONDS = 0.2
 
 if TYPE_CHECKING:
     from topicfs.replication.scrub.findings import ScrubCounts, ScrubFinding
@@ -93,7 +93,7 @@ def _scrub_mount(file: Path, *, as_program: bool) -> int:
     with explained(file.parent, file.name), file.open("a") as asked:
         asked.write("start\n")
     while (lines := file.read_text().splitlines())[:1] == ["state running"]:
-        time.sleep(_LOOK_EVERY_S)  # A file of a mount tells nobody that it changed.
+        time.sleep(_LOOK_EVERY_SECONDS)  # A file of a mount tells nobody that it changed.
     told = [line.removeprefix("found ") for line in lines if line.startswith("found ")]
     values = dict(line.split(" ", 1) for line in lines if not line.startswith("found "))
     damaged = int(values.get("damaged", 0))

@@ -105,8 +105,8 @@ class ProgressReader:
         return self._tally.work()
 
 
-PERIOD_S = 0.25
-PATIENCE_S = 5.0
+UPDATE_PERIOD_SECONDS = 0.25
+UPDATE_TIMEOUT_SECONDS = 5.0
 """Longest wait, at the end of a job, for an update that is under way."""
 STARTING = "Spark starts"
 
@@ -136,10 +136,10 @@ class ProgressBar:
             yield
         finally:
             over.set()
-            thread.join(PATIENCE_S)
+            thread.join(UPDATE_TIMEOUT_SECONDS)
 
     def _follow(self, reader: ProgressReader, over: threading.Event) -> None:
-        while not over.wait(PERIOD_S):
+        while not over.wait(UPDATE_PERIOD_SECONDS):
             try:
                 self.show(reader.read())
             except Exception:  # noqa: BLE001 (a bar that cannot be drawn is no reason to end a job)

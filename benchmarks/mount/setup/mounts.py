@@ -29,7 +29,7 @@ EMPTY_KEEPING = "empty, then a batch"
 EMPTY_IN_C = "empty, C libfuse"
 """One in C, with nothing between libfuse and its answers."""
 FUSE_DEVICE = Path("/dev/fuse")
-PATIENCE_SECONDS = 30
+TIMEOUT_SECONDS = 30
 ROOT = Path(__file__).parents[3]
 C_SOURCE = Path(__file__).with_name("empty_filesystem.c")
 EMPTY_PROGRAM = "benchmarks.mount.setup.empty_filesystem"
@@ -133,7 +133,7 @@ def _mounted(command: Sequence[str], mountpoint: Path) -> Iterator[int]:
 
 
 def _wait_until_mounted(daemon: subprocess.Popen[bytes], mountpoint: Path, log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     # Both programs say so when their mount stands, the read-ahead raised and all.
     while "mounted" not in log.read_text():
         if daemon.poll() is not None or time.monotonic() > deadline:
@@ -144,7 +144,7 @@ def _wait_until_mounted(daemon: subprocess.Popen[bytes], mountpoint: Path, log: 
 def _end(daemon: subprocess.Popen[bytes], mountpoint: Path) -> None:
     daemon.terminate()
     try:
-        daemon.wait(PATIENCE_SECONDS)
+        daemon.wait(TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         daemon.kill()
         daemon.wait()

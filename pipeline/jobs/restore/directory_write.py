@@ -42,7 +42,7 @@ class PlacedWrite(NamedTuple):
 
     directories: tuple[Path, ...]
     layouts: Mapping[str, TopicLayout]
-    timeout_s: float
+    timeout_seconds: float
     """Longest wait until the owner claims the write."""
 
 
@@ -70,7 +70,7 @@ def write_placed(
             raise
         staged = json.loads(report.read_text())
     files = [StagedFile(**task["file"]) for task in staged]
-    CommitRequest(write.directories, name, files, placement).commit(write.timeout_s)
+    CommitRequest(write.directories, name, files, placement).commit(write.timeout_seconds)
     total: dict[TopicPartition, Written] = {}
     for task in staged:
         for topic, number, last, count in task["written"]:
@@ -81,7 +81,7 @@ def write_placed(
 
 def make_topics(write: PlacedWrite, placement: Placement) -> None:
     """Create topics that get no records (WriteRefusedError, CommitTimeoutError, …)."""
-    CommitRequest(write.directories, WriteId(str(uuid4())), [], placement).commit(write.timeout_s)
+    CommitRequest(write.directories, WriteId(str(uuid4())), [], placement).commit(write.timeout_seconds)
 
 
 @dataclass(frozen=True)

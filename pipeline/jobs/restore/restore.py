@@ -50,7 +50,7 @@ RESULT = "topic string, partition int, first_offset long, last_offset long, rest
 ROUND_BYTES = 256 << 20
 """Approximate bytes of keys, values and headers that a round stages on disk beside the logs."""
 ATTEMPTS = 8
-RETRY_PAUSE_S = 1.0
+RETRY_PAUSE_SECONDS = 1.0
 """Seconds before the next attempt, because a daemon checkpoints the ends of its logs only every few seconds."""
 
 
@@ -67,7 +67,7 @@ class RestoreOptions:
     """Least number of partitions of topics that the job creates; None: as many as they had."""
     without_offsets: bool = False
     """True to allow new offsets, which a Kafka cluster assigns."""
-    commit_timeout_s: float = 300.0
+    commit_timeout_seconds: float = 300.0
     """Longest wait until the owner of the directories claims a round."""
     round_bytes: int = ROUND_BYTES
 
@@ -90,7 +90,7 @@ def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:
             # Other records were appended meanwhile, perhaps those of an interrupted run.
             if attempt == ATTEMPTS - 1:
                 raise
-            time.sleep(RETRY_PAUSE_S)
+            time.sleep(RETRY_PAUSE_SECONDS)
     return restoration.result()
 
 
@@ -138,7 +138,7 @@ class _Restoration:
         check_same(self._spark, self._rows, self._place, overlaps(parts), compacted)
         topics = sorted({one.topic for one in extents})
         write = PlacedWrite(
-            self._directories, layouts_of(topics, known, made), self._options.commit_timeout_s
+            self._directories, layouts_of(topics, known, made), self._options.commit_timeout_seconds
         )
         places = {one: part.place for one, part in parts.items()}
         rounds = plan_rounds(parts, extents, self._round_records)

@@ -24,7 +24,7 @@ from topicfs.storage.errors import Finding, PartitionOfflineError, StorageError
 from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
-AGAIN_AFTER_S = 60.0
+RECHECK_AFTER_SECONDS = 60.0
 """A segment that was looked through for a reader is not looked through again before."""
 
 
@@ -108,7 +108,7 @@ class Healer:
         """Look through the segment that begins at an offset, in a thread, and heal it; unless that was just done."""
         key = partition.name, base_offset
         with self._lock:
-            if self._stopped or time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:
+            if self._stopped or time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:
                 return
             self._wanted[key] = partition
             self._begin()
@@ -137,7 +137,7 @@ class Healer:
         """Scrub a segment now, unless that was just done (blocking); a replica to be copied anew is copied later."""
         key = partition.name, base_offset
         with self._healing:
-            if time.monotonic() - self._done.get(key, float("-inf")) < AGAIN_AFTER_S:
+            if time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:
                 return
             if self._members.files.read_only:
                 return

@@ -52,8 +52,8 @@ def relay(served):
 
 
 @contextmanager
-def through(relay, address, patience_seconds=30.0):
-    leaders = Leaders(Brokers(address, relay.connect), patience_seconds=patience_seconds)
+def through(relay, address, timeout_seconds=30.0):
+    leaders = Leaders(Brokers(address, relay.connect), timeout_seconds=timeout_seconds)
     with closing(ClusterEngine(leaders, read_only=False)) as engine:
         yield engine
 
@@ -236,7 +236,7 @@ def test_lost_answers_change_nothing_twice(address, client, relay):
 
 def test_a_change_that_nobody_answers_ends(address, client, relay):
     """In one line that says what is not known."""
-    with through(relay, address, patience_seconds=0.3) as engine:
+    with through(relay, address, timeout_seconds=0.3) as engine:
         relay.always(CREATE_TOPICS, Lost.ANSWER)
         with pytest.raises(ClusterError, match=r"unanswered: no answer within 0\.3 s.*nobody knows"):
             engine.create_topic("unanswered")

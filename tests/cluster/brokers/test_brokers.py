@@ -16,7 +16,7 @@ import pytest
 from tests.cluster.protocol.test_connection import agreeing, frame
 from tests.doubles.relay import Relay
 from tests.doubles.servers import nobody_listens
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.brokers import LONGEST_PAUSE_SECONDS, Backoff, Brokers, Leader
 from topicfs.cluster.errors import (
     TOPIC_AUTHORIZATION_FAILED,
@@ -229,7 +229,7 @@ def test_the_end_of_a_client_ends_the_wait_for_a_quota(served):
         thread = threading.Thread(target=wait)
         thread.start()
         brokers.break_off()
-        assert isinstance(ended.result(PATIENCE_S), ThrottledError)
+        assert isinstance(ended.result(TIMEOUT_SECONDS), ThrottledError)
         thread.join()
 
 
@@ -282,7 +282,7 @@ def test_a_connection_that_stands_too_late_is_kept(address):
     def connect(server, **how):
         if server == slow:
             begun.set()
-            assert lets.wait(PATIENCE_S)
+            assert lets.wait(TIMEOUT_SECONDS)
         return Connection(server, **how)
 
     with closing(Brokers(ClusterAddress((slow, *address.servers)), connect)) as brokers:

@@ -19,7 +19,7 @@ from topicfs.storage.model import Isolation, Offset
 
 pytestmark = pytest.mark.java
 
-PAUSE_S = 0.01
+PAUSE_SECONDS = 0.01
 """Between two reads of a thread: what takes long here is the brokers' work, which threads that never rest would delay."""
 
 
@@ -51,7 +51,7 @@ def read_by_many(partition, count):
     stop, errors, reads = threading.Event(), [], [0] * 8
 
     def read(number):
-        while not stop.wait(PAUSE_S):
+        while not stop.wait(PAUSE_SECONDS):
             try:
                 offset = reads[number] % count
                 assert b"%d" % offset == value_at(partition, offset)

@@ -44,7 +44,7 @@ def topic(client, request):
 
 @pytest.fixture
 def leaders(address, topic):
-    with closing(Leaders(Brokers(address), patience_seconds=1.0)) as leaders:
+    with closing(Leaders(Brokers(address), timeout_seconds=1.0)) as leaders:
         yield leaders
 
 
@@ -122,7 +122,7 @@ def test_a_topic_that_a_broker_knows_by_id_is_not_deleted(leaders, topic, monkey
 def test_closing_ends_the_looking(leaders, topic):
     """In every thread, and at once."""
     name, topic_id = topic
-    leaders.patience_seconds = 60.0
+    leaders.timeout_seconds = 60.0
     ends = []
     tried = threading.Event()
 
@@ -146,7 +146,7 @@ def test_closing_ends_the_looking(leaders, topic):
 
 def test_a_leader_over_the_quota_is_waited_for(leaders, topic, monkeypatch):
     """However long: a quota slows a client down, and is no time without an answer."""
-    monkeypatch.setattr(leaders, "patience_seconds", 0.5)
+    monkeypatch.setattr(leaders, "timeout_seconds", 0.5)
     name, topic_id = topic
     attempts = Attempts(*[ThrottledError("the quota is used up")] * 4, 0)
     assert 0 == leaders.ask(TopicPartition(name, 0), topic_id, attempts).error

@@ -13,7 +13,7 @@ from tests.doubles.broker_away import back_again
 from tests.doubles.mount_client import mounted, refused
 from tests.doubles.producing import found, impatient
 from tests.doubles.remote_client import Program
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine
@@ -63,7 +63,7 @@ async def test_a_reader_that_waits_goes_on_when_brokers_are_back(
                 nonlocal text
                 text = bytes(await program.fs.read(fh, 0, 100))
 
-            with back_again(broker), impatient(engine, 0.2), trio.fail_after(3 * PATIENCE_S):
+            with back_again(broker), impatient(engine, 0.2), trio.fail_after(3 * TIMEOUT_SECONDS):
                 broker.kill()
                 engine.groups._coordinators._timeout_seconds = 0.2
                 partition._reader.forget()
@@ -90,7 +90,11 @@ async def test_a_run_ends_at_its_time_while_no_broker_answers(
             await mount.mkdir(f"@groups/{topic}")
             fh = await program.open(f"@groups/{topic}/{topic}/next-5s")
             await in_thread(wait_until, lambda: holds(engine), "it holds its partition")
-            with back_again(broker), impatient(engine, 10 * PATIENCE_S), trio.fail_after(PATIENCE_S):
+            with (
+                back_again(broker),
+                impatient(engine, 10 * TIMEOUT_SECONDS),
+                trio.fail_after(TIMEOUT_SECONDS),
+            ):
                 if given:
                     assert given == await program.fs.read(fh, 0, 100)
                 broker.kill()

@@ -43,7 +43,7 @@ from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.java
 
-PATIENCE_S = 60
+TIMEOUT_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
     member = joined(engine, group, topic)
     until(lambda: numbers(member) == [0, 1], member)
     assert {None} == set(member.held().positions.values())
-    member.commit({TopicPartition(topic, 0): Position(2, "cat 4711")}).result(PATIENCE_S)
+    member.commit({TopicPartition(topic, 0): Position(2, "cat 4711")}).result(TIMEOUT_SECONDS)
     with consumer(broker, group, topic, partition_assignment_strategy=assignor) as other:
 
         def shared() -> bool:
@@ -146,11 +146,11 @@ def test_a_member_here_and_one_of_librdkafka_share_the_partitions(
         assert {"cat 4711", ""} == {one.reader for one in described.members}
         (theirs,) = other.assignment()
         other.commit(offsets=[KafkasPartition(topic, theirs.partition, 3)], asynchronous=False)
-        (place,) = other.committed([KafkasPartition(topic, 0)], PATIENCE_S)
+        (place,) = other.committed([KafkasPartition(topic, 0)], TIMEOUT_SECONDS)
         assert place.offset in {2, 3}
     until(lambda: numbers(member) == [0, 1], member)
     assert 3 == engine.groups.positions(group).committed[TopicPartition(topic, theirs.partition)].offset
-    member.leave().result(PATIENCE_S)
+    member.leave().result(TIMEOUT_SECONDS)
     assert GroupState.EMPTY is engine.groups.describe(group).state
 
 
@@ -161,13 +161,13 @@ def test_two_members_here_split_and_take_over(engine: ClusterEngine, topic: str)
     two = joined(engine, topic, topic)
     until(lambda: len(numbers(one)) == len(numbers(two)) == 1, one, two)
     (moved,) = numbers(two)
-    two.commit({TopicPartition(topic, moved): Position(3)}).result(PATIENCE_S)
-    two.leave().result(PATIENCE_S)
+    two.commit({TopicPartition(topic, moved): Position(3)}).result(TIMEOUT_SECONDS)
+    two.leave().result(TIMEOUT_SECONDS)
     until(lambda: numbers(one) == [0, 1], one)
     found = one.held().positions[TopicPartition(topic, moved)]
     assert found is not None
     assert 3 == found.offset
-    one.leave().result(PATIENCE_S)
+    one.leave().result(TIMEOUT_SECONDS)
 
 
 def test_a_member_that_its_coordinator_gave_up_joins_anew(engine: ClusterEngine, topic: str) -> None:
@@ -177,12 +177,12 @@ def test_a_member_that_its_coordinator_gave_up_joins_anew(engine: ClusterEngine,
     before = member.member_id
     GroupClient(Coordinators(engine.leaders.brokers), topic).leave(before, "the test removes it")
     until(lambda: member.member_id not in {"", before} and numbers(member) == [0, 1], member)
-    member.commit({TopicPartition(topic, 1): Position(1)}).result(PATIENCE_S)
+    member.commit({TopicPartition(topic, 1): Position(1)}).result(TIMEOUT_SECONDS)
     with pytest.raises(NotAssignedError):
-        member.commit({TopicPartition(topic, 7): Position(1)}).result(PATIENCE_S)
+        member.commit({TopicPartition(topic, 7): Position(1)}).result(TIMEOUT_SECONDS)
     with pytest.raises(InvalidPositionError):
-        member.commit({TopicPartition(topic, 1): Position(-1)}).result(PATIENCE_S)
-    member.leave().result(PATIENCE_S)
+        member.commit({TopicPartition(topic, 1): Position(-1)}).result(TIMEOUT_SECONDS)
+    member.leave().result(TIMEOUT_SECONDS)
 
 
 def test_patterns_follow_topics_and_partitions_that_come(
@@ -195,7 +195,7 @@ def test_patterns_follow_topics_and_partitions_that_come(
     until(lambda: TopicPartition(f"{topic}-2", 0) in member.held().partitions, member)
     engine.add_partitions(topic, total=3)
     until(lambda: TopicPartition(topic, 2) in member.held().partitions, member)
-    member.leave().result(PATIENCE_S)
+    member.leave().result(TIMEOUT_SECONDS)
 
 
 def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, topic: str) -> None:
@@ -224,7 +224,7 @@ def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, to
     ):
         with pytest.raises(GroupNotEmptyError):
             change()
-    member.leave().result(PATIENCE_S)
+    member.leave().result(TIMEOUT_SECONDS)
     groups.delete_positions(topic, [first])
     assert {} == groups.positions(topic).committed
     groups.delete(topic)
@@ -254,7 +254,7 @@ def engine_of(broker: Broker, group: str, place: TopicPartition) -> list[KafkasP
     """What librdkafka's admin client is told of a position."""
     request = ConsumerGroupTopicPartitions(group, [KafkasPartition(*place)])
     answers = Client(broker.bootstrap_server).admin.list_consumer_group_offsets([request])
-    return list(answers[group].result(PATIENCE_S).topic_partitions)
+    return list(answers[group].result(TIMEOUT_SECONDS).topic_partitions)
 
 
 def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic: str) -> None:
@@ -304,9 +304,9 @@ def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> No
     wait_until(lambda: other.held().lost is not None, "it is refused")
     assert isinstance(other.held().lost, IncompatibleMemberError)
     with pytest.raises(IncompatibleMemberError):
-        other.commit({}).result(PATIENCE_S)
-    other.leave().result(PATIENCE_S)
-    member.leave().result(PATIENCE_S)
+        other.commit({}).result(TIMEOUT_SECONDS)
+    other.leave().result(TIMEOUT_SECONDS)
+    member.leave().result(TIMEOUT_SECONDS)
 
 
 def test_a_read_only_engine_shows_and_changes_nothing(broker: Broker, topic: str) -> None:
@@ -334,7 +334,7 @@ def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEn
         assert 1 == len(engine.groups.describe(topic).members)
     assert isinstance(member.held().lost, NotAssignedError)
     # A session lasts 45 seconds.
-    wait_until(lambda: not engine.groups.describe(topic).members, "it has left", patience_s=30)
+    wait_until(lambda: not engine.groups.describe(topic).members, "it has left", timeout_seconds=30)
 
 
 class HeldAnswer:
@@ -345,7 +345,7 @@ class HeldAnswer:
 
     def __call__(self, answer: dict[str, Any]) -> Mapping[str, Any]:
         self.came.set()
-        self.released.wait(PATIENCE_S)
+        self.released.wait(TIMEOUT_SECONDS)
         return answer
 
 
@@ -370,7 +370,7 @@ def member_that_leaves(engine: ClusterEngine, topic: str, relay: Relay, held: He
     until(lambda: numbers(member) == [0, 1], member)
     relay.do(OFFSET_COMMIT, held)
     member.commit({TopicPartition(topic, 0): Position(1)})
-    assert held.came.wait(PATIENCE_S)
+    assert held.came.wait(TIMEOUT_SECONDS)
     member.leave()
     return member
 
@@ -396,7 +396,7 @@ def test_a_request_about_a_group_waits_for_members_that_leave(
         asked = threads.submit(CALLS[call], through, topic)
         wait_until(lambda: member.leave()._waiters or asked.done(), "it waits, or has answered")  # type: ignore[attr-defined] # nothing public tells who waits
         held.released.set()
-        assert asked.result(PATIENCE_S) is None
+        assert asked.result(TIMEOUT_SECONDS) is None
 
 
 def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topic: str, relay: Relay) -> None:
@@ -408,7 +408,7 @@ def test_two_changes_of_settings_at_once_both_count(through: ClusterEngine, topi
         wait_until(lambda: member.leave()._waiters or waiting.done(), "it waits, or has answered")  # type: ignore[attr-defined] # nothing public tells who waits
         through.groups.alter_config(topic, {"commit": "manual"})
         held.released.set()
-        assert waiting.result(PATIENCE_S) is None
+        assert waiting.result(TIMEOUT_SECONDS) is None
     config = through.groups.config(topic)
     assert ("range", "manual") == (config.assignor, config.commit)
 
@@ -439,7 +439,7 @@ def test_a_member_that_leaves_asks_again_where_the_coordinator_has_moved(
     member = joined(through, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
     relay.do(LEAVE_GROUP, lambda answer: {**answer, "errorCode": NOT_COORDINATOR})
-    member.leave().result(PATIENCE_S)
+    member.leave().result(TIMEOUT_SECONDS)
     assert 2 == relay.requests["LeaveGroup"]
 
 
@@ -447,13 +447,13 @@ def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
     through: ClusterEngine, topic: str, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A coordinator that answers nothing holds nobody up for ever, and the reason does not blame an open file."""
-    monkeypatch.setattr(through.leaders, "patience_seconds", 0.01)
+    monkeypatch.setattr(through.leaders, "timeout_seconds", 0.01)
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
     with pytest.raises(GroupNotEmptyError, match="its coordinator has not answered a member that leaves"):
         through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(2)})
     held.released.set()
-    member.leave().result(PATIENCE_S)
+    member.leave().result(TIMEOUT_SECONDS)
 
 
 def test_a_member_counts_before_its_coordinator_knows_it(
@@ -468,4 +468,4 @@ def test_a_member_counts_before_its_coordinator_knows_it(
         with pytest.raises(GroupNotEmptyError):
             CALLS[call](through, topic)
     held.released.set()
-    member.leave().result(PATIENCE_S)
+    member.leave().result(TIMEOUT_SECONDS)

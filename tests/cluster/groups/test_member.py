@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.scripted_coordinator import ScriptedCoordinator
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.errors import ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, UNKNOWN_TOPIC_ID
 from topicfs.cluster.groups import member as member_module
 from topicfs.cluster.groups.member import ClusterCoordinator
@@ -63,7 +63,7 @@ class World:
     def hold_up(self) -> Callable[[], None]:
         """Have the member's thread do nothing until the function returned is called."""
         go_on = threading.Event()
-        self._thread.post(lambda: go_on.wait(PATIENCE_S) and None)
+        self._thread.post(lambda: go_on.wait(TIMEOUT_SECONDS) and None)
         return go_on.set
 
     def joins(self) -> int:
@@ -99,7 +99,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     yield make
     for world in made:
         world.coordinator.unreachable = False
-        world.member.leave().result(PATIENCE_S)
+        world.member.leave().result(TIMEOUT_SECONDS)
 
 
 def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
@@ -117,18 +117,18 @@ def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
 def test_a_commit_is_in_the_name_of_the_member(begin: Begin) -> None:
     """In its generation; of a partition that it does not hold it is refused."""
     world = begin().started()
-    world.member.commit({FIRST: Position(3)}).result(PATIENCE_S)
+    world.member.commit({FIRST: Position(3)}).result(TIMEOUT_SECONDS)
 
     assert [({0: 3}, "m-1", 1)] == world.coordinator.asked("commit")
     with pytest.raises(NotAssignedError):
-        world.member.commit({TopicPartition("orders", 7): Position(1)}).result(PATIENCE_S)
+        world.member.commit({TopicPartition("orders", 7): Position(1)}).result(TIMEOUT_SECONDS)
 
 
 def test_a_commit_in_a_rebalance_waits_for_its_end(begin: Begin) -> None:
     """And is made in the new generation, once."""
     world = begin().started()
     world.coordinator.commits.append(REBALANCE_IN_PROGRESS)
-    world.member.commit({FIRST: Position(3)}).result(PATIENCE_S)
+    world.member.commit({FIRST: Position(3)}).result(TIMEOUT_SECONDS)
 
     assert [({0: 3}, "m-1", 1), ({0: 3}, "m-1", 2)] == world.coordinator.asked("commit")
 
@@ -171,7 +171,7 @@ def test_what_was_done_is_committed_before_it_is_given_up(begin: Begin) -> None:
     world.member.give_up({SECOND})
     done = world.member.commit({SECOND: Position(4)})
     go_on()
-    done.result(PATIENCE_S)
+    done.result(TIMEOUT_SECONDS)
     world.until(lambda: world.joins() == 3)
 
     words = [call[0] for call in world.coordinator.calls if call[0] in {"commit", "join"}]
@@ -238,7 +238,7 @@ def test_it_goes_on_with_what_it_holds_while_its_coordinator_is_away(begin: Begi
     assert [0, 1] == world.numbers()
     assert not done.done()
     world.coordinator.unreachable = False
-    done.result(PATIENCE_S)
+    done.result(TIMEOUT_SECONDS)
 
     assert {0: 3} == world.coordinator.committed
 
@@ -250,7 +250,7 @@ def test_who_leaves_commits_first(begin: Begin) -> None:
     left = world.member.leave()
     done = world.member.commit({FIRST: Position(3)})
     go_on()
-    left.result(PATIENCE_S)
+    left.result(TIMEOUT_SECONDS)
 
     assert done.exception(0) is None
     assert ["commit", "leave"] == [call[0] for call in world.coordinator.calls][-2:]
@@ -265,7 +265,7 @@ def test_a_member_whose_last_commit_is_refused_leaves_all_the_same(begin: Begin)
     left = world.member.leave()
     done = world.member.commit({FIRST: Position(3)})
     go_on()
-    left.result(PATIENCE_S)
+    left.result(TIMEOUT_SECONDS)
 
     assert isinstance(done.exception(0), NotAssignedError)
     assert ["commit", "leave"] == [call[0] for call in world.coordinator.calls][-2:]
@@ -282,7 +282,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(begin: Begin) -> None:
     assert 7 == getattr(world.member.held().positions[FIRST], "offset", None)
     assert {"orders": "another"} == world.member.held().topic_ids
     with pytest.raises(NotAssignedError):
-        world.member.commit({FIRST: Position(9, topic_id="one")}).result(PATIENCE_S)
+        world.member.commit({FIRST: Position(9, topic_id="one")}).result(TIMEOUT_SECONDS)
 
 
 def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin: Begin) -> None:
@@ -294,11 +294,11 @@ def test_what_was_read_of_a_deleted_topic_is_not_committed_to_the_next_one(begin
     waiting = world.member.commit({FIRST: Position(3)})
     go_on()
     with pytest.raises(NotAssignedError):
-        waiting.result(PATIENCE_S)
+        waiting.result(TIMEOUT_SECONDS)
     world.until(lambda: world.member.held().generation > 1 and world.numbers() == [0, 1])
     world.coordinator.commits.append(UNKNOWN_TOPIC_ID)
     with pytest.raises(NotAssignedError, match="g: orders-0: its topic was deleted"):
-        world.member.commit({FIRST: Position(4)}).result(PATIENCE_S)
+        world.member.commit({FIRST: Position(4)}).result(TIMEOUT_SECONDS)
     assert {} == world.coordinator.committed
 
 
@@ -313,7 +313,7 @@ def test_what_is_given_up_while_the_coordinator_is_away_is_given_up_later(begin:
     world.member.give_up({SECOND})
     world.until(lambda: len(world.coordinator.asked("forget")) > 2)
     world.coordinator.unreachable = False
-    done.result(PATIENCE_S)
+    done.result(TIMEOUT_SECONDS)
     world.until(lambda: world.member.held().partitions == {FIRST})
 
     assert {1: 4} == world.coordinator.committed

@@ -13,7 +13,7 @@ import topicfs
 from testing.broker.client import Client
 from tests.doubles.relay import Relay
 from tests.doubles.servers import Start
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.engine import ClusterEngine
@@ -81,7 +81,7 @@ def test_no_position_is_committed_to_a_topic_that_was_made_again(
     wanted = Subscription(topics=frozenset({TOPIC}))
     member = engine.groups.join("reads", wanted, client_id="cat", listener=lambda: None)
     wait_until(lambda: FIRST in member.held().partitions, "it is assigned")
-    member.commit({FIRST: Position(1)}).result(PATIENCE_S)
+    member.commit({FIRST: Position(1)}).result(TIMEOUT_SECONDS)
     generation = member.held().generation
     engine.groups.set_positions("set", {FIRST: Position(1)})
     relay.always(METADATA, lagging_behind(topic_id))
@@ -89,16 +89,16 @@ def test_no_position_is_committed_to_a_topic_that_was_made_again(
     client.create_topic(TOPIC)
 
     with pytest.raises(NotAssignedError, match="its topic was deleted"):
-        member.commit({FIRST: Position(2)}).result(PATIENCE_S)
+        member.commit({FIRST: Position(2)}).result(TIMEOUT_SECONDS)
     with pytest.raises(UnknownTopicError):
         engine.groups.set_positions("set", {FIRST: Position(2)})
     assert [{}, {}] == [engine.groups.positions(group).committed for group in ("reads", "set")]
     relay.always(METADATA, None)
     wait_until(lambda: member.held().generation > generation, "it joins again")
     wait_until(lambda: FIRST in member.held().partitions, "it has the new partition")
-    member.commit({FIRST: Position(3)}).result(PATIENCE_S)
+    member.commit({FIRST: Position(3)}).result(TIMEOUT_SECONDS)
     assert 3 == engine.groups.positions("reads").committed[FIRST].offset
-    member.leave().result(PATIENCE_S)
+    member.leave().result(TIMEOUT_SECONDS)
     client.delete_topics([TOPIC])
 
 
@@ -111,14 +111,14 @@ def test_a_member_of_the_api_begins_a_topic_that_was_made_again_at_its_start(
         first[0].append_many([b"one", b"two"])
         group = topics.group("api")
         with group.join(TOPIC) as member:
-            assert [b"one", b"two"] == [one.value for one in member.poll(PATIENCE_S)]
+            assert [b"one", b"two"] == [one.value for one in member.poll(TIMEOUT_SECONDS)]
             client.delete_topics([TOPIC])
             client.create_topic(TOPIC)
             wait_until(lambda: TOPIC in topics and topics[TOPIC].id != first.id, "the new one shows")
             topics[TOPIC].append(b"another")
             member.commit()
             assert {} == group.positions()
-            assert [b"another"] == [one.value for one in member.poll(PATIENCE_S)]
+            assert [b"another"] == [one.value for one in member.poll(TIMEOUT_SECONDS)]
             member.commit()
         assert {FIRST: 1} == group.positions()
         topics.delete(TOPIC, with_records=True)

@@ -34,7 +34,7 @@ class Mirror:
     ) -> Summary:
         """Copy what is there."""
         options = MirrorOptions(
-            names=TopicNames(topics, groups=groups), begin=begin, once=True, patience_seconds=patience
+            names=TopicNames(topics, groups=groups), begin=begin, once=True, idle_timeout_seconds=patience
         )
         with closing(Brokers(self.address, partial(Connection, security=self.security))) as brokers:
             return mirror(self.directory, brokers, options, self.said.append, threading.Event())

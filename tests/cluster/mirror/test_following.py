@@ -168,7 +168,10 @@ def test_a_topic_that_is_no_more_replaces_no_copy(copy, client, address, times, 
     copy.once(name)
     client.produce(name, lines("b"))
     options = MirrorOptions(
-        names=TopicNames((name,)), once=True, metadata_seconds=0.01, patience_seconds=2 if times > 3 else 20
+        names=TopicNames((name,)),
+        once=True,
+        metadata_seconds=0.01,
+        idle_timeout_seconds=2 if times > 3 else 20,
     )
     with closing(LateBrokers(address, name, times)) as brokers:
         summary = mirror(copy.directory, brokers, options, copy.said.append, threading.Event())

@@ -22,7 +22,7 @@ from tests.doubles.producing import (
     opened,
     values,
 )
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.place import cluster_address
@@ -46,7 +46,7 @@ from topicfs.storage.model import Isolation, Offset, ProducerId, Timestamp
 
 pytestmark = pytest.mark.java
 
-PAUSE_S = 0.01
+PAUSE_SECONDS = 0.01
 """Between two appends of a thread while leaders move: threads that never rest would delay the brokers."""
 
 
@@ -384,7 +384,7 @@ def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
             wait_until(partition._producer._turn.locked, "one waits for the broker")
             engine.close()
             for one in threads:
-                one.join(PATIENCE_S)
+                one.join(TIMEOUT_SECONDS)
     assert 3 == len(ends)
 
 
@@ -401,7 +401,7 @@ def test_no_acknowledged_record_is_lost_or_doubled_when_leaders_move(three_broke
         partition = found(engine, name)
 
         def append(number):
-            while not stop.wait(PAUSE_S):
+            while not stop.wait(PAUSE_SECONDS):
                 value = b"%d %d" % (number, len(acknowledged[number]))
                 partition.append(batch(value), durable=True)
                 acknowledged[number].append(value)

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from testing.broker.client import Outgoing
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.fetch import FetchPartition, fetch
 from topicfs.cluster.cache.run import FetchedWindow
 from topicfs.cluster.engine import open_engine
@@ -238,7 +238,7 @@ def test_a_reader_waits_for_no_threads_that_read_ahead_of_others(address, client
             engine._windows.threads.submit(free.wait)
         read = reading.submit(everything, partition, max_bytes=FIRST_WINDOW_BYTES)
         try:
-            assert 300 == len(read.result(PATIENCE_S))
+            assert 300 == len(read.result(TIMEOUT_SECONDS))
             assert partition._reader._ahead is not None
         finally:
             free.set()

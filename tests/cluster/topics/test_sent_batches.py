@@ -12,7 +12,7 @@ import pytest
 
 from testing.broker.client import Client
 from tests.doubles.producing import batch, connected, found, impatient, move_leaders, opened, values
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.errors import UnreachableError
 from topicfs.cluster.place import cluster_address
@@ -257,7 +257,7 @@ def test_the_end_of_an_engine_ends_what_is_begun(address, broker, client):
             thread.start()
             wait_until(partition._producer._turn.locked, "it waits for the broker")
             engine.close()
-            thread.join(PATIENCE_S)
+            thread.join(TIMEOUT_SECONDS)
     assert 1 == len(ends)
 
 

@@ -62,7 +62,7 @@ def test_settings_that_nobody_knows_yet_are_waited_for(engine, client, silent):
     assert 1234 == engine.topic("first-settings").config.max_message_bytes
     client.create_topic("no-settings")
     found(engine, "no-settings")
-    engine.leaders.patience_seconds = 0.2
+    engine.leaders.timeout_seconds = 0.2
     silent()
     with pytest.raises(PartitionOfflineError, match="no-settings: nobody"):
         engine.topic("no-settings").config  # noqa: B018 (it asks)

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from tests.doubles.records import NOW, records
-from tests.doubles.waiting import PATIENCE_S
+from tests.doubles.waiting import TIMEOUT_SECONDS
 from tests.fusefs.groups.conftest import AGAIN, errno_of
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.share_groups import ShareSession
@@ -202,7 +202,7 @@ async def test_poll_tells_of_a_record(queue: Queue):
     """After poll(2) finds a record, the file holds it for its next read."""
     taker = queue.open()
     assert 0 == taker.handle.poll(Kernel(taker)) & select.POLLIN
-    with trio.fail_after(PATIENCE_S):
+    with trio.fail_after(TIMEOUT_SECONDS):
         async with trio.open_nursery() as polls:
             polls.start_soon(Kernel(taker).until_readable)
             await trio.testing.wait_all_tasks_blocked()
@@ -226,7 +226,7 @@ async def test_a_record_that_comes_while_poll_looks_is_told(queue: Queue, monkey
         return found
 
     monkeypatch.setattr(session, "take", look)
-    with trio.fail_after(PATIENCE_S):
+    with trio.fail_after(TIMEOUT_SECONDS):
         await Kernel(taker).until_readable()
 
     assert looks[0] is None
@@ -249,7 +249,7 @@ async def test_polls_that_do_not_wait_find_a_record(queue: Queue):
     """Repeated calls of poll(2) with a timeout of zero find a record."""
     queue.add(b"a")
     taker = queue.open()
-    with trio.fail_after(PATIENCE_S):
+    with trio.fail_after(TIMEOUT_SECONDS):
         while not taker.handle.poll(None) & select.POLLIN:
             await trio.sleep(0.001)
 
@@ -260,7 +260,7 @@ async def test_the_error_of_a_poll_is_the_next_reads(queue: Queue):
     """If a poll fails, the file is readable, and the next read raises the error."""
     taker = queue.open()
     queue.engine.delete_topic("orders")
-    with trio.fail_after(PATIENCE_S):
+    with trio.fail_after(TIMEOUT_SECONDS):
         await Kernel(taker).until_readable()
 
     assert isinstance(await errno_of(taker.read()), UnknownTopicError)

@@ -78,7 +78,7 @@ def test_several_scrapes_at_once_are_each_whole(server: MetricsServer):
 def test_scrapers_that_say_nothing_hold_up_no_more_than_their_places(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ):
-    """When silent scrapers take all places, others get 503, until a silent one is closed after PATIENCE_SECONDS."""
+    """When silent scrapers take all places, others get 503, until a silent one is closed after TIMEOUT_SECONDS."""
     idle = [socket.create_connection(server.address) for _ in range(MAX_CONCURRENT_SCRAPES)]
     wait_until(lambda: asked_status(server) == 503, "all places are taken")
     monkeypatch.setattr(server_module, "CLIENT_TIMEOUT_SECONDS", 0.0)

@@ -18,7 +18,7 @@ from testing.broker.broker import Broker, running_broker
 from testing.broker.client import Client, let_go
 from testing.broker.libraries import find_java
 from tests.doubles.forks import FORKS, MOUNT, Forked
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.over_a_cluster import DIFFERENT, DIRECTORY_ALONE
 
 SERVE = Path(__file__).with_name("serve.py")
@@ -102,7 +102,7 @@ class Mount:
         """End the daemon by SIGTERM, as a user does, and return its exit status."""
         assert self.daemon is not None
         self.daemon.send_signal(signal.SIGTERM)
-        status = self.daemon.wait(PATIENCE_S)
+        status = self.daemon.wait(TIMEOUT_SECONDS)
         self.log_file.rename(self.log_file.with_suffix(f".{self.daemon.pid}.log"))
         return status
 
@@ -110,7 +110,7 @@ class Mount:
         """Kill the daemon, as a crash does; the mountpoint stays dead."""
         assert self.daemon is not None
         self.daemon.kill()
-        self.daemon.wait(PATIENCE_S)
+        self.daemon.wait(TIMEOUT_SECONDS)
         self.log_file.unlink()
 
     def clean_up(self) -> None:

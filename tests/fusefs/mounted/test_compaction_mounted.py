@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount
 from topicfs.replication import open_engine
 from topicfs.storage.codec.records import encode
@@ -113,7 +113,7 @@ def test_an_open_file_reads_on_and_follows(mount, topic):
         wait_until(lambda: output.read_text() == expected, "tail shows what came after the cleaning")
     finally:
         tail.terminate()
-        tail.wait(PATIENCE_S)
+        tail.wait(TIMEOUT_SECONDS)
 
 
 def test_status_tells_of_compaction(mount, topic):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S
+from tests.doubles.waiting import TIMEOUT_SECONDS
 from tests.fusefs.mounted.conftest import Mount
 from tests.schemas.examples import ORDER, avro, framed, line, registered
 
@@ -33,7 +33,7 @@ def fill(mount: Mount, topic: str) -> Path:
 def registry() -> Iterator[socket.socket]:
     """A server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(PATIENCE_S)
+        server.settimeout(TIMEOUT_SECONDS)
         yield server
 
 

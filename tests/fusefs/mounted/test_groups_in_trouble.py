@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -38,7 +38,7 @@ def test_a_full_disk_at_a_commit_is_told_by_the_next_read(mount: Mount):
     text += os.read(descriptor, 2)  # Starts a commit in the background.
     failed = select.poll()
     failed.register(descriptor, select.POLLIN)
-    assert 1 == len(failed.poll(PATIENCE_S * 1000)), (
+    assert 1 == len(failed.poll(TIMEOUT_SECONDS * 1000)), (
         "there are no more lines: it is readable once the commit has failed"
     )
     for _ in range(2):
@@ -238,7 +238,7 @@ class Readers:
     def kill(self, which: int) -> None:
         reader = self._running.pop(which)
         os.killpg(reader.pid, signal.SIGKILL)
-        reader.wait(PATIENCE_S)
+        reader.wait(TIMEOUT_SECONDS)
 
     def kill_all(self) -> int:
         killed = len(self._running)
@@ -276,7 +276,9 @@ def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, 
             elif turn == 4:
                 (mount.path / "orders/4").mkdir()
         readers.fill(3)
-        wait_until(lambda: len(set(out.read_text().split())) == written, "all were given", patience_s=200)
+        wait_until(
+            lambda: len(set(out.read_text().split())) == written, "all were given", timeout_seconds=200
+        )
     finally:
         readers.kill_all()
     assert {str(at) for at in range(written)} == set(out.read_text().split())

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -34,7 +34,7 @@ def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Po
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_SECONDS)
 
 
 def status(group: Path) -> dict[str, str]:
@@ -276,7 +276,7 @@ def test_poll_and_epoll(topic: Path, shared_mount: Mount):
         with pytest.raises(BlockingIOError):
             os.read(first, 10)
         (topic / "0" / "log").write_text("a\n")
-        assert 1 == len(poller.poll(PATIENCE_S * 1000)) == len(epoll.poll(PATIENCE_S))
+        assert 1 == len(poller.poll(TIMEOUT_SECONDS * 1000)) == len(epoll.poll(TIMEOUT_SECONDS))
         assert b"a\n" == os.read(first, 10)
         assert ([], []) == (poller.poll(0), epoll.poll(0))
     finally:

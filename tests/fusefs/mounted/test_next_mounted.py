@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount
 from tests.fusefs.mounted.test_groups_mounted import fill, groups, is_stable, running, status
 
@@ -136,7 +136,7 @@ def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Pa
             wait_until(lambda: status(directory.parent)["members"] == "2", "the second has joined")
             assert "" == outputs[1].read_text()
             first.stdin.close()
-            assert 0 == second.wait(PATIENCE_S)
+            assert 0 == second.wait(TIMEOUT_SECONDS)
     firsts, seconds = (output.read_text().split() for output in outputs)
 
     assert sorted(map(str, range(20))) == sorted(firsts)
@@ -173,7 +173,7 @@ def test_what_arrives_within_a_time(topic: Path, shared_mount: Mount):
             lambda: output.exists() and output.read_text().startswith("0\n1\n2\n"), "it has what was there"
         )
         append(topic, "3")
-        assert 0 == reader.wait(PATIENCE_S)
+        assert 0 == reader.wait(TIMEOUT_SECONDS)
     first = output.read_text().split()
     assert [str(len(first))] == positions(directory)
     append(topic, "4")

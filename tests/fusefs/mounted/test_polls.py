@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S
+from tests.doubles.waiting import TIMEOUT_SECONDS
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -61,7 +61,7 @@ def test_an_epoll_is_woken_whoever_polls_meanwhile(waiting: Path, topic: Path):
                 writer.start()
                 while not poll.poll(0):
                     pass
-                assert [(descriptor, select.EPOLLIN)] == epoll.poll(PATIENCE_S)
+                assert [(descriptor, select.EPOLLIN)] == epoll.poll(TIMEOUT_SECONDS)
                 writer.join()
             assert b"a\n" == os.read(descriptor, 100)
 
@@ -73,7 +73,7 @@ def test_an_edge_triggered_epoll_is_told_of_each_record(waiting: Path, topic: Pa
         epoll.register(descriptor, select.EPOLLIN | select.EPOLLET)
         for _ in range(3):
             append(topic)
-            assert [(descriptor, select.EPOLLIN)] == epoll.poll(PATIENCE_S)
+            assert [(descriptor, select.EPOLLIN)] == epoll.poll(TIMEOUT_SECONDS)
             assert b"a\n" == os.read(descriptor, 100)
             with pytest.raises(BlockingIOError):
                 os.read(descriptor, 100)
@@ -85,6 +85,6 @@ def test_an_epoll_is_told_that_the_topic_was_deleted(waiting: Path, topic: Path)
     with opened(waiting) as descriptor, select.epoll() as epoll:
         epoll.register(descriptor, select.EPOLLIN)
         topic.rmdir()
-        assert [(descriptor, select.EPOLLIN)] == epoll.poll(PATIENCE_S)
+        assert [(descriptor, select.EPOLLIN)] == epoll.poll(TIMEOUT_SECONDS)
         with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
             os.read(descriptor, 100)

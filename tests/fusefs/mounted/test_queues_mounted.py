@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.forks import COMMAND, FORKS, Forked
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -82,7 +82,7 @@ def test_workers_that_start_together_make_one_queue(mount: Mount):
     files = [(mount.base / f"errors{number}").open("w+b") for number in range(5)]
     workers = [FORKS.start(COMMAND, *words, files=(None, None, file.fileno())) for file in files]
 
-    assert [0] * 5 == [worker.wait(PATIENCE_S) for worker in workers]
+    assert [0] * 5 == [worker.wait(TIMEOUT_SECONDS) for worker in workers]
     assert [b""] * 5 == [Path(file.name).read_bytes() for file in files]
     assert sorted(map(str, range(1, 21))) == sorted(done.read_text().split())
     for file in files:
@@ -134,7 +134,7 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
         assert ["orders-0-0", "orders-0-1", "orders-0-2", "2orders-0-2"] == ran.stdout.split(), ran.stderr
     finally:
         os.killpg(holder.pid, signal.SIGKILL)
-        holder.wait(PATIENCE_S)
+        holder.wait(TIMEOUT_SECONDS)
     wait_until(lambda: status(mount)["in_flight"] == "0", "it has given back")
     again = mount.bash("exec 3<> @queues/q/orders/take; head -c 2 <&3; head -c 2 <&3")
 
@@ -235,12 +235,12 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
             os.killpg(workers[victim].pid, signal.SIGKILL)
             workers[victim].wait()
             workers[victim] = start()
-        wait_until(lambda: status(mount)["lag"] == "0", "all is done", patience_s=200)
+        wait_until(lambda: status(mount)["lag"] == "0", "all is done", timeout_seconds=200)
     finally:
         for worker in workers:
             if worker.poll() is None:
                 os.killpg(worker.pid, signal.SIGKILL)
-            worker.wait(PATIENCE_S)
+            worker.wait(TIMEOUT_SECONDS)
         errors.close()
     counts = collections.Counter(done.read_text().split())
 
@@ -277,10 +277,10 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
         mount.bash("seq 4 6 >> orders/0/log")
         wait_until(lambda: len(done.read_text().split()) == 6, "the others are done")
         worker.terminate()
-        assert 0 == worker.wait(PATIENCE_S)
+        assert 0 == worker.wait(TIMEOUT_SECONDS)
     finally:
         worker.kill()
-        worker.wait(PATIENCE_S)
+        worker.wait(TIMEOUT_SECONDS)
     assert list("123456") == sorted(done.read_text().split())
 
 
@@ -295,10 +295,10 @@ def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
         mount.stop()
         worker.terminate()
         go.touch()
-        assert worker.wait(PATIENCE_S) in (0, 1)
+        assert worker.wait(TIMEOUT_SECONDS) in (0, 1)
     finally:
         worker.kill()
-        worker.wait(PATIENCE_S)
+        worker.wait(TIMEOUT_SECONDS)
 
 
 def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount, is_mounted
 
 pytestmark = pytest.mark.fuse
@@ -46,7 +46,7 @@ def program(remote: Mount) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     yield start
     for one in started:
         one.terminate()
-        one.communicate(timeout=PATIENCE_S)
+        one.communicate(timeout=TIMEOUT_SECONDS)
 
 
 def waits(mount: Mount, count: int = 1) -> None:
@@ -104,7 +104,7 @@ def test_what_needs_no_answer_is_there_while_nothing_answers(remote: Mount, stal
     for waiting in programs:
         waiting.send_signal(signal.SIGINT)
     for waiting in programs:
-        assert b"" == waiting.communicate(timeout=PATIENCE_S)[0]
+        assert b"" == waiting.communicate(timeout=TIMEOUT_SECONDS)[0]
     assert "waiting_reads 0 of" in remote.status
 
 
@@ -123,7 +123,7 @@ def test_a_program_that_waits_can_be_interrupted(remote: Mount, stall: Path, pro
         waiting = program("sh", "-c", f"exec 2>&1; {command}")
         waits(remote)
         os.kill(child_of(waiting.pid), signal.SIGINT)
-        waiting.communicate(timeout=PATIENCE_S)
+        waiting.communicate(timeout=TIMEOUT_SECONDS)
         wait_until(lambda: "waiting_reads 0 of" in remote.status, "nothing waits any more")
 
 
@@ -147,11 +147,11 @@ def test_tail_goes_on_once_there_is_an_answer(remote: Mount, stall: Path, progra
     assert following.stdout is not None
     assert b"d\n" == following.stdout.readline()
     assert b"d\n" == log.stdout.readline()
-    assert 0 == appending.wait(PATIENCE_S)
+    assert 0 == appending.wait(TIMEOUT_SECONDS)
     stall.touch()
     for ended in (following, log):
         ended.terminate()
-        ended.communicate(timeout=PATIENCE_S)
+        ended.communicate(timeout=TIMEOUT_SECONDS)
 
 
 def test_the_daemon_ends_while_nothing_answers(remote: Mount, stall: Path, program):
@@ -161,7 +161,7 @@ def test_the_daemon_ends_while_nothing_answers(remote: Mount, stall: Path, progr
     waits(remote, 2)
     assert 0 == remote.stop()
     assert not is_mounted(remote.path)
-    assert {1} == {one.wait(PATIENCE_S) for one in waiting}
+    assert {1} == {one.wait(TIMEOUT_SECONDS) for one in waiting}
 
 
 def test_it_can_be_unmounted_while_nothing_answers(remote: Mount, stall: Path, program):
@@ -171,7 +171,7 @@ def test_it_can_be_unmounted_while_nothing_answers(remote: Mount, stall: Path, p
     waits(remote)
     assert "busy" in remote.bash(f"cd /; umount {remote.path}").stderr
     waiting.send_signal(signal.SIGINT)
-    waiting.communicate(timeout=PATIENCE_S)
+    waiting.communicate(timeout=TIMEOUT_SECONDS)
     assert 0 == remote.bash(f"cd /; umount {remote.path}").returncode
     assert remote.daemon is not None
-    assert 0 == remote.daemon.wait(PATIENCE_S)
+    assert 0 == remote.daemon.wait(TIMEOUT_SECONDS)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount, is_mounted
 from topicfs.fusefs.mounting.mountpoint import unmount
 
@@ -84,9 +84,9 @@ def test_a_daemon_that_was_suspended_goes_on(unmounted: Mount, orders: Path):
         done = [threads.submit(os.listdir, orders), threads.submit((orders / "start").read_text)]
         done.append(threads.submit((orders.parents[1] / "late").mkdir))
         os.kill(unmounted.pid, signal.SIGCONT)
-        assert "log" in done[0].result(PATIENCE_S)
-        assert "0\n" == done[1].result(PATIENCE_S)
-        done[2].result(PATIENCE_S)
+        assert "log" in done[0].result(TIMEOUT_SECONDS)
+        assert "0\n" == done[1].result(TIMEOUT_SECONDS)
+        done[2].result(TIMEOUT_SECONDS)
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -99,7 +99,7 @@ def test_a_daemon_that_was_killed_leaves_a_mount_that_can_be_unmounted(unmounted
             if waits:
                 wait_until(lambda: "waiting_reads 1" in unmounted.status, "it waits")
             unmounted.kill()
-            assert (1 if waits else 0) == reader.wait(PATIENCE_S)
+            assert (1 if waits else 0) == reader.wait(TIMEOUT_SECONDS)
         finally:
             reader.kill()
     assert is_mounted(unmounted.path)
@@ -120,8 +120,8 @@ def test_an_aborted_connection_ends_the_daemon(unmounted: Mount):
             wait_until(lambda: "waiting_reads 1" in unmounted.status, "it waits")
             subprocess.run(["umount", "--force", str(unmounted.path)], capture_output=True, check=False)
             assert unmounted.daemon is not None
-            assert 0 == unmounted.daemon.wait(PATIENCE_S)
-            assert 1 == reader.wait(PATIENCE_S)
+            assert 0 == unmounted.daemon.wait(TIMEOUT_SECONDS)
+            assert 1 == reader.wait(TIMEOUT_SECONDS)
         finally:
             reader.kill()
     assert ": closed" in unmounted.log
@@ -141,7 +141,7 @@ def test_nothing_is_spliced_from_the_pair(unmounted: Mount, tmp_path: Path):
         assert b"attached" in tracing.stderr.readline()
         (unmounted.path / "orders").mkdir()
         tracing.send_signal(signal.SIGINT)
-        tracing.wait(PATIENCE_S)
+        tracing.wait(TIMEOUT_SECONDS)
     calls = noted.read_text()
     assert "recvfrom(" in calls
     # libfuse enlarges a pipe before it splices.

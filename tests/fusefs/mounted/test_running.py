@@ -20,7 +20,7 @@ from tests.fusefs.mounted.conftest import is_mounted
 pytestmark = pytest.mark.fuse
 
 TOPICFS = Path(sys.executable).with_name("topicfs")
-PATIENCE_S = 240
+TIMEOUT_SECONDS = 240
 Start = Callable[..., subprocess.Popen[bytes]]
 
 
@@ -51,14 +51,14 @@ def start(tmp_path: Path, mnt: Path) -> Iterator[Start]:
         wait_until(
             lambda: daemon.poll() is not None or "mounted at" in log_of(tmp_path),
             "the mount stands",
-            patience_s=PATIENCE_S,
+            timeout_seconds=TIMEOUT_SECONDS,
         )
         return daemon
 
     yield start
     for daemon in daemons:
         daemon.terminate()
-        daemon.wait(PATIENCE_S)
+        daemon.wait(TIMEOUT_SECONDS)
     assert not is_mounted(mnt)
 
 
@@ -111,7 +111,7 @@ def test_sighup_ends_a_mount_without_settings(start: Start, tmp_path: Path):
     """Without settings to reload, SIGHUP ends the mount in order."""
     daemon = start()
     daemon.send_signal(signal.SIGHUP)
-    assert 0 == daemon.wait(PATIENCE_S)
+    assert 0 == daemon.wait(TIMEOUT_SECONDS)
     assert (tmp_path / "data/.kafka_cleanshutdown").exists()
 
 
@@ -127,7 +127,7 @@ def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
         wait_until(
             lambda: is_mounted(mnt) and (mnt / "@status").read_text(),
             "the mount stands",
-            patience_s=PATIENCE_S,
+            timeout_seconds=TIMEOUT_SECONDS,
         )
         os.kill(pid, signal.SIGHUP)  # A person's SIGHUP, while the terminal exists.
         printed = b""
@@ -142,7 +142,9 @@ def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
 
 def as_user(uid: int, gid: int, script: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "bash", "-c", script]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+    )
 
 
 @pytest.mark.root
@@ -168,7 +170,7 @@ def test_files_belong_to_whom_the_mount_says(start: Start, tmp_path: Path, mnt: 
 def test_a_log_that_cannot_be_opened_is_one_line(tmp_path: Path, mnt: Path, where: list[str]):
     """If the log cannot be opened, the mount fails with one line, and creates nothing."""
     command = [TOPICFS, "mount", *where, "--log-file", tmp_path / "none/log", tmp_path / "data", mnt]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
     expected = f"topicfs: {tmp_path / 'none/log'}: No such file or directory\n"
     assert (1, "", expected) == (done.returncode, done.stdout, done.stderr)
     assert not is_mounted(mnt)
@@ -225,7 +227,7 @@ def test_the_journal_has_what_the_daemon_says(tmp_path: Path, mnt: Path, mount: 
         },
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     entries = [json.loads(line) for line in done.stdout.splitlines()]

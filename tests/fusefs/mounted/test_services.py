@@ -21,7 +21,7 @@ pytestmark = pytest.mark.fuse
 TOPICFS = Path(sys.executable).with_name("topicfs")
 HELPER = Path(sys.executable).with_name("mount.topicfs")
 UNIT = ROOT / "packaging" / "systemd" / "topicfs@.service"
-PATIENCE_S = 240
+TIMEOUT_SECONDS = 240
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def manager() -> Iterator[socket.socket]:
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening,
     ):
         listening.bind(str(Path(folder) / "notify"))
-        listening.settimeout(PATIENCE_S)
+        listening.settimeout(TIMEOUT_SECONDS)
         yield listening
 
 
@@ -63,7 +63,7 @@ def test_a_service_manager_is_told_how_the_mount_does(tmp_path: Path, manager: s
                 subprocess.run(["fusermount3", "-u", str(mountpoint)], check=True)
             while not (word := manager.recv(4096).decode()).startswith("STOPPING=1\n"):
                 assert "WATCHDOG=1" == word
-            assert 0 == daemon.wait(PATIENCE_S)
+            assert 0 == daemon.wait(TIMEOUT_SECONDS)
         finally:
             daemon.kill()
     assert not is_mounted(mountpoint)
@@ -101,7 +101,7 @@ def test_mount_and_fstab_know_the_type(tmp_path: Path):
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
     expected = ["hello", "acks all", "hello", "read-only", "status 1", "status 32"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.fusefs.mounted.conftest import Mount
 
 pytestmark = pytest.mark.fuse
@@ -38,7 +38,7 @@ def running(script: str, cwd: Path, **options: object) -> Iterator[subprocess.Po
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_S)
+        process.communicate(timeout=TIMEOUT_SECONDS)
 
 
 def waiting_reads(mount: Mount) -> int:
@@ -141,7 +141,7 @@ def test_a_signal_ends_a_waiting_program(
     with running(READERS[reader], topic / "0") as process:
         wait_for(shared_mount, process)
         os.killpg(process.pid, number)
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_SECONDS)
         assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), False)
         assert b"nterrupted" not in (process.stderr.read() or b"")
@@ -169,7 +169,7 @@ def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mo
         assert process.stdout is not None
         assert [b"one\n", b"two\n", b"three\n"] == [process.stdout.readline() for _ in range(3)]
         os.killpg(process.pid, signal.SIGINT)
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_SECONDS)
         assert process.stderr is not None
         assert b"" == process.stderr.read()
 
@@ -182,7 +182,7 @@ def test_other_programs_see_no_error_while_they_wait(topic: Path, shared_mount: 
     ):
         wait_for(shared_mount, staying, going)
         os.killpg(going.pid, signal.SIGINT)
-        going.wait(PATIENCE_S)
+        going.wait(TIMEOUT_SECONDS)
         append(topic / "0", "still there\n")
         assert staying.stdout is not None
         assert b"still there\n" == staying.stdout.readline()
@@ -195,7 +195,7 @@ def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount:
         wait_for(shared_mount, readers, count=200)
         assert "" == shared_mount.bash("ls -l > /dev/null; ls */0; stat . > /dev/null").stderr
         append(topic / "0", "now\n")
-        readers.wait(PATIENCE_S)
+        readers.wait(TIMEOUT_SECONDS)
     wait_until(lambda: waiting_reads(shared_mount) == 0, "all have ended")
 
 
@@ -227,9 +227,9 @@ def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):
             assert [] == select.select([descriptor], [], [], 0)[0]
             timer = threading.Timer(0.02, append, (topic / "0", f"{n}\n"))
             timer.start()
-            assert poll.poll(PATIENCE_S * 1000) == [(descriptor, select.POLLIN)]
-            assert epoll.poll(PATIENCE_S) == [(descriptor, select.EPOLLIN)]
-            assert select.select([descriptor], [], [], PATIENCE_S)[0] == [descriptor]
+            assert poll.poll(TIMEOUT_SECONDS * 1000) == [(descriptor, select.POLLIN)]
+            assert epoll.poll(TIMEOUT_SECONDS) == [(descriptor, select.EPOLLIN)]
+            assert select.select([descriptor], [], [], TIMEOUT_SECONDS)[0] == [descriptor]
             timer.join()
             assert os.read(descriptor, 100) == f"{n}\n".encode()
     finally:
@@ -243,10 +243,10 @@ def test_a_blocked_epoll_is_woken(topic: Path):
     with select.epoll() as epoll:
         epoll.register(descriptor, select.EPOLLIN)
         found: list[object] = []
-        waiter = threading.Thread(target=lambda: found.extend(epoll.poll(PATIENCE_S)))
+        waiter = threading.Thread(target=lambda: found.extend(epoll.poll(TIMEOUT_SECONDS)))
         waiter.start()
         append(topic / "0", "x\n")
-        waiter.join(PATIENCE_S)
+        waiter.join(TIMEOUT_SECONDS)
     os.close(descriptor)
 
     assert found == [(descriptor, select.EPOLLIN)]
@@ -273,7 +273,7 @@ def test_deleting_the_topic_ends_its_followers(topic: Path, shared_mount: Mount)
         wait_for(shared_mount, of_partition, of_topic)
         topic.rmdir()
         for process in (of_partition, of_topic):
-            assert 1 == process.wait(PATIENCE_S)
+            assert 1 == process.wait(TIMEOUT_SECONDS)
             assert process.stderr is not None
             assert b"Stale file handle" in process.stderr.read()
 
@@ -284,7 +284,7 @@ def test_unmounting_ends_followers(mount: Mount):
     with running("exec cat a/0/follow", mount.path) as cat:
         wait_for(mount, cat)
         assert 0 == mount.stop()
-        assert 1 == cat.wait(PATIENCE_S)
+        assert 1 == cat.wait(TIMEOUT_SECONDS)
 
 
 def test_a_record_shows_within_milliseconds(topic: Path, record_property: pytest.RecordProperty):
@@ -304,7 +304,7 @@ def test_a_record_shows_within_milliseconds(topic: Path, record_property: pytest
             time.sleep(0.002)
             started = time.perf_counter()
             log.write(b"x\n")
-            waiter.join(PATIENCE_S)
+            waiter.join(TIMEOUT_SECONDS)
             took.append((seen[-1] - started) * 1000)
     os.close(reader)
     record_property("follow_p50_ms", statistics.median(took))
@@ -348,7 +348,7 @@ def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path,
                 )
         finally:
             tail.terminate()
-            tail.wait(PATIENCE_S)
+            tail.wait(TIMEOUT_SECONDS)
 
     def status() -> dict[str, str]:
         return dict(line.split(" ", 1) for line in (log.parent / "status").read_text().splitlines())

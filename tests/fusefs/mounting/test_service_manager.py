@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S
+from tests.doubles.waiting import TIMEOUT_SECONDS
 from topicfs.fusefs.mounting.service_manager import ServiceManager
 
 
@@ -21,7 +21,7 @@ def listening() -> Iterator[socket.socket]:
     """A manager's socket; its folder has a short name, because a socket's path has at most 107 bytes."""
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(Path(folder) / "notify"))
-        manager.settimeout(PATIENCE_S)
+        manager.settimeout(TIMEOUT_SECONDS)
         yield manager
 
 
@@ -57,7 +57,7 @@ def test_an_abstract_address_begins_with_an_at_sign() -> None:
     """An address that begins with `@` is an abstract socket, which needs no file."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(f"\0topicfs-test-{os.getpid()}")
-        listening.settimeout(PATIENCE_S)
+        listening.settimeout(TIMEOUT_SECONDS)
         ServiceManager.of_environment({"NOTIFY_SOCKET": f"@topicfs-test-{os.getpid()}"}).alive()
         assert ["WATCHDOG=1"] == told(listening)
 
@@ -99,7 +99,7 @@ def test_a_manager_that_reads_nothing_holds_up_nobody(listening: socket.socket) 
     manager = ServiceManager.of_environment({"NOTIFY_SOCKET": listening.getsockname()})
     telling = Thread(target=lambda: [manager.alive() for _ in range(1000)], daemon=True)
     telling.start()
-    telling.join(PATIENCE_S)
+    telling.join(TIMEOUT_SECONDS)
     assert not telling.is_alive()
 
 

@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 
-from tests.doubles.waiting import PATIENCE_S
+from tests.doubles.waiting import TIMEOUT_SECONDS
 from tests.fusefs.requests.test_common_requests import FH, OWNER, READ_REQUEST, Handlers, Kernel
 from topicfs.fusefs.operations import PollNotification
 from topicfs.fusefs.requests import wire
@@ -66,7 +66,7 @@ def served() -> Iterator[Served]:
 
 
 async def serving(served: Served, use: Callable[[], Awaitable[None]]) -> None:
-    with trio.fail_after(PATIENCE_S):
+    with trio.fail_after(TIMEOUT_SECONDS):
         async with trio.open_nursery() as nursery:
             await nursery.start(served.run)
             await use()
@@ -250,7 +250,7 @@ async def test_the_end_answers_what_was_read(served: Served, monkeypatch: pytest
 
 async def test_a_library_that_ends_ends_the_loop(served: Served):
     """If the library ends, the loop ends, because nobody would answer forwarded requests."""
-    with trio.fail_after(PATIENCE_S):
+    with trio.fail_after(TIMEOUT_SECONDS):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(served.run)
             await trio.testing.wait_all_tasks_blocked()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.fusefs.requests import notifications
 from topicfs.fusefs.requests.notifications import KernelNotifications
 
@@ -77,7 +77,7 @@ def test_names_are_forgotten_in_order_whatever_the_kernel_says(answer):
     for name in ("one", "n\udcff", "last"):
         kernel.forget_name(7, name)
 
-    assert all_told.wait(PATIENCE_S)
+    assert all_told.wait(TIMEOUT_SECONDS)
     assert [(7, b"one"), (7, b"n\xff"), (7, b"last")] == told
     kernel.end()
 
@@ -89,14 +89,14 @@ def test_nothing_is_told_after_the_end(answer):
 
     def invalidate(parent_id: int, name: bytes) -> None:
         began.set()
-        assert may_go_on.wait(PATIENCE_S)
+        assert may_go_on.wait(TIMEOUT_SECONDS)
         told.append(name)
 
     answer(invalidate)
     kernel = KernelNotifications()
     for name in ("one", "two", "three"):
         kernel.forget_name(7, name)
-    assert began.wait(PATIENCE_S)
+    assert began.wait(TIMEOUT_SECONDS)
     ending = threading.Thread(target=kernel.end)
     ending.start()
     wait_until(lambda: kernel._ended, "the end has begun")
@@ -127,7 +127,7 @@ def test_a_thread_that_cannot_begin_is_tried_again(answer, monkeypatch):
     kernel.forget_name(7, "one")
     monkeypatch.setattr(threading.Thread, "start", start)
     kernel.forget_name(7, "two")
-    assert both.wait(PATIENCE_S)
+    assert both.wait(TIMEOUT_SECONDS)
     kernel.end()
     assert [b"one", b"two"] == forgotten
     monkeypatch.setattr(threading.Thread, "start", refuse)

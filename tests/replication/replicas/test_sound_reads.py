@@ -144,7 +144,7 @@ def test_a_partition_with_one_replica_is_read_as_it_is(two):
 
 def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch):
     """A batch that stays damaged costs each reader no more than the first."""
-    monkeypatch.setattr("topicfs.replication.replicas.healing.healer.AGAIN_AFTER_S", float("inf"))
+    monkeypatch.setattr("topicfs.replication.replicas.healing.healer.RECHECK_AFTER_SECONDS", float("inf"))
     for number in (1, 2):
         flip(two, number, position(two, 40) + VALUE, mask=number)
     two.partition().read(Offset(40), max_bytes=1)
@@ -152,7 +152,7 @@ def test_a_segment_is_looked_through_for_readers_once_a_minute(two, monkeypatch)
     two.partition().read(Offset(40), max_bytes=1)
     two.engine.heal()
     assert read == two.engine.scrubber.counts.read_bytes
-    monkeypatch.setattr("topicfs.replication.replicas.healing.healer.AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr("topicfs.replication.replicas.healing.healer.RECHECK_AFTER_SECONDS", 0.0)
     two.partition().read(Offset(40), max_bytes=1)
     assert read < two.engine.scrubber.counts.read_bytes
 

@@ -11,9 +11,9 @@ from threading import Event, Thread
 
 import pytest
 
-from topicfs.storage.staging.bell import PAUSE_S, Bell, ring
+from topicfs.storage.staging.bell import LOOK_PAUSE_SECONDS, Bell, ring
 
-PATIENCE_S = 250.0
+TIMEOUT_SECONDS = 250.0
 
 
 def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> N
     (tmp_path.parent / "link").symlink_to(tmp_path)
     try:
         for rounds, path in enumerate((tmp_path, tmp_path.parent / "link"), 1):
-            ring(path, PATIENCE_S)
+            ring(path, TIMEOUT_SECONDS)
             assert rounds <= len(worked)
     finally:
         bell.close()
@@ -36,17 +36,17 @@ def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
     def work() -> None:
         looks.append(1)
         begun.set()
-        assert go_on.wait(PATIENCE_S)
+        assert go_on.wait(TIMEOUT_SECONDS)
 
     bell = Bell(tmp_path, work)
-    jobs = [Thread(target=ring, args=(tmp_path, PATIENCE_S)) for _ in range(6)]
+    jobs = [Thread(target=ring, args=(tmp_path, TIMEOUT_SECONDS)) for _ in range(6)]
     jobs[0].start()
-    assert begun.wait(PATIENCE_S)
+    assert begun.wait(TIMEOUT_SECONDS)
     for job in jobs[1:]:
         job.start()
     go_on.set()
     for job in jobs:
-        job.join(PATIENCE_S)
+        job.join(TIMEOUT_SECONDS)
     bell.close()
     assert not any(job.is_alive() for job in jobs)
     assert len(looks) >= 2
@@ -57,8 +57,8 @@ def test_without_an_owner_a_job_waits_as_long_as_it_says(tmp_path: Path) -> None
     Bell(tmp_path, lambda: None).close()
     for directory in (tmp_path, tmp_path / "gone"):
         begun = time.monotonic()
-        ring(directory, PAUSE_S)
-        assert time.monotonic() - begun >= PAUSE_S
+        ring(directory, LOOK_PAUSE_SECONDS)
+        assert time.monotonic() - begun >= LOOK_PAUSE_SECONDS
 
 
 def test_a_name_that_is_taken_is_an_error_for_the_owner_alone(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None
         for _ in range(700):  # More than a socket's queue takes.
             nameless.sendto(b"x" * 100, address)
             deaf.sendto(b"x", address)
-        ring(tmp_path, PATIENCE_S)
+        ring(tmp_path, TIMEOUT_SECONDS)
     bell.close()
     assert looks
 
@@ -100,7 +100,7 @@ def test_a_close_does_not_wait_for_callers_who_read_no_answers(tmp_path: Path) -
                 deaf.sendto(b"x", address)
         closing = Thread(target=bell.close, daemon=True)
         closing.start()
-        closing.join(PATIENCE_S / 10)
+        closing.join(TIMEOUT_SECONDS / 10)
         assert not closing.is_alive()
 
 
@@ -111,7 +111,7 @@ def test_rings_without_end_cost_a_look_at_a_time(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless:
         for _ in range(300):
             nameless.sendto(b"x", address_of(tmp_path))
-            assert len(looks) <= 2 + (time.monotonic() - begun) / PAUSE_S
+            assert len(looks) <= 2 + (time.monotonic() - begun) / LOOK_PAUSE_SECONDS
     bell.close()
 
 
@@ -123,8 +123,8 @@ def test_a_name_that_another_user_has_taken_answers_nobody(tmp_path: Path) -> No
             while True:
                 caller.sendto(b"x", socket.MSG_DONTWAIT, address_of(tmp_path))
         begun = time.monotonic()
-        ring(tmp_path, PAUSE_S)
-        assert time.monotonic() - begun >= PAUSE_S
+        ring(tmp_path, LOOK_PAUSE_SECONDS)
+        assert time.monotonic() - begun >= LOOK_PAUSE_SECONDS
 
 
 def address_of(directory: Path) -> str:

@@ -14,7 +14,7 @@ import pytest
 from tests.doubles.group_reader import Reader, settle
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.coordination.membership import CommittedPosition, GroupListing, GroupState, Position
 from topicfs.replication import EmbeddedEngine, open_engine
 from topicfs.storage.config.broker import EngineConfig
@@ -254,10 +254,10 @@ def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
 
     def pause() -> None:
         paused.set()
-        go_on.wait(PATIENCE_S)
+        go_on.wait(TIMEOUT_SECONDS)
 
     groups._runner.post(pause)
-    assert paused.wait(PATIENCE_S)
+    assert paused.wait(TIMEOUT_SECONDS)
     with ThreadPoolExecutor() as threads:
         altered = [threads.submit(groups.alter_config, "g", {name: changes[name]}) for name in changes]
         wait_until(lambda: groups._runner._inbox.qsize() == len(changes), "both wait for the groups' thread")
@@ -275,7 +275,7 @@ def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
     def pause() -> None:
         engine._lock.acquire()  # From now on no other thread changes settings.
         paused.set()
-        go_on.wait(PATIENCE_S)
+        go_on.wait(TIMEOUT_SECONDS)
 
     def make_again() -> None:
         try:
@@ -285,7 +285,7 @@ def test_a_group_made_again_keeps_its_settings(engine: EmbeddedEngine):
             engine._lock.release()
 
     groups._runner.post(pause)
-    assert paused.wait(PATIENCE_S)
+    assert paused.wait(TIMEOUT_SECONDS)
     with ThreadPoolExecutor() as threads:
         deleted = threads.submit(groups.delete, "g")
         wait_until(lambda: groups._runner._inbox.qsize() == 1, "the deletion waits for the groups' thread")
