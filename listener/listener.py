@@ -78,7 +78,7 @@ class Listener:
             for connection in connections:
                 connection.cut()
             if not _ended(threads, begun + END_SECONDS):
-                log.warning("%s: requests are not done after %d s", self.endpoint, END_SECONDS)
+                _LOGGER.warning("%s: requests are not done after %d s", self.endpoint, END_SECONDS)
         if self._broker is not None:
             self._broker.close()
 

@@ -42,7 +42,9 @@ class BlockingCalls:
     def __init__(self, threads: int = THREADS) -> None:
         self._limiter = trio.CapacityLimiter(threads)
 
-    async def run(self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None) -> T:
+    async def run(
+        self, call: Callable[[], T], *, abandon: bool = False, caller: RequestingProcess | None = None
+    ) -> T:
         """Run `call` in a thread, and return its result or raise its error. It is not canceled halfway.
 
         `abandon`: a canceled caller does not wait; only for calls that something else ends.
@@ -50,7 +52,9 @@ class BlockingCalls:
         del caller
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=abandon)
 
-    async def run_inline_or_in_thread(self, call: Callable[[], T], caller: RequestingProcess | None = None) -> T:
+    async def run_inline_or_in_thread(
+        self, call: Callable[[], T], caller: RequestingProcess | None = None
+    ) -> T:
         """Run `call` here if it is short, as nearly every request is; otherwise run it again in a thread.
 
         `call` may be aborted and called once more. Raises RequestTooLargeError if it exceeds the limits of one

@@ -69,7 +69,7 @@ class Session:
         added = {key: wanted for key, wanted in added.items() if key not in removed}
         leaving = removed & self.partitions.keys()
         coming = added.keys() - self.partitions.keys()
-        if len(self.partitions) + len(coming) - len(leaving) > MOST_PARTITIONS:
+        if len(self.partitions) + len(coming) - len(leaving) > _MAX_SESSION_PARTITIONS:
             raise RefusedError(ErrorCode.INVALID_REQUEST)
         self.partitions |= added
         for key in leaving:

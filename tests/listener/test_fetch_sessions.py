@@ -28,7 +28,7 @@ def numbers(answer: Any) -> list[int]:
 
 def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the epoch, nor the partitions, nor the session that a new one would have replaced."""
-    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 2)
+    monkeypatch.setattr(fetch_sessions, "_MAX_SESSION_PARTITIONS", 2)
     served.engine.create_topic("t", partitions=4)
     client = served.client()
     session = ask(client, 0, 0, 0)["sessionId"]
@@ -42,7 +42,7 @@ def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.M
 
 def test_partitions_that_come_as_others_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may exchange them all, and one that adds and removes a partition removes it."""
-    monkeypatch.setattr(fetch_sessions, "MOST_PARTITIONS", 2)
+    monkeypatch.setattr(fetch_sessions, "_MAX_SESSION_PARTITIONS", 2)
     served.engine.create_topic("t", partitions=4)
     client = served.client()
     session = ask(client, 0, 0, 0, 1)["sessionId"]
