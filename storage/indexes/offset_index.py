@@ -1,9 +1,9 @@
-"""The offset index: from an offset to the position of a batch not behind it.
+"""The offset index: from an offset to the position of a batch at or before it.
 
     slot (8 bytes):  int32 offset - base offset | int32 position in the .log        big-endian
 
-Offsets ascend strictly. An entry's offset is a batch's *last* offset, its position that batch's *start*: a batch
-with a smaller last offset cannot hold the target, so the scan forward begins at an entry's position
+Offsets ascend strictly. An entry has a batch's *last* offset and that batch's *start* position: a batch with a
+smaller last offset cannot contain the target, so the forward scan begins at an entry's position
 (kafka-storage.md#offset-index).
 """
 
@@ -26,7 +26,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class OffsetPosition(NamedTuple):
-    """An index entry, its offset made absolute."""
+    """An index entry with its absolute offset."""
 
     offset: Offset
     position: Position
@@ -38,11 +38,11 @@ class OffsetIndex:
     __slots__ = ("_base_offset", "last_offset", "slots")
 
     def __init__(self, file: File, base_offset: Offset, *, new_bytes: int | None = None) -> None:
-        """Open `file` as it is; or, with `new_bytes`, as a new index preallocated to that size."""
+        """Open `file` as it is or, with `new_bytes`, as a new index preallocated to that size."""
         self.slots = SlotFile(file, SLOT, new_bytes=new_bytes)
         self._base_offset = base_offset
         self.last_offset = self._last_offset()
-        """Offset of the last entry; the base offset when there is none."""
+        """Offset of the last entry; the base offset if there is none."""
 
     @property
     def entries(self) -> int:
@@ -53,7 +53,7 @@ class OffsetIndex:
         return self.slots.entries >= self.slots.capacity
 
     def entry(self, slot: int) -> OffsetPosition:
-        """Return one entry; IndexError when there is no such slot in use."""
+        """Return one entry; IndexError if that slot is not in use."""
         if not 0 <= slot < self.slots.entries:
             raise IndexError(f"{self.slots.path}: slot {slot} of {self.slots.entries}")
         return self._read(slot, self.slots.used()[0])
@@ -62,7 +62,7 @@ class OffsetIndex:
         return map(self.entry, range(self.slots.entries))
 
     def append(self, offset: Offset, position: Position) -> None:
-        """Add an entry. ValueError when the index is full or `offset` is not above the last one's."""
+        """Add an entry. ValueError if the index is full or `offset` is not above the last entry's."""
         if self.full:
             raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
         if self.slots.entries and offset <= self.last_offset:
@@ -75,14 +75,14 @@ class OffsetIndex:
         return self.slots.capacity - self.slots.entries
 
     def extend(self, entries: Sequence[tuple[int, int]]) -> None:
-        """Add entries (last offset, position) that ascend and for which there is room: for rebuilding an index."""
+        """Add entries (last offset, position) that ascend and fit, to rebuild an index."""
         base_offset = self._base_offset
         self.slots.extend([(offset - base_offset, position) for offset, position in entries])
         if entries:
             self.last_offset = Offset(entries[-1][0])
 
     def lookup(self, offset: Offset, probes: MutableSequence[int] | None = None) -> OffsetPosition:
-        """Return the last entry not above `offset`; (base offset, 0) when there is none."""
+        """Return the last entry not above `offset`; (base offset, 0) if there is none."""
         mapping, _ = self.slots.used()
         relative_offset = offset - self._base_offset
         slot = find_floor(mapping, _OFFSET, relative_offset, warm_entries=WARM_ENTRIES, probes=probes)
@@ -101,7 +101,7 @@ class OffsetIndex:
         self.last_offset = self._base_offset
 
     def check(self) -> None:
-        """Raise CorruptionError unless the file is whole slots with a plausible last entry. For tools."""
+        """Raise CorruptionError unless the file has whole slots and a plausible last entry. For tools."""
         size = self.slots.file_bytes()
         if size % SLOT.size:
             raise CorruptionError(self.slots.path, size, f"size is no multiple of {SLOT.size}")
@@ -122,7 +122,7 @@ class OffsetIndex:
 
 
 def may_end(ends: FileEnds, log_bytes: int) -> bool:
-    """Return whether an inactive segment may have this index, by its size and last slot; position 0 has no entry."""
+    """Return whether an inactive segment's index may have this size and last slot; position 0 has no entry."""
     if not ends.size or ends.size % SLOT.size:
         return not ends.size
     relative_offset, position = SLOT.unpack(ends.last)
@@ -130,7 +130,7 @@ def may_end(ends: FileEnds, log_bytes: int) -> bool:
 
 
 def relative(offset: int, base_offset: int) -> int:
-    """Return an offset as a slot holds it. ValueError outside [0, 2^31-1]."""
+    """Return an offset relative to the base offset, as a slot stores it. ValueError outside [0, 2^31-1]."""
     value = offset - base_offset
     if not 0 <= value <= MAX_RELATIVE_OFFSET:
         raise ValueError(f"offset {offset} does not fit a segment based at {base_offset}")

@@ -1,8 +1,8 @@
-"""The binary search through sorted slots: a pure function, which reports its steps where asked to.
+"""The binary search through sorted slots: a pure function, which reports its steps on request.
 
-The last slots of an index are asked for most, and a plain binary search over the whole file would touch pages in
-its middle that nobody else keeps in memory. So a target in the *warm* section, the last 8 KiB and a slot, is searched
-there alone (Kafka's AbstractIndex; kafka-storage.md#index-lookup).
+The last slots of an index are looked up most, and a plain binary search over the whole file would touch pages in its
+middle that nothing else keeps in memory. So a target in the *warm* section, the last 8 KiB and one slot, is searched
+only there (Kafka's AbstractIndex; kafka-storage.md#index-lookup).
 
 This module is compiled by Cython, and runs uncompiled with the same results.
 """
@@ -25,13 +25,13 @@ NO_SLOT = -1
 
 
 class Key(NamedTuple):
-    """The integer by which slots are sorted, big-endian and signed."""
+    """The signed big-endian integer by which slots are sorted."""
 
     slot_bytes: int
     position: int
-    """Position in the slot of its first byte."""
+    """Position of its first byte in the slot."""
     size: int
-    """Bytes of it."""
+    """Its size in bytes."""
 
 
 def find_floor(
@@ -42,9 +42,9 @@ def find_floor(
     warm_entries: cython.Py_ssize_t,
     probes: MutableSequence[int] | None = None,
 ) -> int:
-    """Return the number of the last of the slots, whose keys ascend, that is not above `target`; NO_SLOT without one.
+    """Return the number of the last slot whose key is not above `target`; NO_SLOT if there is none.
 
-    `probes`, where given, gets the number of each slot looked at, in order.
+    The keys must ascend. `probes`, if given, gets the number of each slot that is read, in order.
     """
     slot_bytes: cython.Py_ssize_t = key.slot_bytes
     entries: cython.Py_ssize_t = len(slots) // slot_bytes
@@ -70,7 +70,7 @@ def _bisect(  # noqa: PLR0913, PLR0917 -- what `find_floor` has, and what it fou
     target: cython.longlong,
     probes: MutableSequence[int] | None,
 ) -> cython.Py_ssize_t:
-    """Search from a slot whose key is not above the target to the slot `high`."""
+    """Search from the slot `low`, whose key is not above the target, to the slot `high`."""
     while low < high and low_key != target:
         middle: cython.Py_ssize_t = (low + high + 1) // 2
         key: cython.longlong = _key_at(slots, slot_key, middle, probes)

@@ -1,12 +1,13 @@
-"""A file of equal slots, of which the first so many are used (kafka-storage.md#index-files).
+"""A file of equal slots, of which the first ones are used (kafka-storage.md#index-files).
 
     | slot 0 | slot 1 | … | slot n-1 | zeros up to the preallocated size |
 
 The file has its full size while its segment is active, so that its mapping never moves; after a clean start only from
-the next entry on. Then it is trimmed. The file does not say how many slots are used: when it is opened all count as
-used.
+the next entry on. When the segment becomes inactive, the file is trimmed. The file does not store how many slots are
+used: when it is opened, all count as used.
 
-Slots are written by write(2) and read through the mapping: a store through it would end the process on a full disk.
+Slots are written with write(2) and read through the mapping: a store through the mapping would kill the process on a
+full disk.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class SlotFile:
     __slots__ = ("_file", "_reserved", "_slot", "_slot_bytes", "capacity", "entries")
 
     def __init__(self, file: File, slot: Struct, *, new_bytes: int | None = None) -> None:
-        """Open `file` with every slot used; or, with `new_bytes`, as a new, empty one preallocated to that."""
+        """Open `file` with every slot used or, with `new_bytes`, as a new, empty file preallocated to that size."""
         self._file = file
         self._slot = slot
         self._slot_bytes = slot.size
@@ -49,13 +50,13 @@ class SlotFile:
         return self._file.size()
 
     def read(self, slot: int) -> tuple[int, ...]:
-        """Return one slot's fields, used or not; without the mapping, where a hole on a full tmpfs would end the process."""
+        """Return one slot's fields, used or not, without the mapping: a hole on a full tmpfs would kill the process."""
         data = self._file.pread(self._slot_bytes, Position(slot * self._slot_bytes))
         fields: tuple[int, ...] = self._slot.unpack(data)
         return fields
 
     def used(self) -> tuple[memoryview, int]:
-        """Return the used slots and their number; ask again for each lookup, for files are trimmed (CorruptionError)."""
+        """Return the used slots and their number; call it for each lookup, as files are trimmed (CorruptionError)."""
         entries = self.entries
         try:
             return self._file.map(entries * self._slot_bytes), entries
@@ -63,7 +64,7 @@ class SlotFile:
             raise CorruptionError(self.path, self._file.size(), f"{entries} entries were here") from error
 
     def append(self, *fields: int) -> None:
-        """Use one more slot; there is one, the caller has looked."""
+        """Use one more slot; the caller has checked that there is one."""
         assert self.entries < self.capacity, f"{self.path}: no slot left of {self.capacity}"
         if self._reserved:
             self.resize(self.capacity * self._slot_bytes)
@@ -71,7 +72,7 @@ class SlotFile:
         self.entries += 1
 
     def extend(self, rows: Sequence[tuple[int, ...]]) -> None:
-        """Use so many more slots at once; there are as many, the caller has looked."""
+        """Use one more slot for each row; the caller has checked that there are enough."""
         if rows:
             assert self.entries + len(rows) <= self.capacity, f"{self.path}: only {self.capacity} slots"
             data = b"".join([self._slot.pack(*row) for row in rows])
@@ -85,14 +86,14 @@ class SlotFile:
         self.entries = min(self.entries, entries)
 
     def resize(self, size: int) -> None:
-        """Resize the file to as many whole slots as `size` bytes hold, but never fewer than are used."""
+        """Resize the file to as many whole slots as `size` bytes hold, but keep the used ones."""
         target = max(self._whole(size), self.used_bytes)
         if target != self._file.size():
             self._file.truncate(target)
         self.capacity, self._reserved = target // self._slot_bytes, False
 
     def reserve(self, size: int) -> None:
-        """Do what `resize` does, with the next slot that is used: until then the file stays as it is."""
+        """Do what `resize` does, but only when the next slot is used; until then the file stays as it is."""
         self.capacity = max(self._whole(size), self.used_bytes) // self._slot_bytes
         self._reserved = True
 

@@ -1,9 +1,9 @@
-"""The time index: from a timestamp to an offset not behind the first record that late.
+"""The time index: from a timestamp to an offset at or before the first record that late.
 
     slot (12 bytes):  int64 timestamp | int32 offset - base offset                  big-endian
 
-Timestamps ascend strictly, offsets never descend. An entry says: up to and including this offset (the last one of
-its batch) the largest timestamp is this one. The last slot is kept free for the entry that every segment gets when it
+Timestamps ascend strictly, offsets never descend. An entry means: up to and including this offset (the last one of
+its batch) this is the largest timestamp. The last slot is reserved for the entry that every segment gets when it
 becomes inactive, so the index counts as full one entry early (kafka-storage.md#time-index).
 """
 
@@ -26,14 +26,14 @@ _TIMESTAMP, _OFFSET = Key(SLOT.size, 0, 8), Key(SLOT.size, 8, 4)
 
 
 class TimeEntry(NamedTuple):
-    """An index entry, its offset made absolute."""
+    """An index entry with its absolute offset."""
 
     timestamp: Timestamp
     offset: Offset
 
 
 UNUSED = TimeEntry(Timestamp(0), Offset(0))
-"""The content of a slot that holds no entry."""
+"""The content of an unused slot."""
 
 
 class TimeIndex:
@@ -42,11 +42,11 @@ class TimeIndex:
     __slots__ = ("_base_offset", "last", "slots")
 
     def __init__(self, file: File, base_offset: Offset, *, new_bytes: int | None = None) -> None:
-        """Open `file` as it is; or, with `new_bytes`, as a new index preallocated to that size."""
+        """Open `file` as it is or, with `new_bytes`, as a new index preallocated to that size."""
         self.slots = SlotFile(file, SLOT, new_bytes=new_bytes)
         self._base_offset = base_offset
         self.last = self._last()
-        """The last entry; (-1, base offset) when there is none."""
+        """The last entry; (-1, base offset) if there is none."""
 
     @property
     def entries(self) -> int:
@@ -54,11 +54,11 @@ class TimeIndex:
 
     @property
     def full(self) -> bool:
-        """True if only the slot kept for the final entry is left."""
+        """True if only the slot reserved for the final entry is left."""
         return self.slots.entries >= self.slots.capacity - 1
 
     def entry(self, slot: int) -> TimeEntry:
-        """Return one entry; IndexError when there is no such slot in use."""
+        """Return one entry; IndexError if that slot is not in use."""
         if not 0 <= slot < self.slots.entries:
             raise IndexError(f"{self.slots.path}: slot {slot} of {self.slots.entries}")
         return self._read(slot, self.slots.used()[0])
@@ -67,7 +67,7 @@ class TimeIndex:
         return map(self.entry, range(self.slots.entries))
 
     def append(self, timestamp: Timestamp, offset: Offset, *, final: bool = False) -> None:
-        """Add an entry later than the last one; only a `final` one may take the last slot (ValueError)."""
+        """Add an entry if it is later than the last; only a `final` one may take the last slot (ValueError)."""
         if self.full and not final:
             raise ValueError(f"{self.slots.path}: full with {self.slots.entries} entries")
         if self.slots.entries and (offset < self.last.offset or timestamp < self.last.timestamp):
@@ -80,27 +80,27 @@ class TimeIndex:
 
     @property
     def room(self) -> int:
-        """Number of entries it still has room for, but for the final one."""
+        """Number of entries that still fit, not counting the final one."""
         return max(0, self.slots.capacity - 1 - self.slots.entries)
 
     def extend(self, entries: Sequence[TimeEntry]) -> None:
-        """Add entries that rise and for which there is room: for rebuilding an index."""
+        """Add rising entries that fit, to rebuild an index."""
         base_offset = self._base_offset
         self.slots.extend([(timestamp, offset - base_offset) for timestamp, offset in entries])
         if entries:
             self.last = entries[-1]
 
     def lookup(self, timestamp: Timestamp, probes: MutableSequence[int] | None = None) -> TimeEntry:
-        """Return the last entry not above `timestamp`; (-1, base offset) when there is none."""
+        """Return the last entry not above `timestamp`; (-1, base offset) if there is none."""
         mapping, _ = self.slots.used()
         slot = find_floor(mapping, _TIMESTAMP, timestamp, warm_entries=WARM_ENTRIES, probes=probes)
         return self._read(slot, mapping) if slot != NO_SLOT else TimeEntry(NO_TIMESTAMP, self._base_offset)
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop all entries with an offset of `offset` and above: by offset, whatever their timestamps."""
+        """Drop all entries with offsets at or above `offset`, whatever their timestamps."""
         mapping, _ = self.slots.used()
         slot = find_floor(mapping, _OFFSET, offset - 1 - self._base_offset, warm_entries=WARM_ENTRIES)
-        # Entries may share an offset (timestamps ascend strictly, offsets do not): take the last of them.
+        # Entries may share an offset, because only timestamps ascend strictly: take the last of them.
         while slot != NO_SLOT and slot + 1 < self.entries and self.entry(slot + 1).offset < offset:
             slot += 1
         self.slots.truncate(slot + 1)
@@ -111,7 +111,7 @@ class TimeIndex:
         self.last = self._last()
 
     def check(self) -> None:
-        """Raise CorruptionError unless the file is whole slots with a plausible last entry. For tools."""
+        """Raise CorruptionError unless the file has whole slots and a plausible last entry. For tools."""
         size = self.slots.file_bytes()
         if size % SLOT.size:
             raise CorruptionError(self.slots.path, size, f"size is no multiple of {SLOT.size}")
@@ -137,11 +137,12 @@ class TimeIndex:
 
 
 def may_end(ends: FileEnds, first_batch: Callable[[], TimeEntry], *, has_later: Callable[[], bool]) -> bool:
-    """Return whether an inactive segment may have this index, going by its size and by its first and last slots.
+    """Return whether an inactive segment may have this index, judged by its size and its first and last slots.
 
-    `first_batch` reads the largest timestamp and the last offset, relative to the base, of the segment's first batch;
-    `has_later` looks for a later one in the others. An index is empty only where no batch has a time; and an unused
-    slot is no entry, unless the first batch makes just this one and none of the others another one.
+    `first_batch` reads the largest timestamp and the last offset, relative to the base offset, of the segment's first
+    batch; `has_later` looks for a later timestamp in the other batches. An index is empty only if no batch has a
+    timestamp. An unused slot is not an entry, unless the first batch makes exactly this entry and no other batch
+    makes one.
     """
     if not ends.size:
         return first_batch().timestamp < 0 and not has_later()

@@ -3,9 +3,9 @@
     slot (34 bytes):  int16 version 0 | int64 producer id | int64 first offset | int64 last offset
                       | int64 last stable offset                                           big-endian
 
-The last offset is the abort marker's; last offsets ascend strictly. The last stable offset is what it became with
-this abort: when it reaches a reader's upper bound, no later entry concerns that reader. The file exists only where
-there is an entry (kafka-storage.md#transaction-index).
+The last offset is the abort marker's; last offsets ascend strictly. The last stable offset is its value after this
+abort: once it reaches a reader's upper bound, no later entry concerns that reader. The file exists only if it has an
+entry (kafka-storage.md#transaction-index).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AbortedSpan(NamedTuple):
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset
-    """The marker's."""
+    """Offset of the abort marker."""
     last_stable_offset: Offset
 
 
@@ -38,7 +38,7 @@ def encode(span: AbortedSpan) -> bytes:
 
 
 def decode(data: bytes, path: Path | str) -> list[AbortedSpan]:
-    """Return all slots of a file. Raises CorruptionError for a size or a version that is none."""
+    """Return all entries of a file. Raises CorruptionError for an invalid size or version."""
     whole = len(data) - len(data) % SLOT.size
     if whole != len(data):
         raise CorruptionError(path, whole, f"{len(data) - whole} bytes are no whole entry of {SLOT.size}")
@@ -51,12 +51,12 @@ def decode(data: bytes, path: Path | str) -> list[AbortedSpan]:
 
 
 class TransactionIndex:
-    """A segment's `.txnindex`. Changed under the log's lock; readers take `spans`, which is replaced whole."""
+    """A segment's `.txnindex`. Changed under the log's lock; readers use `spans`, which is replaced as a whole."""
 
     __slots__ = ("_base_offset", "_file", "_files", "path", "spans")
 
     def __init__(self, files: FileSystem, path: Path, base_offset: Offset, *, empty: bool = False) -> None:
-        """Read what is there, unless it is `empty` (CorruptionError). On a read-only disk changes stay in memory."""
+        """Read the file, unless it is `empty` (CorruptionError). On a read-only disk, changes stay in memory."""
         self._files = files
         self._base_offset = base_offset
         self._file: File | None = None
@@ -71,7 +71,7 @@ class TransactionIndex:
         return iter(self.spans)
 
     def check(self) -> None:
-        """Raise CorruptionError when an entry ends before the segment begins."""
+        """Raise CorruptionError if an entry ends before the segment begins."""
         for number, span in enumerate(self.spans):
             if span.last_offset < self._base_offset:
                 raise CorruptionError(
@@ -81,7 +81,7 @@ class TransactionIndex:
                 )
 
     def append(self, span: AbortedSpan) -> None:
-        """Add an entry, and the file with the first. ValueError unless its last offset is above the last one's."""
+        """Add an entry; the first makes the file. ValueError unless its last offset is above the last entry's."""
         if self.spans and span.last_offset <= self.spans[-1].last_offset:
             raise ValueError(
                 f"{self.path}: last offset {span.last_offset} is not above {self.spans[-1].last_offset}"

@@ -1,4 +1,4 @@
-"""The segments of a log in order, as one immutable value: readers keep the one they began with."""
+"""The segments of a log in order, as one immutable value: a reader keeps the value with which it began."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Chain(NamedTuple):
         return self.segments[-1]
 
     def floor(self, offset: int) -> int:
-        """Return the index of the segment with the greatest base offset not above `offset`; the first one below all."""
+        """Return the index of the segment with the greatest base offset not above `offset`, or else of the first."""
         return max(0, bisect_right(self.base_offsets, offset) - 1)
 
     def with_active(self, segment: Segment) -> Chain:
@@ -40,13 +40,13 @@ class Chain(NamedTuple):
         return self.base_offsets[index + 1] if index + 1 < len(self.base_offsets) else log_end_offset
 
     def overlapping(self, start_offset: int, end_offset: int) -> tuple[Segment, ...]:
-        """Return the segments that may hold offsets in [start_offset, end_offset)."""
+        """Return the segments that may contain offsets in [start_offset, end_offset)."""
         first = self.floor(start_offset)
         return tuple(s for s in self.segments[first:] if s.base_offset < end_offset)
 
 
 def aborted_spans(segments: Iterable[Segment], start_offset: int = 0) -> tuple[AbortedSpan, ...]:
-    """Return the aborted transactions of segments that end at `start_offset` or above, by ascending last offset."""
+    """Return the aborted transactions that end at or above `start_offset`, by ascending last offset."""
     spans = (span for one in segments if one.may_have_aborted for span in one.transaction_index)
     return tuple(span for span in spans if span.last_offset >= start_offset)
 

@@ -1,6 +1,6 @@
 """The settings of a segment, and the decision to roll: to close it and start another (kafka-storage.md#rolling).
 
-As in Kafka's LogSegment.shouldRoll, time means *record* time where records have any.
+As in Kafka's LogSegment.shouldRoll, time means *record* time if records have timestamps.
 """
 
 from enum import Enum
@@ -21,13 +21,13 @@ class SegmentSettings(NamedTuple):
     index_bytes: int
     """Preallocated size of each index while the segment is active."""
     preallocated_bytes: int = 0
-    """Size of a new log file; 0: it grows."""
+    """Size of a new log file; 0: it is not preallocated."""
     jitter_ms: int = 0
-    """Milliseconds that this segment rolls earlier than segment.ms."""
+    """Milliseconds by which this segment rolls earlier than segment.ms."""
 
 
 class SegmentDirectory(NamedTuple):
-    """The directory of a log's segments, the disk that it is on, and the clock."""
+    """The directory of a log's segments, its disk, and the clock."""
 
     path: Path
     files: FileSystem
@@ -42,19 +42,19 @@ class RollReason(Enum):
 
 
 class RollParameters(NamedTuple):
-    """The facts of the decision: the active segment, the limits, and what is about to be appended."""
+    """What the decision depends on: the active segment, the limits, and the next append."""
 
     size_bytes: int
     base_offset: int
     first_timestamp: int
-    """Max timestamp of the active segment's first batch; -1 where it has none."""
+    """Max timestamp of the active segment's first batch; -1 if it has none."""
     created_ms: int
-    """Time at which the active segment was created or emptied, by the wall clock."""
+    """Wall-clock time at which the active segment was created or emptied."""
     index_full: bool
-    """True if the offset index or the time index takes no more entries."""
+    """True if the offset index or the time index accepts no more entries."""
     max_segment_bytes: int
     max_wait_ms: int
-    """segment.ms less this segment's jitter."""
+    """segment.ms minus this segment's jitter."""
     append_bytes: int
     append_last_offset: int
     append_max_timestamp: int
@@ -70,7 +70,7 @@ def stays_active(
     max_wait_ms: int,
     index_full: bool,
 ) -> bool:
-    """Return true if an append to this size, offset and time span makes no roll due; else ask `roll_reason`."""
+    """Return True if an append to this size, offset and time span needs no roll; otherwise ask `roll_reason`."""
     return (
         size_bytes <= max_bytes
         and 0 <= relative_offset <= MAX_RELATIVE_OFFSET
@@ -80,7 +80,7 @@ def stays_active(
 
 
 def roll_reason(parameters: RollParameters) -> RollReason | None:
-    """Return why the active segment must be closed before this append; None where it need not be."""
+    """Return why the active segment must be closed before this append; None if it need not be."""
     p = parameters
     if p.size_bytes > p.max_segment_bytes - p.append_bytes:
         return RollReason.SIZE
@@ -94,20 +94,20 @@ def roll_reason(parameters: RollParameters) -> RollReason | None:
 
 
 def waited_ms(parameters: RollParameters) -> int:
-    """Return the span a segment would cover: of record time where its first batch has one, else since its creation."""
+    """Return a segment's time span: of record time if its first batch has a timestamp, else since its creation."""
     if parameters.first_timestamp >= 0:
         return parameters.append_max_timestamp - parameters.first_timestamp
     return parameters.now - parameters.created_ms
 
 
 def draw_jitter(*, segment_jitter_ms: int, segment_ms: int, random: Random) -> int:
-    """Return how much earlier than segment.ms one segment rolls, drawn once for it."""
+    """Return how much earlier than segment.ms a segment rolls; drawn once per segment."""
     limit = min(segment_jitter_ms, segment_ms)
     return random.randrange(limit) if limit > 0 else 0
 
 
 def segment_settings(config: TopicConfig, random: Random) -> SegmentSettings:
-    """Return the settings of a segment that is made under `config`, which later changes do not affect."""
+    """Return the settings of a segment that is made under `config`; later changes do not affect them."""
     return SegmentSettings(
         index_interval_bytes=config.index_interval_bytes,
         index_bytes=max(config.segment_index_bytes, time_index.SLOT.size),

@@ -16,34 +16,38 @@ from topicfs.storage.model import Position
 ENDS_EARLY = "the file ends early"
 """The cause reported for a file that is shorter than it was."""
 LOOKUP_WINDOW_BYTES = 36_864
-"""Bytes that a lookup reads at a time: the batch of an index entry and the one behind it, which the entry is there for, of
-16 KiB each. A batch that does not fit is read twice.
+"""Bytes that a lookup reads at a time: two batches of 16 KiB, that of an index entry and the next one, which made the
+entry due. A batch that does not fit is read twice.
 """
 SCAN_WINDOW_BYTES = 65_536
-"""Read at a time where headers alone count, of the rest of a segment or of a whole one, so that little memory is touched."""
+"""Bytes read at a time if only headers are needed, from a part of a segment or all of it; small, to touch little
+memory.
+"""
 FILE_WINDOW_BYTES = 1 << 20
-"""Bytes read at a time where a whole file is read: recovery, copies, checksums."""
+"""Bytes read at a time if a whole file is needed: recovery, copies, checksums."""
 
 _LENGTH = Struct(">i")
 
 
 class Window(NamedTuple):
-    """A window of a file: whole batches as they are there. Positions inside `batches` count from `position`."""
+    """A window of a file: its whole batches. Positions in `batches` count from `position`."""
 
     data: bytes
     position: int
     batches: Batches
     problem: CorruptBatchError | None
-    """The error that ends the scan of the file; a batch that only this window's end cuts is read with the next one."""
+    """The error that ends the scan of the file. None for a batch that only the end of this window cuts off: the next
+    window has it.
+    """
 
     def raise_problem(self, file: File) -> None:
-        """Raise CorruptionError where the scan of `file` ended before its time."""
+        """Raise CorruptionError if the scan of `file` ended early."""
         if self.problem is not None:
             raise CorruptionError(file.path, self.position + self.problem.position, self.problem.cause)
 
 
 FoundBatch: TypeAlias = tuple[Window, BatchHeader]
-"""A batch, and the window that it was found in."""
+"""A batch, and the window in which it was found."""
 
 
 def windows(
@@ -55,7 +59,7 @@ def windows(
     check_crc: bool = False,
     offset: int | None = None,
 ) -> Iterator[Window]:
-    """Yield the batches of [start, end), or those from `offset` on; the last window's `problem` says why it ends."""
+    """Yield the batches of [start, end), or those from `offset` on; the last `problem` says why the scan ended."""
     position = start
     size = least = max(window_bytes, HEADER_SIZE)
     while position < end:
@@ -73,7 +77,7 @@ def windows(
             batches = scan(data, first, check_crc=check_crc, max_batches=1)
         cut = isinstance(batches.problem, TornBatchError) and len(data) == size and position + size < end
         if cut and batches.stop == 0:
-            # A batch larger than the window; one that claims more than the file holds is torn.
+            # The batch is larger than the window; one that claims more than the file has is torn.
             size = min(declared_size(data), end - position)
             continue
         problem = None if cut else batches.problem
@@ -84,7 +88,7 @@ def windows(
 
 
 def declared_size(data: bytes) -> int:
-    """Return the bytes of the batch that begins `data`, as its header says; at least as many as `data` has, and one more."""
+    """Return the size that the header of `data`'s first batch declares, but at least `len(data) + 1`."""
     if len(data) < LOG_OVERHEAD:
         return len(data) + 1
     length: int = _LENGTH.unpack_from(data, LENGTH_POSITION)[0]

@@ -1,12 +1,12 @@
-"""A segment: one range of a log in files named by its first offset (kafka-storage.md#segment-files).
+"""A segment: one range of a log, in files named after its first offset (kafka-storage.md#segment-files).
 
     <base offset>.log          record batches, one after the other
-    <base offset>.index        sparse: an offset and its position, now and then
-    <base offset>.timeindex    sparse: a timestamp and its offset, now and then
-    <base offset>.txnindex     the aborted transactions whose markers are here, where there are any
+    <base offset>.index        sparse: offsets with their positions
+    <base offset>.timeindex    sparse: timestamps with their offsets
+    <base offset>.txnindex     the aborted transactions whose markers are here, if there are any
 
-Sparse means: a batch gets its entries when more than index.interval.bytes of batches are between it and the last
-batch that got one (kafka-storage.md#sparse-entries). Index files come into being when they are first needed.
+Sparse means: a batch gets index entries if more than index.interval.bytes of batches are between it and the last
+batch with entries (kafka-storage.md#sparse-entries). Index files are made when they are first needed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
 class Segment:
-    """A segment. Changed under the log's lock; read by any thread below the log's published end."""
+    """A segment. Changed under the log's lock; any thread may read below the log's published end."""
 
     def __init__(
         self,
@@ -52,36 +52,36 @@ class Segment:
         log: File | None = None,
         state: SegmentFileState = SegmentFileState.LIVE,
     ) -> None:
-        """Open the segment whose `.log` exists in `directory`, or whose batches are in `log`. FileNotFoundError."""
+        """Open the segment whose `.log` is in `directory`, or whose batches are in `log`. FileNotFoundError."""
         self.base_offset = base_offset
         self.state = state
-        """The temporary suffix that its files bear."""
+        """The temporary suffix of its files."""
         self.settings = settings
         self._directory, self._files, self._clock = directory
         self.log = log or self._files.open(self._path(SegmentFileKind.LOG))
         self.size = self.log.size()
-        """Bytes of batches; a preallocated file is larger."""
+        """Size of the batches; a preallocated file is larger."""
         self.created_ms = self._clock()
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
         self.may_have_aborted = True
-        """False: there is no transaction index, and none is looked for."""
+        """False: there is no transaction index, so none is opened."""
         self._opening = threading.Lock()
         self._largest: TimeEntry | None = None
         self._first_timestamp: Timestamp | None = None
         self.counted_from = self.size
-        """Position of the batch that got the last entries (or where counting began): the next is due by it."""
+        """Position of the last batch with index entries (or where counting began), from which the next ones are due."""
         self.bytes_until_due = 0
-        """Bytes that batches no later than `latest_timestamp` may take before an index entry, or a roll, can be due."""
+        """Bytes that batches up to `latest_timestamp` may add before an index entry, or a roll, can be due."""
         self.latest_timestamp: int = NO_TIMESTAMP
         self._names: tuple[str, ...] | None = None
         self.removed = False
-        """True if it was taken out of the log; its files are `.deleted`, or gone."""
+        """True if the segment was removed from the log; its files are `.deleted`, or gone."""
         self.active = False
-        """True if its indexes are kept at full size."""
+        """True if its indexes have their full size."""
         self.index_full = False
-        """True if an index takes no more entries; known while it is active."""
+        """True if an index accepts no more entries; kept up to date while the segment is active."""
 
     @classmethod
     def create(
@@ -91,7 +91,7 @@ class Segment:
         settings: SegmentSettings,
         state: SegmentFileState = SegmentFileState.LIVE,
     ) -> Segment:
-        """Make a new, empty segment: its `.log` alone. OSError leaves nothing behind."""
+        """Make a new, empty segment, which has only a `.log`. OSError leaves nothing behind."""
         name = segment_file(base_offset, SegmentFileKind.LOG, state)
         file = directory.files.open(directory.path / name, create=True)
         file.truncate(settings.preallocated_bytes)
@@ -112,14 +112,14 @@ class Segment:
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """The segment's transaction index. Raises CorruptionError for a file that is none."""
+        """The segment's transaction index. Raises CorruptionError for an invalid file."""
         if self._transaction_index is None:
             path = self._path(SegmentFileKind.TRANSACTION_INDEX)
             self._transaction_index = TransactionIndex(self._files, path, self.base_offset)
         return self._transaction_index
 
     def add_aborted(self, span: AbortedSpan) -> None:
-        """Add an abort marker's entry to the transaction index, which comes with the first one."""
+        """Add an abort marker's entry to the transaction index, whose file is made with the first entry."""
         self.may_have_aborted = True
         with self._opening:
             self._names = None
@@ -127,20 +127,20 @@ class Segment:
 
     @property
     def largest(self) -> TimeEntry:
-        """The largest timestamp and the last offset of the batch that has it; (-1, base offset) without."""
+        """The largest timestamp, and the last offset of its batch; (-1, base offset) if there is none."""
         if self._largest is None:
             self._largest = self.time_index.last if self.size else TimeEntry(NO_TIMESTAMP, self.base_offset)
         return self._largest
 
     @property
     def largest_timestamp(self) -> Timestamp:
-        """Largest timestamp of its records; without one, the time at which its file was last changed (kafka-storage.md#time-lookups)."""
+        """Largest timestamp of its records, or else its file's modification time (kafka-storage.md#time-lookups)."""
         timestamp = (self._largest or self.largest).timestamp
         return timestamp if timestamp >= 0 else self.modified_time
 
     @property
     def first_timestamp(self) -> Timestamp:
-        """Max timestamp of the first batch, -1 without one: what segment.ms is measured from."""
+        """Max timestamp of the first batch, from which segment.ms is measured; -1 if there is none."""
         if self._first_timestamp is None:
             first = self.read_first_batch()
             if first is None:
@@ -153,28 +153,28 @@ class Segment:
         return self._files.modified_time_ms(self.log.path)
 
     def set_modified_time(self, modified_time: Timestamp) -> None:
-        """Set the log file's time: a replacement gets the time of the segments compacted into it, for retention may use it."""
+        """Set the log file's time, which retention may use; a compacted segment gets the time of its sources."""
         self._files.set_modified_time(self.log.path, modified_time)
 
     def file_names(self) -> tuple[str, ...]:
-        """Return the names of the files that exist for it, `.log` first."""
+        """Return the names of its existing files, `.log` first."""
         with (
             self._opening
-        ):  # Otherwise a file that a reader makes meanwhile could be missing in what is kept.
+        ):  # Under the lock: otherwise the cached names could lack a file that a reader makes meanwhile.
             if self._names is None:
                 names = (segment_file(self.base_offset, kind, self.state) for kind in SegmentFileKind)
                 self._names = tuple(name for name in names if self._files.exists(self._directory / name))
             return self._names
 
-    # Finding.
+    # Searching.
 
     def find_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> BatchHeader | None:
-        """Return the first batch before position `end` that ends at or above `offset`. CorruptionError for a damaged one."""
+        """Return the first batch before position `end` that ends at or above `offset`. CorruptionError if damaged."""
         found = self.read_batch(offset, end, trace)
         return found and found[1]._replace(position=Position(found[0].position + found[1].position))
 
     def read_batch(self, offset: int, end: int, trace: LookupTrace | None = None) -> FoundBatch | None:
-        """Do what `find_batch` does, and give the window that holds it, from which its position counts."""
+        """Do what `find_batch` does, but return the batch with its window; its position counts from the window."""
         index, target = self.offset_index, Offset(offset)
         start = trace.find_position(index, target) if trace else index.lookup(target).position
         if trace:
@@ -194,7 +194,7 @@ class Segment:
         return None
 
     def read_first_batch(self) -> BatchHeader | None:
-        """Return the header of the batch at its beginning; None without one."""
+        """Return the header of the first batch; None if there is none."""
         if not self.size:
             return None
         window = next(windows(self.log, 0, self.size, window_bytes=HEADER_SIZE))
@@ -205,7 +205,8 @@ class Segment:
     def append(self, data: Buffer, batches: Sequence[Placed]) -> None:
         """Write whole batches and their index entries, or nothing.
 
-        ValueError for offsets out of an index's reach; PartitionOfflineError if a failed write could not be cut off.
+        ValueError for offsets that an index cannot store; PartitionOfflineError if a failed write could not be
+        undone.
         """
         relative(batches[-1][1], self.base_offset)
         counted_from, largest = self.counted_from, self._largest or self.largest
@@ -219,9 +220,9 @@ class Segment:
             raise
 
     def extend(self, batch: bytearray, last_offset: int, max_timestamp: int) -> None:
-        """Do what `append` does, for a batch within `bytes_until_due` that is no later than `latest_timestamp`."""
+        """Do what `append` does, for a batch within `bytes_until_due` and not after `latest_timestamp`."""
         position = self.size
-        try:  # As `_write` does: most appends come here, once a replica.
+        try:  # As in `_write`: most appends come here, once per replica.
             self.log.pwrite(batch, Position(position))
         except OSError:
             self._cut_back(position)
@@ -243,9 +244,9 @@ class Segment:
         self.bytes_until_due -= len(batches)
 
     def look_ahead(self, max_bytes: int, max_ms: int, last_offset: int) -> None:
-        """Note what may follow an append before an index entry, or a roll by these limits, is due."""
+        """Note how much may be appended before an index entry, or a roll by these limits, can be due."""
         next_entry = self.counted_from + self.settings.index_interval_bytes
-        # A record takes more than a byte.
+        # A limit on bytes, too, because a record takes more than one.
         offsets = min(self.base_offset + MAX_RELATIVE_OFFSET, MAX_OFFSET) - last_offset
         if self.index_full or self.first_timestamp < 0:
             offsets = 0
@@ -253,12 +254,14 @@ class Segment:
         self.latest_timestamp = later(self.first_timestamp, max_ms - self.settings.jitter_ms)
 
     def _cut_back(self, position: int, indexed_from: Offset | None = None) -> None:
-        """Undo an append, which began at `position`; `indexed_from`: it may have made index entries, from that offset on."""
+        """Undo an append that began at `position`; `indexed_from`: also its index entries, from that offset on."""
         self.size = position
         try:
             self.log.truncate(position)
             if indexed_from is not None:
-                for index in self._indexes():  # One that could not be opened has none of them.
+                for (
+                    index
+                ) in self._indexes():  # An index that could not be opened has no entries of this append.
                     index.truncate_to(indexed_from)
         except OSError as error:
             raise PartitionOfflineError(
@@ -278,7 +281,7 @@ class Segment:
             position += size_bytes
 
     def index_window(self, batches: Batches, count: int, position: int) -> None:
-        """Make the entries of `count` adjacent batches that are in the log already, from `position` on: for recovery."""
+        """Make the entries of `count` adjacent batches that the log already has from `position` on; for recovery."""
         if count and not position + batches[0].position:
             self._first_timestamp = batches[0].max_timestamp
         interval = self.settings.index_interval_bytes
@@ -292,8 +295,8 @@ class Segment:
         self.index_full = offsets.full or times.full
 
     def _add_entries(self, last_offset: Offset, position: Position) -> None:
-        # Full only where one append, or a rebuild under smaller settings, has more than the index has room for:
-        # the index then stays sparser than it should be, which is slower and nothing else.
+        # An index is full only if one append, or a rebuild under smaller settings, has more entries than fit:
+        # it then stays sparser than it should be, which only makes lookups slower.
         offsets, times = self.offset_index, self.time_index
         if not (offsets.full or times.full):
             offsets.append(last_offset, position)
@@ -301,22 +304,22 @@ class Segment:
         self.index_full = offsets.full or times.full
         self.counted_from = position
 
-    # Closing, opening, cutting.
+    # Closing, opening, truncating.
 
     def create_indexes(self) -> None:
-        """Make the index files now where they do not exist: a clean close leaves no segment without."""
+        """Make the index files that do not exist: after a clean close, every segment has them."""
         self._open_offset_index(create=True)
         self._open_time_index(create=True)
 
     def activate(self, *, reserve: bool = False) -> None:
-        """Prepare for appends: indexes at full size; with `reserve` from the next entry on, and no file is changed now."""
+        """Prepare for appends: give indexes their full size, or with `reserve` only when the next entry is added."""
         self.active, self.bytes_until_due = True, 0
         for slots in (self.offset_index.slots, self.time_index.slots):
             (slots.reserve if reserve else slots.resize)(self.settings.index_bytes)
         self.index_full = self.offset_index.full or self.time_index.full
 
     def deactivate(self) -> None:
-        """Make the final time entry and cut all files to what is used, as at a roll and at a clean close."""
+        """Add the final time entry, and trim all files to what is used, as at a roll and at a clean close."""
         self.create_indexes()
         if self.size:
             self.time_index.append(*self.largest, final=True)
@@ -327,14 +330,14 @@ class Segment:
             self.log.truncate(self.size)
 
     def reset(self) -> None:
-        """Start over as a new, empty segment at the same base offset, for one that never held a batch."""
+        """Start over as a new, empty segment at the same base offset; only for one that never had a batch."""
         assert self.size == 0, f"{self.log.path} holds {self.size} bytes"
         self.created_ms = self._clock()
         self.truncate_indexes()
         self.activate()
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the batches from the one that holds `offset` (or the next one after a gap) on; stays active."""
+        """Drop the batch with `offset` (or the next one after a gap) and all after it; the segment stays active."""
         found = self.find_batch(offset, self.size)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -354,14 +357,14 @@ class Segment:
             self._first_timestamp = None
 
     def truncate_indexes(self) -> None:
-        """Forget all index entries and what was learned from them: before they are rebuilt."""
+        """Drop all index entries and what was derived from them, before they are rebuilt."""
         self.create_indexes()
         self.offset_index.reset(self.settings.index_bytes)
         self.time_index.reset(self.settings.index_bytes)
         self._forget()
 
     def count_like(self, other: Segment) -> None:
-        """Count on to the next entries as another segment with the same batches does."""
+        """Count from where `other`, a segment with the same batches, counts to its next entries."""
         self.counted_from, self._largest = other.counted_from, other.largest
 
     def _forget(self) -> None:
@@ -370,12 +373,12 @@ class Segment:
         self.counted_from = 0
 
     def forget_indexes(self) -> None:
-        """Take note that other index files were put in the place of these: they are opened with the next lookup."""
+        """Note that other index files replaced these: the next lookup opens them."""
         self._offset_index = self._time_index = self._names = None
         self._largest = self._first_timestamp = None
 
     def begin_rebuild(self) -> None:
-        """Forget the indexes and regard the log as empty; where nothing may be written, the new ones are in memory."""
+        """Forget the indexes and treat the log as empty; on a read-only disk, new indexes are in memory."""
         if self._files.read_only:
             self._offset_index = self._in_memory(OffsetIndex, SegmentFileKind.OFFSET_INDEX)
             self._time_index = self._in_memory(TimeIndex, SegmentFileKind.TIME_INDEX)
@@ -388,11 +391,11 @@ class Segment:
         self.size = 0
 
     def use_offset_index(self, file: File) -> None:
-        """Make the entries of a rebuild in this file, which gets its name later."""
+        """Put the offset index of a rebuild into this file, which gets its name later."""
         self._offset_index = OffsetIndex(file, self.base_offset, new_bytes=self.settings.index_bytes)
 
     def end_rebuild(self) -> None:
-        """Make the final time entry and, where that may be, cut every file to what was found good."""
+        """Add the final time entry; unless the disk is read-only, cut every file to its valid part."""
         if self._files.read_only:
             if self.size:
                 self.time_index.append(*self.largest, final=True)
@@ -405,18 +408,18 @@ class Segment:
             file.sync()
 
     def end_activity(self) -> None:
-        """Stop readers from making files for the segment; a file that one is making is there afterwards."""
+        """Stop readers from making files for the segment; wait for one that is being made."""
         with self._opening:
             self.active = False
 
     def retired(self) -> None:
-        """Take note that its files were renamed to `.deleted`: readers that still hold it can read on."""
+        """Note that its files were renamed to `.deleted`; readers that still have the segment can read on."""
         self.removed = True
         self._rename(SegmentFileState.DELETED)
         self._names = ()
 
     def renamed(self, state: SegmentFileState) -> None:
-        """Take note that its files got the temporary suffix of `state`, or lost theirs."""
+        """Note that its files were renamed to the temporary suffix of `state`, or to none."""
         self._rename(state)
         self._names = None
 
@@ -450,7 +453,7 @@ class Segment:
         yield from (index for index in (self._offset_index, self._time_index) if index is not None)
 
     def _read_largest(self) -> TimeEntry:
-        """Return the last time entry, or a later batch that exceeds it."""
+        """Return the last time entry, or the largest timestamp of the batches after it."""
         largest = self.time_index.last
         start = self.offset_index.lookup(largest.offset).position
         for window in windows(self.log, start, self.size, window_bytes=SCAN_WINDOW_BYTES):
@@ -476,19 +479,19 @@ class Segment:
         path = self._path(kind)
         if self._files.exists(path):
             opened = index(self._files.open(path), self.base_offset)
-            if self.active and not self._files.read_only:  # perhaps made half-way, on a full disk
+            if self.active and not self._files.read_only:  # It may be half-made, on a full disk.
                 opened.slots.resize(self.settings.index_bytes)
             return opened
         if self._files.read_only:
             return self._in_memory(index, kind)
-        # To a reader of a segment that is being removed, a missing index is not an empty one.
+        # A reader of a segment that is being removed must not take a missing index for an empty one.
         file = self._files.open(path, create=create or self.active)
         self._names = None
         return index(file, self.base_offset, new_bytes=self.settings.index_bytes if self.active else 0)
 
     def _in_memory(self, index: Callable[..., _Index], kind: SegmentFileKind) -> _Index:
         file = MemoryFile(self._path(kind))
-        # Entries come at least index.interval.bytes apart; a preallocated file of full size would take memory.
+        # Entries are at least index.interval.bytes apart; a preallocated file of full size would take memory.
         max_entries = self.size // max(1, self.settings.index_interval_bytes) + 2
         new_bytes = min(self.settings.index_bytes, max_entries * LARGEST_SLOT_BYTES)
         return index(file, self.base_offset, new_bytes=new_bytes)

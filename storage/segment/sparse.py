@@ -1,7 +1,7 @@
-"""The sparse rule over many batches at once: which of them get index entries, and with which maxima.
+"""Applies the sparse rule to many batches at once: which of them get index entries, and with which maxima.
 
-`Segment.append` applies the same rule batch by batch; recovery goes through millions of batches and looks only at
-timestamps between two entries (kafka-storage.md#sparse-entries).
+`Segment.append` applies the same rule batch by batch. Recovery goes through millions of batches, and between two
+entries looks only at timestamps (kafka-storage.md#sparse-entries).
 
 This module is compiled by Cython, and runs uncompiled with the same results.
 """
@@ -22,11 +22,11 @@ else:
     from topicfs.storage.codec.binary import fields, memory
 
 Placed: TypeAlias = tuple[int, int, int]
-"""A `PlacedBatch`, perhaps without its names."""
+"""A `PlacedBatch`, or a plain tuple of its fields."""
 
 
 class PlacedBatch(NamedTuple):
-    """A batch with its final offsets, as the indexes take it."""
+    """A batch with its final offsets, in the form that the indexes take."""
 
     size_bytes: int
     last_offset: int
@@ -37,7 +37,7 @@ class SparseState(NamedTuple):
     """The state that the rule carries from one batch to the next."""
 
     counted_from: int
-    """Position of the batch that got the last entries, or where counting began."""
+    """Position of the last batch with entries, or where counting began."""
     largest: TimeEntry
     """The largest timestamp so far, and the last offset of the first batch that has it."""
 
@@ -46,16 +46,16 @@ class DueEntries(NamedTuple):
     """The batches that get entries, in order."""
 
     batches: list[tuple[int, int]]
-    """Last offset and position."""
+    """Last offset and position of each."""
     maxima: list[TimeEntry]
-    """The largest timestamp up to and including that batch."""
+    """For each, the largest timestamp up to and including that batch."""
     state: SparseState
 
 
 def due_entries(
     state: SparseState, batches: Batches, count: int, *, position: int, interval_bytes: int
 ) -> DueEntries:
-    """Apply the rule to the first `count` of adjacent batches, whose positions count from `position` of the file."""
+    """Apply the rule to the first `count` batches; their positions count from `position` in the file."""
     rows: memoryview = batches.rows
     row: cython.p_longlong = memory.int64s_of(rows)
     start: cython.longlong = position
@@ -88,9 +88,9 @@ def due_entries(
 def fitting(
     due: DueEntries, *, last: TimeEntry, offset_room: int, time_room: int
 ) -> tuple[list[tuple[int, int]], list[TimeEntry]]:
-    """Return what of the due entries is added: none once either index is full; of the maxima those above the one before.
+    """Return the due entries to add: none once an index is full, and only maxima above the one before.
 
-    `last` is the time index's last entry, the rooms say how many more entries each index takes.
+    `last` is the time index's last entry; each `room` is the number of entries that the index still takes.
     """
     rising: list[TimeEntry] = []
     for number, entry in enumerate(due.maxima):

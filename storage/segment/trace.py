@@ -1,4 +1,4 @@
-"""The steps of a lookup as values: what `explain` prints with the real numbers. Plain reads do not import it."""
+"""The steps of a lookup as values, which `explain` prints. Plain reads do not import this module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topicfs.storage.model import Offset, Position, Timestamp
 
 
 class SegmentsSearched(NamedTuple):
-    """The choice of a segment: of these base offsets the greatest not above the target."""
+    """The choice of a segment: of these base offsets, the greatest not above the target."""
 
     target: int
     base_offsets: tuple[int, ...]
@@ -19,14 +19,14 @@ class SegmentsSearched(NamedTuple):
 
 
 class SegmentPassed(NamedTuple):
-    """A search by time left this segment aside: all its records are older."""
+    """A search by time skipped this segment: all its records are older."""
 
     base_offset: int
     largest_timestamp: int
 
 
 class SegmentTaken(NamedTuple):
-    """A search by time looks into this segment: the first that has something as late."""
+    """A search by time looks into this segment, the first with a timestamp late enough."""
 
     base_offset: int
     largest_timestamp: int
@@ -47,7 +47,7 @@ class IndexSearched(NamedTuple):
     entries: int
     target: int
     probes: tuple[Probe, ...]
-    """In the order they were looked at."""
+    """In the order in which they were read."""
     found_key: int
     found_value: int
     """Key and value of the greatest entry not above the target; without one, those of the segment's start."""
@@ -67,7 +67,7 @@ class BatchPassed(NamedTuple):
 
 
 class BatchFound(NamedTuple):
-    """The batch that holds the target, or the first one behind it."""
+    """The batch that contains the target, or the first one after it."""
 
     position: int
     size_bytes: int
@@ -76,7 +76,7 @@ class BatchFound(NamedTuple):
 
 
 class RecordFound(NamedTuple):
-    """The record itself: the target, or the first one behind it."""
+    """The record: the target, or the first one after it."""
 
     offset: int
     timestamp: int
@@ -95,7 +95,7 @@ Step: TypeAlias = (
 
 
 class LookupTrace:
-    """Records the steps of one lookup, in their order. The search calls it as they happen."""
+    """Records the steps of one lookup in order. The search calls its methods."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
@@ -110,7 +110,7 @@ class LookupTrace:
         self.steps.append(SegmentTaken(base_offset, largest_timestamp))
 
     def find_time(self, index: TimeIndex, timestamp: Timestamp) -> TimeEntry:
-        """Return the entry from which the search for `timestamp` goes on."""
+        """Return the entry from which the search for `timestamp` continues."""
         slots: list[int] = []
         found = index.lookup(timestamp, slots)
         probes = tuple(Probe(slot, *index.entry(slot)) for slot in slots)
