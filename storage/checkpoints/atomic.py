@@ -21,7 +21,7 @@ def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: 
         files.write_bytes(temporary, data, sync=True)
         files.rename(temporary, path)
     except OSError:
-        # On a full disk half a file would only take room.
+        # On a full disk, half a file would only take space.
         with suppress(OSError):
             files.unlink(temporary)
         raise
@@ -29,7 +29,7 @@ def write_atomically(files: FileSystem, path: Path, data: Buffer, *, temporary: 
 
 
 def prepare(files: FileSystem, path: Path, data: Buffer) -> None:
-    """Write `<path>.tmp` without waiting for the disk (OSError): the first half, for many files before any is flushed."""
+    """Write `<path>.tmp` unflushed (OSError): the first half of `write_atomically`, for many files at a time."""
     files.write_bytes(_temporary(path), data)
 
 

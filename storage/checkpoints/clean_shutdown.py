@@ -1,6 +1,6 @@
-"""The clean-shutdown marker: its existence says that every log was closed in order (kafka-storage.md#clean-shutdown).
+"""The clean-shutdown marker: if it exists, every log was closed cleanly (kafka-storage.md#clean-shutdown).
 
-    {"version":0,"brokerEpoch":-1}          read by brokers alone
+    {"version":0,"brokerEpoch":-1}          only brokers read this
 
 It is written last of all, and deleted before any log is read, so that a start that fails makes the next one unclean.
 """
@@ -13,7 +13,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 
 CONTENT = b'{"version":0,"brokerEpoch":-1}'
-"""No broker epoch is known here: then Kafka reads -1."""
+"""No broker epoch is known here; Kafka then reads -1."""
 
 
 def is_marked_clean(files: FileSystem, directory: Path) -> bool:
@@ -27,7 +27,7 @@ def mark_clean(files: FileSystem, directory: Path) -> None:
 
 
 def remove_mark(files: FileSystem, directory: Path) -> bool:
-    """Remove the marker, on disk too; return whether there was one (OSError; blocking)."""
+    """Remove the marker, also on disk; return whether it existed (OSError; blocking)."""
     try:
         files.unlink(directory / names.CLEAN_SHUTDOWN)
     except FileNotFoundError:

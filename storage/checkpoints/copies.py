@@ -1,4 +1,4 @@
-"""A record with a copy in every data directory that serves: of each entry the newest of all whole copies counts."""
+"""A record with a copy in every serving data directory; for each entry, the newest of all whole copies counts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Entry = TypeVar("Entry")
 
 
 class RecordCopies(ABC, Generic[Key, Entry]):
-    """The record and its copies, JSON files. Safe from any thread."""
+    """The record and its copies, which are JSON files. Safe from any thread."""
 
     file_name: str
     version: int
     meaning: str
     remedy = ""
     age: Callable[[Any], Any]
-    """Returns what is greater for the newer one of two entries."""
+    """Returns a value that is greater for the newer of two entries."""
     _lock: RLock
-    """Held by each change in this process: several objects may stand for the same files."""
+    """Held during each change in this process: several objects may use the same files."""
 
     def __init_subclass__(cls) -> None:
         cls._lock = RLock()
@@ -38,7 +38,10 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         directories: Callable[[], Sequence[Path]],
         failed: Callable[[Path, OSError], None] = lambda _directory, _error: None,
     ) -> None:
-        """Prepare the record; `directories`: those that serve now; `failed`: called if only others could be written."""
+        """Prepare the record; `directories` returns those that serve now.
+
+        `failed` is called for a directory that could not be written while another one could.
+        """
         self._files = files
         self.directories = directories
         self.failed = failed
@@ -46,7 +49,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
 
     @abstractmethod
     def _parse(self, content: Mapping[str, Any]) -> dict[Key, Entry]:
-        """Read the entries from the file's JSON (KeyError, TypeError, ValueError, AttributeError)."""
+        """Parse the entries from the file's JSON (KeyError, TypeError, ValueError, AttributeError)."""
 
     @abstractmethod
     def _as_json(self, entries: Mapping[Key, Entry]) -> Mapping[str, object]:
@@ -80,10 +83,10 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         return newest
 
     def settle(self, stale: Collection[Path] = ()) -> None:
-        """Write the newest copy where there is none, an older or a damaged one (blocking; CorruptionError, OSError).
+        """Write the newest entries where a copy is missing, older or damaged (blocking; CorruptionError, OSError).
 
-        `stale`: directories that did not serve until now. If only they have a whole copy the damaged one may have later entries:
-        the record cannot be read until that is removed.
+        `stale`: directories that did not serve until now. If only they have a whole copy, the damaged one may have
+        later entries: the record then cannot be read until the damaged copy is removed.
         """
         with self._lock:
             self._problem = None
@@ -97,7 +100,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def _copies(
         self, prefix: str = ""
     ) -> tuple[dict[Path, dict[Key, Entry]], CorruptionError | OSError | None]:
-        """Return the whole copies, and what is wrong with another one."""
+        """Return the whole copies, and what is wrong with another copy."""
         if self._problem is not None:
             raise self._problem
         copies, problem = {}, None

@@ -1,4 +1,4 @@
-"""Kafka's ids: 128 random bits, written as base64url without padding (22 characters)."""
+"""Kafka's IDs: 128 random bits, written as base64url without padding (22 characters)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ IdSource: TypeAlias = Callable[[], UUID]
 
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 _RESERVED_BELOW = 100
-"""Directory ids 0 to 99 have meanings of their own in Kafka; 0 and 1 are reserved for topics."""
+"""Directory IDs 0 to 99 have special meanings in Kafka; 0 and 1 are also reserved as topic IDs."""
 LAST_RESERVED_TOPIC_ID = 1
-"""0 stands for no topic, 1 for the topic of Kafka's own metadata."""
+"""0 stands for no topic, 1 for Kafka's own metadata topic."""
 
 
 def new_id(source: IdSource = uuid4) -> str:
-    """Make an id that does not begin with a dash (command lines take that for an option), as Kafka does."""
+    """Make an ID that does not begin with a dash, as Kafka does: command lines take a dash for an option."""
     while True:
         unique = source()
         text = encode_id(unique)
@@ -32,7 +32,7 @@ def encode_id(unique: UUID) -> str:
 
 
 def decode_id(text: str) -> UUID:
-    """Raise ValueError for anything but 22 characters of base64url."""
+    """Parse an ID; raise ValueError for anything but 22 characters of base64url."""
     if not _TEXT.fullmatch(text):
         raise ValueError(f"{text!r} is no id: 22 characters of base64url")
     try:

@@ -1,9 +1,9 @@
 """Leader epochs: the offset at which each generation of leadership began to write a log.
 
-    leader-epoch-checkpoint:  0 / number of entries / `epoch startOffset` a line
+    leader-epoch-checkpoint:  0 / number of entries / `epoch startOffset` on each line
 
-Entries ascend strictly in epoch and in start offset. The rules are pure functions over tuples of entries; the
-cache holds the present tuple and its file (kafka-storage.md#leader-epochs).
+Entries ascend strictly in epoch and in start offset. The rules are pure functions over tuples of entries;
+`LeaderEpochs` has the present tuple and its file (kafka-storage.md#leader-epochs).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FILE_NAME = "leader-epoch-checkpoint"
 
 
 class EpochEntry(NamedTuple):
-    """A leader epoch: batches from `start_offset` on, up to the next entry's, carry it."""
+    """A leader epoch: the batches from `start_offset` up to the next entry's start carry it."""
 
     epoch: int
     start_offset: Offset
@@ -41,7 +41,7 @@ Entries = tuple[EpochEntry, ...]
 
 
 def assign(entries: Entries, entry: EpochEntry) -> Entries:
-    """Return `entries` and `entry`, without those not below it; a repeated epoch changes nothing (ValueError)."""
+    """Return `entries` with `entry`, without those not below it; a repeated epoch changes nothing (ValueError)."""
     if entry.epoch < 0 or entry.start_offset < 0:
         raise ValueError(f"leader epoch {entry.epoch} at offset {entry.start_offset}: must not be negative")
     if entries and entry.epoch == entries[-1].epoch and entry.start_offset >= entries[-1].start_offset:
@@ -55,12 +55,12 @@ def assign(entries: Entries, entry: EpochEntry) -> Entries:
 
 
 def truncate_from_end(entries: Entries, end_offset: Offset) -> Entries:
-    """Drop what starts at or after `end_offset`, a log's new end."""
+    """Drop the epochs that start at or after `end_offset`, a log's new end."""
     return tuple(entry for entry in entries if entry.start_offset < end_offset)
 
 
 def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
-    """Move the start of the epoch that holds `start_offset`, a log's new start, to it; drop those before it."""
+    """Let the epoch that contains `start_offset`, a log's new start, begin there; drop those before it."""
     passed = bisect_right(entries, start_offset, key=attrgetter("start_offset"))
     if not passed:
         return entries
@@ -68,9 +68,9 @@ def truncate_from_start(entries: Entries, start_offset: Offset) -> Entries:
 
 
 def end_offset_for(entries: Entries, epoch: int, log_end_offset: Offset) -> EpochEnd | None:
-    """Return the largest known epoch up to `epoch`, and where it ended; None above the latest.
+    """Return the largest known epoch up to `epoch`, and where it ended; None if `epoch` is above the latest.
 
-    Below the first entry that is `epoch` itself, which ended where the first one starts.
+    Below the first entry, return `epoch` itself, which ended where the first entry starts.
     """
     above = bisect_right(entries, epoch, key=attrgetter("epoch"))
     if above == len(entries):
@@ -91,7 +91,7 @@ def encode_epochs(entries: Entries) -> bytes:
 
 
 def decode_epochs(data: bytes, *, file: Path) -> Entries:
-    """Read the file's bytes; raises CorruptionError."""
+    """Parse the file's bytes; raises CorruptionError."""
     entries: Entries = ()
     for epoch, start_offset in decode_table(data, width=2, file=file):
         entry = EpochEntry(field_number(epoch, file=file), Offset(field_number(start_offset, file=file)))
@@ -102,9 +102,9 @@ def decode_epochs(data: bytes, *, file: Path) -> Entries:
 
 
 class LeaderEpochs:
-    """A partition's leader epochs, in memory and in its file. Readable from any thread; changed under the log's lock.
+    """A partition's leader epochs, in memory and in its file. Any thread may read; changes need the log's lock.
 
-    `assign` flushes a new epoch. Truncation is on disk after the next `assign` or `flush`, for recovery repeats it.
+    `assign` flushes a new epoch. A truncation is on disk after the next `assign` or `flush`; recovery repeats it.
     """
 
     def __init__(self, path: Path, files: FileSystem, entries: Entries = ()) -> None:
@@ -112,12 +112,12 @@ class LeaderEpochs:
         self._files = files
         self.entries = entries
         self.dirty = False
-        """True if the file lags behind memory."""
+        """True if memory is newer than the file."""
         self._writing = Lock()
 
     @classmethod
     def open(cls, directory: Path, files: FileSystem) -> LeaderEpochs:
-        """Read a partition's file, made empty if missing and `files` can be written (CorruptionError, OSError)."""
+        """Read a partition's file; if it is missing and `files` is writable, make it (CorruptionError, OSError)."""
         path = directory / FILE_NAME
         if files.exists(path):
             return cls(path, files, decode_epochs(files.read_bytes(path), file=path))
@@ -134,7 +134,7 @@ class LeaderEpochs:
         return self.entries[0] if self.entries else None
 
     def assign(self, epoch: int, start_offset: Offset) -> bool:
-        """Add `epoch`, which writes from `start_offset` on; return whether it was new (it is on disk then)."""
+        """Add `epoch`, which writes from `start_offset` on; return whether it was new, and so is on disk now."""
         entries = assign(self.entries, EpochEntry(epoch, start_offset))
         if entries is self.entries:
             return False
@@ -159,17 +159,17 @@ class LeaderEpochs:
         self._replace(())
 
     def take_back(self, entries: Entries) -> None:
-        """Go on with the entries of before, for what began the later ones was not written."""
+        """Return to earlier entries, because the batches that began the later ones were not written."""
         self._replace(entries)
 
     def flush(self) -> None:
-        """Write the file where it lags behind; not on a read-only disk (OSError; blocking)."""
+        """Write the file if memory is newer, but not on a read-only disk (OSError; blocking)."""
         if self._files.read_only:
             return
         with self._writing:
             if not self.dirty:
                 return
-            # Entries that change meanwhile make it dirty again.
+            # Entries that change meanwhile set it again.
             self.dirty = False
             try:
                 write_atomically(self._files, self._path, encode_epochs(self.entries))

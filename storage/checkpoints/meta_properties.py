@@ -1,4 +1,4 @@
-"""meta.properties: the cluster and the node that a data directory belongs to.
+"""meta.properties: the cluster and the node to which a data directory belongs.
 
     #
     #Sat Nov 21 04:03:27 UTC 2026
@@ -7,9 +7,9 @@
     version=1
     cluster.id=_uqHDrtZRiWyQpGqbURDug
 
-Version 0 (of ZooKeeper times) has broker.id in place of node.id and requires nothing (kafka-storage.md#meta-properties).
-A directory with replicas has `topicfs.set`, the id of its set, which a broker passes over: it shows that `topicfs.replicas` is
-lost where that file is missing.
+Version 0, of ZooKeeper times, has broker.id instead of node.id and requires no line
+(kafka-storage.md#meta-properties). A directory with replicas has `topicfs.set`, the ID of its set, which a broker
+ignores: if `topicfs.replicas` is missing, it shows that this file was lost.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ VERSION = 1
 
 
 class MetaProperties(NamedTuple):
-    """The file's content; None where a version 0 file lacks it."""
+    """The file's content; None for what a version 0 file lacks."""
 
     cluster_id: str | None
     node_id: int | None
     directory_id: str | None
     version: int = VERSION
     set_id: str | None = None
-    """Id of the set of replica directories that it takes part in."""
+    """ID of the set of replica directories to which the directory belongs."""
 
 
 def encode_meta_properties(meta: MetaProperties, *, written_at: Timestamp) -> bytes:
@@ -52,7 +52,7 @@ def encode_meta_properties(meta: MetaProperties, *, written_at: Timestamp) -> by
 
 
 def decode_meta_properties(data: bytes, *, file: Path) -> MetaProperties:
-    """Read the file's bytes; raises CorruptionError."""
+    """Parse the file's bytes; raises CorruptionError."""
     try:
         values = parse_properties(data)
     except PropertiesError as error:
@@ -74,7 +74,7 @@ def decode_meta_properties(data: bytes, *, file: Path) -> MetaProperties:
 
 
 def read_meta_properties(files: FileSystem, directory: Path) -> MetaProperties | None:
-    """Read a data directory's file; None: not there. Raises CorruptionError, OSError."""
+    """Read a data directory's file; None: it is missing. Raises CorruptionError, OSError."""
     path = directory / names.META_PROPERTIES
     try:
         data = files.read_bytes(path)
@@ -93,7 +93,7 @@ def write_meta_properties(
 
 
 def has_replicas(files: FileSystem, directory: Path) -> bool:
-    """Return whether a data directory takes part in a set of replicas, even if its `topicfs.replicas` is lost (OSError)."""
+    """Return whether a data directory belongs to a set of replicas, even if `topicfs.replicas` is lost (OSError)."""
     with suppress(CorruptionError):
         meta = read_meta_properties(files, directory)
         if meta is not None and meta.set_id:

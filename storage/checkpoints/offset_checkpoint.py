@@ -1,11 +1,11 @@
-"""Offset checkpoints: one offset a partition, for a whole data directory.
+"""Offset checkpoints: one offset per partition, for a whole data directory.
 
-recovery-point-offset-checkpoint      first offset not known to be flushed
-log-start-offset-checkpoint           where partitions start that start inside or after their first segment
-replication-offset-checkpoint         high watermarks
-cleaner-offset-checkpoint             first dirty offsets of compacted partitions
+    recovery-point-offset-checkpoint      first offset not known to be flushed
+    log-start-offset-checkpoint           log starts that are inside the first segment or after it
+    replication-offset-checkpoint         high watermarks
+    cleaner-offset-checkpoint             first dirty offsets of compacted partitions
 
-0 / number of entries / `topic partition offset` a line (kafka-storage.md#offset-checkpoints)
+Content: 0 / number of entries / `topic partition offset` on each line (kafka-storage.md#offset-checkpoints).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
 
 
 def decode_offsets(data: bytes, *, file: Path) -> dict[TopicPartition, Offset]:
-    """Read the file's bytes; raises CorruptionError. Of a partition named twice the later line counts."""
+    """Parse the file's bytes; raises CorruptionError. If a partition occurs twice, the later line counts."""
     offsets = {}
     for topic, number, offset in decode_table(data, width=3, file=file):
-        # One text for all partitions of a topic, and in all files.
+        # One string for a topic's name in all its partitions and in all files.
         partition = TopicPartition(intern(topic), field_number(number, file=file))
         offsets[partition] = Offset(field_number(offset, file=file))
     return offsets
@@ -50,18 +50,20 @@ def write_offsets(files: FileSystem, path: Path, offsets: Mapping[TopicPartition
 
 
 Lines = Mapping[str, Offset | None]
-"""A partition's lines, by checkpoint file; None: no line. They may be changed only while no engine or broker serves it."""
+"""A partition's lines, by checkpoint file; None: no line. They may be changed only while no engine or broker serves
+the partition.
+"""
 
 FILES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
 
 
 def read_lines(files: FileSystem, directory: Path, partition: TopicPartition) -> dict[str, Offset | None]:
-    """Return a partition's line of each file (CorruptionError, OSError)."""
+    """Return a partition's line in each file (CorruptionError, OSError)."""
     return {name: read_offsets(files, directory / name).get(partition) for name in FILES}
 
 
 def write_lines(files: FileSystem, directory: Path, partition: TopicPartition, lines: Lines) -> None:
-    """Set or remove a partition's lines; files without change are left alone (CorruptionError, OSError; blocking)."""
+    """Set or remove a partition's lines; unchanged files are not written (CorruptionError, OSError; blocking)."""
     for name, offset in lines.items():
         present = read_offsets(files, directory / name)
         if present.get(partition) == offset:

@@ -2,11 +2,11 @@
 
     0                   version
     2                   number of rows
-    orders 0 42         one row a line, its fields separated by one space
+    orders 0 42         one row per line, its fields separated by one space
     orders 1 17
 
-Every line ends with LF. Readers take any run of blanks between fields; an empty file and a version line alone
-mean no rows; everything else that is not as shown is corruption (kafka-storage.md#checkpoint-tables).
+Every line ends with LF. Readers accept any run of blanks between fields; an empty file, or a version line alone,
+means no rows; anything else is corruption (kafka-storage.md#checkpoint-tables).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INTEGER = re.compile(rf"[+-]?[0-9]{{1,{_MAX_DIGITS}}}")
 
 
 def encode_table(rows: Sequence[str]) -> bytes:
-    """Return the file's bytes for `rows`, each a line without its end, in their order."""
+    """Return the file's bytes for `rows`, which are lines without line ends."""
     return "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode()
 
 
@@ -45,7 +45,7 @@ def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
 
 
 def field_number(text: str, *, file: Path) -> int:
-    """Read a decimal field; raises CorruptionError."""
+    """Parse a decimal field; raises CorruptionError."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS) and not _INTEGER.fullmatch(text):
         raise CorruptionError(file, 0, f"{reprlib.repr(text)} is no number")
     return int(text)
