@@ -1,6 +1,6 @@
 """The engine's own settings, with the names and defaults of Kafka's broker (kafka-storage.md#broker-settings).
 
-Settings of a `server.properties` without a meaning here (listeners, quorums, …) are reported to the caller.
+Settings of a `server.properties` that have no meaning here (listeners, quorums, …) are reported to the caller.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from topicfs.storage.config.topic import SETTINGS, TopicConfig
 from topicfs.storage.errors import InvalidConfigError
 
 KEEP_FOREVER: Mapping[str, str] = MappingProxyType({"retention.ms": "-1"})
-"""Overrides of topics made here: restored records with old times would vanish at the next retention pass."""
+"""Overrides of topics made here: otherwise the next retention pass would delete restored records with old times."""
 
 
 class EngineConfig(NamedTuple):
@@ -31,10 +31,10 @@ class EngineConfig(NamedTuple):
     topic_defaults: TopicConfig = TopicConfig()
 
     creation_overrides: Mapping[str, str] = KEEP_FOREVER
-    """Overrides that every topic created here gets, unless others are given."""
+    """Overrides of every topic created here, unless others are given."""
 
     follows: bool = False
-    """Another engine leads these logs: nothing is removed, compacted or appended but what that has done."""
+    """True if another engine leads these logs: then records are removed, compacted or appended only as it did."""
 
     # fmt: off
     node_id: Annotated[int, row("The node named in a new data directory's meta.properties.",
@@ -102,9 +102,9 @@ class EngineConfig(NamedTuple):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> "FromProperties":
-        """Read a parsed `server.properties`. Raises InvalidConfigError for a bad value of a setting that has a meaning here.
+        """Parse a `server.properties`. Raises InvalidConfigError for a bad value of a setting that has a meaning here.
 
-        Where the file says how long to keep records, topics made here get no retention override of their own.
+        If the file says how long to keep records, topics made here get no retention override.
         """
         values, topic_values = (_values_of(table, properties) for table in (broker_settings(), SETTINGS))
         defaults = TopicConfig()._replace(**topic_values)
@@ -132,14 +132,14 @@ class FromProperties(NamedTuple):
     ignored: list[str]
     """Names in the file that have no meaning here, in its order."""
     log_directories: tuple[str, ...]
-    """The data directories it names, as they are spelled there; none where it names none."""
+    """The data directories that the file names, as spelled there; empty if it names none."""
     given: Mapping[str, str]
-    """The name in the file of each setting that it gives, by the setting's own name."""
+    """The name in the file of each setting that the file has, by the setting's own name."""
 
 
 @cache
 def broker_settings() -> Mapping[str, Setting]:
-    """Return the engine's settings, in the order of the table. A key is the first of the names that Kafka has for a setting."""
+    """Return the engine's settings in the order of the table, by the first of a setting's names in Kafka."""
     defaults = EngineConfig()
     table = {}
     for field, annotation in get_type_hints(EngineConfig, include_extras=True).items():
@@ -150,7 +150,7 @@ def broker_settings() -> Mapping[str, Setting]:
 
 
 def _log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Read log.dirs, or log.dir where that is missing. InvalidConfigError for a list with nothing in it."""
+    """Read log.dirs, or log.dir if that is missing. InvalidConfigError for an empty list or item."""
     found = next((name for name in LOG_DIRECTORIES if name in properties), None)
     if found is None:
         return ()
@@ -167,7 +167,7 @@ def _given(one: Setting, properties: Mapping[str, str]) -> Synonym | None:
 
 
 def _values_of(table: Mapping[str, Setting], properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values that a file gives to the settings of a table, by their fields."""
+    """Return the values that a file gives to the settings of `table`, by field."""
     return {
         one.field: _synonym_value(one, synonym, properties[synonym.name])
         for one in table.values()
@@ -176,7 +176,7 @@ def _values_of(table: Mapping[str, Setting], properties: Mapping[str, str]) -> d
 
 
 def _synonym_value(one: Setting, synonym: Synonym, text: str) -> Any:
-    """Read a value of the file as that of the setting it stands for, in that one's unit."""
+    """Parse the value of a synonym, and convert it to the unit of its setting."""
     kind = one.row.kind
     if synonym.factor == 1:
         return read_value(synonym.name, text, kind)

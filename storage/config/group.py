@@ -1,4 +1,4 @@
-"""A group's settings: the one table of their names, defaults and meanings. In Kafka its consumers have them."""
+"""A group's settings: the one table of their names, defaults and meanings. In Kafka they are settings of consumers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DURATION = re.compile(
     r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?",
     re.IGNORECASE,
 )
-"""ISO 8601, as Java's Duration reads it, but for negative ones, which Kafka refuses here."""
+"""ISO 8601 as Java's Duration parses it, except negative durations, which Kafka refuses here."""
 
 EARLIEST, LATEST, NONE, BY_DURATION = "earliest", "latest", "none", "by_duration"
 ASK, MANUAL = "ask", "manual"
@@ -24,13 +24,13 @@ ASK, MANUAL = "ask", "manual"
 
 
 class OffsetReset(NamedTuple):
-    """The place where a group begins in a partition without a position, or with one that is out of range."""
+    """Where a group begins in a partition in which it has no position, or one out of range."""
 
     kind: str
     text: str = ""
-    """BY_DURATION: the duration as it was given."""
+    """The duration as it was given, if `kind` is BY_DURATION."""
     milliseconds: int = 0
-    """BY_DURATION: how long ago the first record may have been written."""
+    """The greatest age of the first record, if `kind` is BY_DURATION."""
 
 
 FROM_THE_EARLIEST = OffsetReset(EARLIEST)
@@ -81,7 +81,7 @@ class GroupConfig:
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> GroupConfig:
-        """Return the defaults with `overrides` in their place. Raises InvalidConfigError: unknown name, bad value."""
+        """Return the defaults with `overrides` applied. InvalidConfigError for an unknown name or a bad value."""
         return replace(cls(), **read_overrides(GROUP_SETTINGS, overrides, what="group setting"))
 
 
@@ -90,7 +90,7 @@ def group_settings(config: GroupConfig, overrides: Mapping[str, str]) -> Iterato
 
 
 def merge_group_overrides(present: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """Apply `changes` to overrides; None removes one. Raises InvalidConfigError: unknown name, bad value."""
+    """Apply `changes` to overrides; None removes one. InvalidConfigError for an unknown name or a bad value."""
     merged = dict(present)
     for name, value in changes.items():
         if value is not None:

@@ -1,6 +1,6 @@
-"""The kinds of values settings have: how each is read from text, checked and printed, as Kafka's ConfigDef does.
+"""The kinds of values that settings have: how each is parsed, checked and printed, as by Kafka's ConfigDef.
 
-Blanks around values are dropped, numbers are Java's decimal form, and only truth values ignore case.
+Blanks around values are dropped, numbers have Java's decimal form, and only booleans ignore case.
 """
 
 import math
@@ -19,17 +19,17 @@ _THROTTLED_REPLICA = r"[0-9]+:[0-9]+"
 
 
 class ValueKind(Protocol):
-    """Reads, checks and prints the values of one sort of setting."""
+    """Parses, checks and prints the values of one kind of setting."""
 
     @property
     def valid(self) -> str:
-        """The valid values, as the tail of an error: `a whole number from 0 to 10`."""
+        """The valid values, as the end of an error message: `a whole number from 0 to 10`."""
 
     def parse(self, text: str) -> Any:
-        """Raise ValueError for text that is no valid value."""
+        """Return the value of `text`; raise ValueError if it is not valid."""
 
     def print(self, value: Any) -> str:
-        """Return Kafka's spelling of `value`; `parse` reads it back."""
+        """Return Kafka's spelling of `value`, which `parse` accepts."""
 
 
 class WholeNumber(NamedTuple):
@@ -64,7 +64,7 @@ def long_of_at_least(minimum: int) -> WholeNumber:
 
 
 class WholeNumberOr(NamedTuple):
-    """A whole number, or one that stands apart from its range and has a meaning of its own."""
+    """A whole number in a range, or one other number with a special meaning."""
 
     number: WholeNumber
     other: int
@@ -82,7 +82,7 @@ class WholeNumberOr(NamedTuple):
 
 
 class OptionalWholeNumber(NamedTuple):
-    """A whole number that need not be set: None prints as nothing, and nothing reads as None."""
+    """A whole number or None, which prints as empty text; empty text parses as None."""
 
     number: WholeNumber
 
@@ -173,7 +173,7 @@ class TimestampTypeChoice:
 
 
 class WordList(NamedTuple):
-    """Any of a few words, comma-separated, each at most once; nothing at all is allowed too."""
+    """A comma-separated list of given words, each at most once; it may be empty."""
 
     words: tuple[str, ...]
 
@@ -192,7 +192,7 @@ class WordList(NamedTuple):
 
 
 class ThrottledReplicas:
-    """`*`, nothing, or `partition:broker` pairs, comma-separated."""
+    """`*`, nothing, or comma-separated `partition:broker` pairs."""
 
     __slots__ = ()
 
@@ -225,7 +225,7 @@ class Text:
 
 
 def read_value(name: str, text: str, kind: ValueKind) -> Any:
-    """Read a setting's value. Raises InvalidConfigError with its `name`, the value and what is valid."""
+    """Parse a setting's value. Raises InvalidConfigError with its `name`, the value and what is valid."""
     try:
         return kind.parse(text)
     except ValueError:
@@ -233,6 +233,6 @@ def read_value(name: str, text: str, kind: ValueKind) -> Any:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Return the items of a comma-separated list, blanks around them dropped; blank text has none."""
+    """Return the items of a comma-separated list, without blanks around them; blank text has none."""
     stripped = text.strip()
     return tuple(item.strip() for item in stripped.split(",")) if stripped else ()

@@ -1,4 +1,4 @@
-"""Listing of settings: each with its value, the source of the value, and its default."""
+"""Lists settings: each with its value, the source of the value, and its default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.storage.config.topic import SETTINGS, TopicConfig
 
 
 class ConfigSource(Enum):
-    """The source of a value, the strongest first."""
+    """The source of a value; an earlier one takes precedence."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -23,13 +23,13 @@ class ConfigSource(Enum):
 
 
 class ShownSetting(NamedTuple):
-    """A setting, all of it as text in Kafka's spelling."""
+    """A setting with all its parts as text, in Kafka's spelling."""
 
     name: str
     value: str
     source: ConfigSource
     file_name: str | None
-    """Its name in the file, or at the brokers, where the value comes from there."""
+    """Its name in the file or at the brokers, if the value comes from there."""
     default: str
     unit: str
     valid: str
@@ -39,7 +39,10 @@ class ShownSetting(NamedTuple):
 def topic_settings(
     config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List a topic's settings over what a file gave; settings for tests only if set, unknown overrides last."""
+    """List a topic's settings; `given` are those that a file sets.
+
+    Settings for tests are listed only if set; unknown overrides come last.
+    """
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
             continue
@@ -54,7 +57,7 @@ def topic_settings(
 def list_group(
     table: Mapping[str, Setting], values: object, overrides: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List the settings of a group of either kind: its `values`, whose fields `table` names."""
+    """List the settings of a group of either kind; `table` describes the fields of `values`."""
     for name, one in table.items():
         source = ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT
         yield shown(one, one.text_in(values), source)
@@ -67,7 +70,7 @@ def unknown_setting(
 
 
 def given_by_file(settings: Iterable[ShownSetting], given: Mapping[str, str]) -> list[ShownSetting]:
-    """Name the file as the source of defaults that come from there (`FromProperties.given`)."""
+    """Name the file as the source of the defaults that it sets (`FromProperties.given`)."""
     return [
         one._replace(source=ConfigSource.FILE, file_name=given[one.name])
         if one.source is ConfigSource.DEFAULT and one.name in given
@@ -83,7 +86,7 @@ def engine_settings(config: EngineConfig, *, given: Mapping[str, str]) -> Iterat
 def matching(
     settings: Iterable[ShownSetting], patterns: Iterable[str], *, only_set: bool
 ) -> list[ShownSetting]:
-    """Keep those whose names match one of `patterns` (`retention.*`; none: all), and with `only_set` no defaults."""
+    """Keep settings whose names match one of `patterns` (`retention.*`; none: all); `only_set`: no defaults."""
     wanted = tuple(patterns)
     return [
         one
@@ -94,7 +97,7 @@ def matching(
 
 
 def _from_file(one: Setting, values: object, given: Mapping[str, str]) -> ShownSetting:
-    """Return a setting whose value comes from the file, if the file gives it, or else is the default."""
+    """Return a setting with the file as the source if the file sets it, or else the default."""
     file_name = given.get(one.name)
     source = ConfigSource.DEFAULT if file_name is None else ConfigSource.FILE
     return shown(one, one.text_in(values), source, file_name)

@@ -1,4 +1,4 @@
-"""The settings of a running engine: which of them can change while it serves. Others change at the next start."""
+"""Which settings of a running engine can change while it serves. The others change at the next start."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _FROM_THE_NEXT_START = frozenset({
     "group_max_session_timeout_ms",
     "group_initial_rebalance_delay_ms",
 })  # fmt: skip
-"""Fields of EngineConfig that are read once, when the engine is opened."""
+"""Fields of EngineConfig that are read only when the engine is opened."""
 
 
 class LiveSettings:
-    """The settings of one engine, which replaces them as a whole. Read from any thread."""
+    """The settings of one engine, which replaces them as a whole. Any thread may read them."""
 
     __slots__ = ("config",)
 
@@ -36,7 +36,7 @@ class LiveSettings:
 
 
 class SettingChange(NamedTuple):
-    """A setting that has another value than before, in Kafka's spelling."""
+    """A setting whose value has changed, in Kafka's spelling."""
 
     name: str
     before: str
@@ -49,13 +49,13 @@ class SettingChange(NamedTuple):
 
 
 def reloaded_config(running: EngineConfig, wanted: EngineConfig) -> EngineConfig:
-    """Return what an engine has that ran with one and is given the other: its own of what is read at the start alone."""
+    """Return the settings in force after a reload: those read only at the start stay as they are in `running`."""
     kept = {name: getattr(running, name) for name in _FROM_THE_NEXT_START}
     return wanted._replace(follows=running.follows, **kept)
 
 
 def differences(running: EngineConfig, wanted: EngineConfig) -> Iterator[SettingChange]:
-    """Yield the settings that differ, those of topics under the names that they have in a server.properties."""
+    """Yield the settings that differ; those of topics have their names in a server.properties."""
     for one in SETTINGS.values():
         name = one.row.synonyms[0].name if one.row.synonyms else one.name
         yield from _difference(one, name, running.topic_defaults, wanted.topic_defaults)

@@ -1,13 +1,13 @@
-r"""Java's properties format, as `server.properties` and `meta.properties` are written in.
+r"""Java's properties format, in which `server.properties` and `meta.properties` are written.
 
     # comment                   also with !; blanks may precede it
     name=value                  or name:value, or name value; blanks around the separator are dropped
     name=first \
-         second                 an odd number of backslashes continues a line; leading blanks go
+         second                 an odd number of backslashes continues a line; leading blanks are dropped
     a\ b=\u00e9\t               \t \n \r \f \uXXXX; before any other character the backslash is dropped
 
-The bytes are read as ISO 8859-1, as Kafka reads them, and written as ASCII with escapes. The later of two
-equal names counts.
+The bytes are read as ISO 8859-1, as by Kafka, and written as ASCII with escapes. If a name occurs twice, the later
+line counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PropertiesError(ValueError):
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Read a file's bytes; raises PropertiesError."""
+    """Parse a file's bytes; raises PropertiesError."""
     values = {}
     for line in _logical_lines(data.decode("iso-8859-1")):
         name = _NAME.match(line)
@@ -49,7 +49,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 def format_properties(
     values: Mapping[str, str], *, comment: str | None = None, written_at: Timestamp | None = None
 ) -> bytes:
-    """Write a file's bytes: a comment line, a line with the time (UTC), one line a value."""
+    """Return a file's bytes: a comment line, a line with the time (UTC), and one line per value."""
     lines = [] if comment is None else ["#" + comment]
     if written_at is not None:
         lines.append("#" + _java_date(written_at))
@@ -58,7 +58,7 @@ def format_properties(
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yield lines without comments and blank ones, continued ones joined, leading blanks dropped."""
+    """Yield the lines without comments and blank lines, joined if continued, and without leading blanks."""
     joined: str | None = None
     for natural in _NATURAL_LINE.split(text):
         line = natural.lstrip(_BLANKS)
@@ -97,7 +97,7 @@ def _unescape_one(match: re.Match[str]) -> str:
 
 
 def _join_surrogates(text: str) -> str:
-    """Make one character of two Unicode escapes that are its UTF-16 halves."""
+    """Join two Unicode escapes that are the UTF-16 halves of one character."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
@@ -123,6 +123,6 @@ def _escape(character: str) -> str:
 
 
 def _java_date(time: Timestamp) -> str:
-    """Print as java.util.Date does, in English in every locale: `Sat Nov 21 04:03:27 UTC 2026`."""
+    """Format a time as java.util.Date does, in English in every locale: `Sat Nov 21 04:03:27 UTC 2026`."""
     moment = datetime.fromtimestamp(time / 1000, UTC)
     return f"{_DAYS[moment.weekday()]} {_MONTHS[moment.month - 1]} {moment:%d %H:%M:%S} UTC {moment.year}"

@@ -1,4 +1,4 @@
-"""The parts of the table of settings: the row of a setting, and its values as text."""
+"""The parts of a table of settings: the row of a setting, and its values as text."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, get_type_hints
@@ -8,23 +8,23 @@ from topicfs.storage.errors import InvalidConfigError
 
 
 class Synonym(NamedTuple):
-    """A name of a setting in a `server.properties`. That of a topic setting gives its default."""
+    """A name of a setting in a `server.properties`; for a topic setting, the name of its default."""
 
     name: str
     factor: int = 1
-    """Factor by which its value is multiplied; a negative value means "none" in every unit and stays as it is."""
+    """Factor by which its value is multiplied; a negative value means "none" in every unit and is not multiplied."""
 
 
 class SettingRow(NamedTuple):
-    """A setting's row of the table, beside its type and default."""
+    """A setting's table row, apart from its type and default."""
 
     kind: ValueKind
     unit: str
     meaning: str
     synonyms: tuple[Synonym, ...] = ()
-    """The first one present in a file counts."""
+    """If a file has several, the first of these counts."""
     hidden: bool = False
-    """Not listed to users: for tests only."""
+    """True if the setting is for tests only, and not listed to users."""
 
 
 def row(meaning: str, kind: ValueKind, unit: str, *names: str | Synonym, hidden: bool = False) -> SettingRow:
@@ -44,14 +44,14 @@ class Setting(NamedTuple):
     row: SettingRow
 
     def parse(self, text: str) -> Any:
-        """Read a value; raises InvalidConfigError with the name, the value and what is valid."""
+        """Parse a value; raises InvalidConfigError with the name, the value and what is valid."""
         return read_value(self.name, text, self.row.kind)
 
     def print(self, value: Any) -> str:
         return self.row.kind.print(value)
 
     def text_in(self, values: object) -> str:
-        """Return its value among `values`, an instance of the class whose fields the table names."""
+        """Return the setting's value in `values`, an instance of the class whose fields the table describes."""
         return self.print(getattr(values, self.field))
 
     @property
@@ -60,7 +60,7 @@ class Setting(NamedTuple):
 
 
 def read_table(defaults: object) -> dict[str, Setting]:
-    """Return the settings that are the annotated fields of a dataclass, by Kafka's names; `defaults` is an instance."""
+    """Return the settings of a dataclass's annotated fields, by Kafka's names; `defaults` is an instance."""
     table = {}
     for field, annotation in get_type_hints(type(defaults), include_extras=True).items():
         name = field.replace("_", ".")
@@ -72,7 +72,7 @@ def read_table(defaults: object) -> dict[str, Setting]:
 def read_overrides(
     table: Mapping[str, Setting], overrides: Mapping[str, str], *, what: str
 ) -> dict[str, Any]:
-    """Return the values of `overrides` by field. Raises InvalidConfigError: a name that is no such `what`, bad value."""
+    """Return the values of `overrides` by field. InvalidConfigError for a bad value or a name that is no `what`."""
     values = {}
     for name, text in overrides.items():
         if name not in table:

@@ -13,7 +13,7 @@ from topicfs.storage.config.setting import Setting, read_overrides, read_table, 
 
 
 class ShareOffsetReset(OffsetResetChoice):
-    """The kind of `share.auto.offset.reset`: a queue always begins somewhere."""
+    """The kind of `share.auto.offset.reset`: without `none`, because a queue always begins somewhere."""
 
     __slots__ = ()
 
@@ -52,7 +52,7 @@ class ShareGroupSettings:
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str]) -> ShareGroupSettings:
-        """Return the defaults with `overrides` in their place. Raises InvalidConfigError: unknown name, bad value."""
+        """Return the defaults with `overrides` applied. InvalidConfigError for an unknown name or a bad value."""
         return replace(
             cls(), **read_overrides(SHARE_GROUP_SETTINGS, overrides, what="setting of share groups")
         )

@@ -1,7 +1,7 @@
 """A topic's settings: the one table of their names, defaults, units, valid values and meanings.
 
 Read a row as: field (Kafka's name with underscores for dots), type, meaning, kind of value, unit, the broker settings
-it falls back to (the first one present wins), default. The table follows Kafka's TopicConfig and LogConfig
+that give its default (the first one present counts), default. The table follows Kafka's TopicConfig and LogConfig
 (kafka-storage.md#topic-settings).
 """
 
@@ -35,7 +35,7 @@ MILLISECONDS_PER_HOUR = 3_600_000
 
 
 class TopicConfig(NamedTuple):
-    """The settings of a topic's logs. Immutable. Text from users goes through `from_overrides`, which checks it."""
+    """The settings of a topic's logs. Immutable. Text from users must go through `from_overrides`, which checks it."""
 
     # fmt: off
     cleanup_policy: Annotated[tuple[str, ...], row("What happens to old segments: delete removes them by "
@@ -137,7 +137,7 @@ class TopicConfig(NamedTuple):
 
     @classmethod
     def from_overrides(cls, overrides: Mapping[str, str], defaults: Self | None = None) -> Self:
-        """Return `defaults`, or Kafka's, with `overrides` by Kafka's names. InvalidConfigError for a bad name or value."""
+        """Return `defaults` (None: Kafka's) with `overrides` applied. InvalidConfigError for a bad name or value."""
         base = cls() if defaults is None else defaults
         values = {field_name(name): setting(name).parse(text) for name, text in overrides.items()}
         config = base._replace(**values)
@@ -145,7 +145,7 @@ class TopicConfig(NamedTuple):
         return config
 
     def value_text(self, name: str) -> str:
-        """Return a setting's value in Kafka's spelling. InvalidConfigError: unknown name."""
+        """Return a setting's value in Kafka's spelling. InvalidConfigError for an unknown name."""
         return setting(name).text_in(self)
 
     @property
@@ -158,16 +158,16 @@ class TopicConfig(NamedTuple):
 
     @property
     def effective_segment_bytes(self) -> int:
-        """The size limit of a segment: internal.segment.bytes where it is set."""
+        """Size limit of a segment: internal.segment.bytes if it is set."""
         return self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
 
     @property
     def effective_segment_ms(self) -> int:
-        """The time limit of a segment: compacted topics also roll for max.compaction.lag.ms."""
+        """Time limit of a segment: a compacted topic also rolls after max.compaction.lag.ms."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     def check_consistency(self) -> None:
-        """Raise InvalidConfigError when values that are valid one by one do not fit together."""
+        """Raise InvalidConfigError if values that are valid one by one do not fit together."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise InvalidConfigError(
                 f"min.compaction.lag.ms={self.min_compaction_lag_ms}: must not be larger than "
