@@ -1,4 +1,4 @@
-"""The data directory's offset checkpoints, read when it is opened and written while it is served."""
+"""The data directory's offset checkpoints, read when the directory is opened and written while it is served."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SERVED = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS
 class CheckpointFiles(NamedTuple):
     offsets: Mapping[str, Offsets]
     malformed: frozenset[str]
-    """Names of the files that could not be read and count as empty."""
+    """Names of the files that could not be read; they count as empty."""
 
     @classmethod
     def empty(cls) -> CheckpointFiles:
@@ -36,7 +36,7 @@ class CheckpointFiles(NamedTuple):
 
     @classmethod
     def read(cls, files: FileSystem, directory: Path, warn: ReportLine) -> CheckpointFiles:
-        """Read them; a malformed one counts as empty, with a warning, as in Kafka (OSError)."""
+        """Read the files; a malformed one counts as empty, with a warning, as in Kafka (OSError)."""
         offsets: dict[str, Offsets] = {}
         malformed: set[str] = set()
         for name in (*_SERVED, names.CLEANER_OFFSETS):
@@ -50,10 +50,10 @@ class CheckpointFiles(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes the files when their content changed. Safe from any thread.
+    """Writes the checkpoint files whose content changed. Safe from any thread.
 
     Partitions that are not open keep their lines. Call `forget` for removed ones, or a later topic of the same name
-    would be taken for flushed.
+    would count as flushed.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CheckpointWriter:
         present: CheckpointFiles,
         lend: Callable[[Callable[[], None]], None] = lambda write: write(),
     ) -> None:
-        """Make the checkpoints; `lend` runs a write, where possible also on a full disk (`storage.directories.reserve`)."""
+        """Make the writer; `lend` runs a write, if possible even on a full disk (`storage.directories.reserve`)."""
         self._directory = directory
         self._files = files
         self._lend = lend
@@ -77,7 +77,7 @@ class CheckpointWriter:
         self._write(names.RECOVERY_POINTS, partitions, lambda log: log.offsets().recovery_point)
 
     def write_log_start_offsets(self, partitions: Iterable[Partition]) -> None:
-        """Write those that do not follow from the segments' names; first the high watermarks, which confirm them."""
+        """Write the log starts that segment names do not show; first the high watermarks, which confirm them."""
         logs = list(partitions)
         self.write_high_watermarks(logs)
         self._write(names.LOG_START_OFFSETS, logs, _start_inside)
@@ -96,13 +96,13 @@ class CheckpointWriter:
         self.write_log_start_offsets(logs)
 
     def knows(self, partition: TopicPartition) -> bool:
-        """Return whether the files name it as every partition is named that was closed in order."""
+        """Return whether the files have the partition's lines, as they do after a clean close."""
         with self._lock:
             written = self._written
             return partition in written[names.RECOVERY_POINTS] and partition in written[names.HIGH_WATERMARKS]
 
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
-        """Return the files' present content about one partition."""
+        """Return the files' present content for one partition."""
         with self._lock:
             recovery_point, start, high_watermark = (
                 self._written[name].get(partition, Offset(0)) for name in _SERVED
@@ -111,12 +111,12 @@ class CheckpointWriter:
         return Checkpointed(recovery_point, start, high_watermark, reached)
 
     def first_dirty_offset(self, partition: TopicPartition) -> Offset | None:
-        """Return the offset from which the cleaner continues; None before the first cleaning, 0 if nobody knows."""
+        """Return the offset from which the cleaner continues; None before the first cleaning, 0 if it is unknown."""
         with self._lock:
             return self._written[names.CLEANER_OFFSETS].get(partition, self._unknown_first_dirty)
 
     def invalidate(self) -> None:
-        """Write every file the next time, changed or not: the content on disk is not known any more."""
+        """Write every file the next time, changed or not, because the content on disk is unknown."""
         with self._lock:
             self._malformed.update(self._written)
 
@@ -125,7 +125,7 @@ class CheckpointWriter:
             return {partition for offsets in self._written.values() for partition in offsets}
 
     def forget(self, gone: AbstractSet[TopicPartition]) -> None:
-        """Drop the lines of partitions that no longer exist from all files, the cleaner's too (OSError)."""
+        """Drop the lines of deleted partitions from all files, also from the cleaner's (OSError)."""
         with self._lock:
             for name, offsets in list(self._written.items()):
                 self._replace(name, {one: offset for one, offset in offsets.items() if one not in gone})
@@ -156,6 +156,6 @@ def name_of(partition: Partition) -> TopicPartition:
 
 
 def _start_inside(log: Log) -> Offset | None:
-    """Return a log's start offset if it lies past its first segment's base."""
-    start = log.log_start_offset  # Of all logs, again and again: no file is looked at.
+    """Return a log's start offset if it is past its first segment's base offset."""
+    start = log.log_start_offset  # Called for all logs, again and again, so it reads no file.
     return start if start > log.chain.base_offsets[0] else None

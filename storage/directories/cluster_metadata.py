@@ -1,10 +1,10 @@
-"""The metadata log of a stopped cluster: its topics, their ids and their settings.
+"""The metadata log of a stopped cluster: its topics, their IDs and their settings.
 
     __cluster_metadata-0/<20 digits>.log                     batches as in any log
-    __cluster_metadata-0/<20 digits>-<10 digits>.checkpoint  a snapshot: everything below that offset, the same way
+    __cluster_metadata-0/<20 digits>-<10 digits>.checkpoint  a snapshot of everything below that offset, as batches
 
 A record's value is an unsigned varint 1 (the frame's version), one each for the record's type and version, and the
-fields in the flexible form of Kafka's messages. Of some thirty types three matter here; the rest is ignored.
+fields in the flexible form of Kafka's messages. Of some thirty types three are read here; the others are ignored.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ClusterImage:
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def apply(self, value: bytes) -> None:
-        """Apply one record; raises CorruptBatchError for one that cannot be read."""
+        """Apply one record; raises CorruptBatchError if it cannot be read."""
         frame_version, at = _unsigned(value, 0)
         number, at = _unsigned(value, at)
         version, at = _unsigned(value, at)
@@ -81,14 +81,14 @@ class ClusterImage:
 
 
 def find_cluster_metadata(files: FileSystem, directories: Iterable[Path]) -> ClusterImage | None:
-    """Read the metadata log in one of a broker's directories; None where none has one (CorruptionError, OSError)."""
+    """Read the metadata log in one of a broker's directories; None if there is none (CorruptionError, OSError)."""
     found = (directory / DIRECTORY for directory in directories if files.exists(directory / DIRECTORY))
     directory = next(found, None)
     return None if directory is None else read_cluster_metadata(files, directory)
 
 
 def read_cluster_metadata(files: FileSystem, directory: Path) -> ClusterImage:
-    """Read the newest snapshot, and the log behind it up to a torn end (CorruptionError, OSError)."""
+    """Read the newest snapshot, and the log after it up to a torn end (CorruptionError, OSError)."""
     file_names = [entry.name for entry in files.list_directory(directory)]
     snapshots = sorted(name for name in file_names if _SNAPSHOT.fullmatch(name))
     image = ClusterImage()

@@ -1,4 +1,4 @@
-"""The contents of data directories, known from their names alone (kafka-storage.md#names)."""
+"""The contents of data directories, judged by names alone (kafka-storage.md#names)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from topicfs.storage.model import TopicPartition
 
 class Contents(NamedTuple):
     partitions: frozenset[TopicPartition]
-    """The live partitions; a partition's directory has the name that storage.disk.names builds."""
+    """The live partitions; `storage.disk.names` builds the names of their directories."""
     marked: Mapping[DirectoryMark, tuple[str, ...]]
     """The names of deleted, stray and future directories."""
 
     def topics(self) -> dict[str, list[int]]:
-        """Return the partition numbers of each topic, both ascending."""
+        """Return the partition numbers of each topic, both sorted."""
         topics: dict[str, list[int]] = {}
         for topic, number in sorted(self.partitions):
             topics.setdefault(topic, []).append(number)
@@ -35,7 +35,7 @@ class Contents(NamedTuple):
 
 
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
-    """Sort the subdirectories of `directory` by their names; NotALogDirectoryError if one, or all files, are not Kafka's."""
+    """Sort subdirectories by their names; NotALogDirectoryError if one, or all of the files, are not Kafka's."""
     partitions = set()
     marked: dict[DirectoryMark, tuple[str, ...]] = {}
     beside = set()
@@ -68,7 +68,7 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
 
 
 def behind_mount(path: Path) -> str | None:
-    """Return what a mount of topicfs at this path shows: `DIR,DIR` or a cluster's address; None if none is mounted there."""
+    """Return what the mount of topicfs at `path` shows: `DIR,DIR` or a cluster's address; None without a mount."""
     status = path / "@status"
     if not path.is_mount() or not status.is_file():
         return None
@@ -78,7 +78,7 @@ def behind_mount(path: Path) -> str | None:
 
 
 def check_not_mounted(path: Path) -> None:
-    """Raise NotALogDirectoryError for a path in a mount of topicfs, which shows topics and keeps none."""
+    """Raise NotALogDirectoryError for a path in a mount of topicfs, which shows topics but stores none."""
     for directory in (path, *path.parents):
         there = behind_mount(directory)
         if there is not None:
@@ -93,7 +93,7 @@ def _is_ours(name: str) -> bool:
 
 
 def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:
-    """Return each live partition's directory (StorageError if two have it, NotALogDirectoryError, OSError)."""
+    """Return each live partition's directory (StorageError if it is in two, NotALogDirectoryError, OSError)."""
     found: dict[TopicPartition, Path] = {}
     for directory in directories:
         for partition in read_contents(files.list_directory(directory), directory).partitions:

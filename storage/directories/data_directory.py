@@ -41,7 +41,7 @@ class DataDirectory(NamedTuple):
         return self.files.read_only
 
     def check(self) -> None:
-        """Raise OSError unless the directory is still there: one that was unmounted is an empty one, or none."""
+        """Raise OSError unless the directory is still there: an unmounted one is empty or missing."""
         self.files.size(self.path / names.META_PROPERTIES)
 
     def contents(self) -> Contents:
@@ -52,14 +52,20 @@ class DataDirectory(NamedTuple):
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make a partition's directory with its topic id, or complete it (OSError). Its name is on disk only after `sync`."""
+        """Make a partition's directory with its topic ID, or complete it (OSError).
+
+        The directory's name is on disk only after `sync`.
+        """
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
         write_topic_id(self.files, path, topic_id)
 
     def begin_partition(self, partition: TopicPartition, topic_id: str, *, empty_log: bool) -> None:
-        """Make a directory without a flush, perhaps as an empty, closed log; `end_partition` does the rest (OSError)."""
+        """Make a directory without flushing, perhaps with an empty, closed log (OSError).
+
+        `end_partition` completes it.
+        """
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
@@ -70,7 +76,10 @@ class DataDirectory(NamedTuple):
             prepare_topic_id(self.files, path, topic_id)
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
-        """Put a topic id on disk, without `flush` by `sync_all`; its name needs `sync` (OSError, CorruptionError)."""
+        """Write a partition's topic ID to disk, or without `flush` leave that to `sync_all` (OSError, CorruptionError).
+
+        The name of the partition's directory is on disk only after `sync`.
+        """
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
             place_topic_id(self.files, path, flush=flush)
@@ -78,7 +87,7 @@ class DataDirectory(NamedTuple):
             write_topic_id(self.files, path, topic_id)
 
     def remove_partition(self, partition: TopicPartition) -> None:
-        """Remove a partition's directory with the files in it, if it is there (OSError)."""
+        """Remove a partition's directory and the files in it, if it exists (OSError)."""
         path = self.partition_path(partition)
         if self.files.exists(path):
             self.remove_directory(path.name)
@@ -91,16 +100,16 @@ class DataDirectory(NamedTuple):
         self.files.rename(self.partition_path(partition), self.path / name)
 
     def remove_directory(self, name: str) -> None:
-        """Remove a directory of plain files (OSError; what is gone already is no error)."""
+        """Remove a directory that has only plain files (OSError)."""
         path = self.path / name
         for entry in self.files.list_directory(path):
             self.files.unlink(path / entry.name)
         self.files.remove_directory(path)
 
     def sync(self) -> None:
-        """Put the directory's names on disk (OSError; blocking)."""
+        """Flush the directory's names to disk (OSError; blocking)."""
         self.files.sync_directory(self.path)
 
     def sync_all(self) -> None:
-        """Put everything in the directory on disk (OSError; blocking)."""
+        """Flush everything in the directory to disk (OSError; blocking)."""
         self.files.sync_all(self.path)

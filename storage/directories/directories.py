@@ -1,7 +1,7 @@
-"""The data directories of one engine: which of them serve, and which one each partition is in.
+"""The data directories of one engine: which of them serve, and in which one each partition is.
 
-A directory *fails* when its disk does (an I/O error, a directory that vanished): its partitions go offline, the
-others continue. On a full disk requests are refused until there is room.
+A directory *fails* if its disk does (an I/O error, a directory that vanished): its partitions go offline, and the
+others continue. A full disk does not fail a directory: requests are refused until there is space.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class OpenDirectory:
     def __init__(self, data: DataDirectory, warn: ReportLine) -> None:
         self.data = data
         self.failure: str | None = None
-        """The reason why it does not serve; None while it does."""
+        """Why the directory does not serve; None while it does."""
         self.lock: DirectoryLock | None = None
         self.clean = False
-        """True if its last owner closed it in order, so that its logs need no recovery."""
+        """True if its last owner closed it cleanly, so that its logs need no recovery."""
         self.failed_before = False
-        """True if its disk failed since the machine was started, so that a flush may have left what is in the cache alone."""
+        """True if its disk failed since the machine was started: a flush may then have left data only in the cache."""
         self.replicates = False
-        """True if what its logs lost is in other directories, so that a hole in one is better cut off than kept."""
+        """True if other directories have what its logs lost, so that a log is better cut at a hole than kept."""
         self.below_high_watermark = False
-        """True if only what lies below the checkpointed high watermarks counts: beside a live owner."""
+        """True next to a live owner: only records below the checkpointed high watermarks count."""
         self.has_checkpoints = False
         self.reserve = Reserve(data.path, data.files, warn)
         self.writer = self._writer(CheckpointFiles.empty())
@@ -68,7 +68,7 @@ class OpenDirectory:
 
 
 class Directories:
-    """All of an engine's data directories, in the order given. Changed under the manager's lock alone."""
+    """All of an engine's data directories, in the order given. Changed only under the manager's lock."""
 
     def __init__(
         self, opened: Sequence[OpenDirectory], warn: ReportLine, *, one_of_many: bool = False
@@ -82,7 +82,7 @@ class Directories:
             data.files.read_only,
         )
         self.one_of_many = one_of_many
-        """True if other partitions of the topics are in directories of other engines."""
+        """True if directories of other engines have other partitions of the topics."""
         self.on_failure: Callable[[OpenDirectory], None] = lambda _: None
         self._warn = warn
         self.by_partition: dict[TopicPartition, OpenDirectory] = {}
@@ -114,7 +114,7 @@ class Directories:
             for directory in self.all
         )
 
-    # The directory of each partition.
+    # Which directory has each partition.
 
     def place(self, partition: TopicPartition, directory: OpenDirectory) -> None:
         self.forget([partition])
@@ -129,23 +129,23 @@ class Directories:
                 self._counts[directory] -= 1
 
     def choose(self) -> OpenDirectory:
-        """Return the directory for a new partition: the serving one with the fewest partitions (OSError without one)."""
+        """Return the directory for a new partition: the serving one with the fewest (OSError if none serves)."""
         if not self.online:
             raise OSError(errno.EIO, f"{self.all[0].failure}")
         return min(self.online, key=lambda directory: self._counts[directory])
 
     def check_room(self) -> None:
-        """Raise OSError where the room that is left on a disk is for what frees space."""
+        """Raise OSError if the remaining space of a disk is reserved for operations that free space."""
         for directory in self.online:
             if directory.reserve.append_gate.closed:
                 raise OSError(
                     errno.ENOSPC, "the disk is full; what is left is for what frees space", str(directory)
                 )
 
-    # Failing.
+    # Failures.
 
     def fail(self, directory: OpenDirectory, error: OSError) -> None:
-        """Continue without `directory`, whose partitions are offline from now on."""
+        """Continue without `directory`; its partitions are offline from now on."""
         if directory.failure is None:
             reason = _reason(error)
             directory.failure = f"{directory} failed: {reason}"
@@ -153,7 +153,10 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Run `action`; a directory that fails is left out (False), unless it is full or the last one (OSError)."""
+        """Run `action`, and return whether it succeeded; if not, the directory fails.
+
+        Raises OSError instead if the disk is full, or if no other directory serves.
+        """
         try:
             action()
         except OSError as error:
@@ -164,7 +167,7 @@ class Directories:
         return True
 
     def attempt_each(self, action: Callable[[OpenDirectory], object]) -> None:
-        """Run `action` for every directory that serves (`attempt`)."""
+        """Run `action` for every serving directory (see `attempt`)."""
         for directory in self.online:
             self.attempt(directory, lambda: action(directory))  # noqa: B023 (called before the next round)
 
@@ -184,25 +187,25 @@ class _Deleted(NamedTuple):
 
 
 class DeletedDirectories:
-    """`-delete` directories with the time of their removal. Safe from any thread."""
+    """`-delete` directories, and when to remove them. Safe from any thread."""
 
     def __init__(self, data: DataDirectory, warn: ReportLine) -> None:
         self._data = data
         self._warn = warn
         self._due: dict[str, _Deleted] = {}
         self._removed: list[Callable[[], None]] = []
-        """Directories removed by the last pass: a reader may have opened a file in the moment it was unlinked."""
+        """Close the files of what the last pass removed: a reader may have opened one just before."""
         self._lock = Lock()
 
     def add(self, name: str, due: Timestamp, close_files: Callable[[], None] = lambda: None) -> None:
-        """Schedule the removal of the directory `name` at `due`; `close_files` is called then."""
+        """Schedule the removal of the directory `name` at `due`, which then calls `close_files`."""
         with self._lock:
             self._due[name] = _Deleted(due, due - self._data.clock(), close_files)
 
     def remove_due(self, now: Timestamp) -> None:
-        """Remove those whose time has come (blocking); one that cannot be removed is tried again later."""
+        """Remove the directories that are due (blocking); one that cannot be removed is tried again later."""
         with self._lock:
-            # After a clock was set back none waits longer than its delay from now on.
+            # If the clock was set back, none waits longer than its delay from now on.
             self._due = {
                 name: one._replace(due=min(one.due, Timestamp(now + one.delay_ms)))
                 for name, one in self._due.items()

@@ -1,4 +1,4 @@
-"""The identity of data directories: each one's meta.properties, and their agreement."""
+"""The identity of data directories: each one's meta.properties, and whether they belong together."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from topicfs.storage.errors import StorageError
 
 
 def settle_meta_properties(directories: Directories) -> None:
-    """Write the ids of new directories, or add the directory id that an old one lacks (CorruptionError, OSError).
+    """Write the IDs of new directories; add the directory ID that an old one lacks (CorruptionError, OSError).
 
-    Raises StorageError unless all are of one cluster and node, each with an id of its own.
+    Raises StorageError unless all belong to one cluster and node, each with its own directory ID.
     """
     found: dict[OpenDirectory, MetaProperties] = {}
     new: list[OpenDirectory] = []

@@ -1,4 +1,4 @@
-"""A partition whose log could not be loaded: it refuses all but its reason, so that other partitions can serve."""
+"""A partition whose log could not be loaded: each operation fails with the reason, while other partitions serve."""
 
 # ruff: noqa: ARG002 - a protocol's arguments, all refused alike.
 from __future__ import annotations
@@ -26,7 +26,7 @@ from topicfs.storage.model import (
 
 
 def loaded_logs(partitions: Iterable[object]) -> Iterator[Log]:
-    """Return those of `partitions` whose logs could be loaded, also where a log went offline later."""
+    """Return those of `partitions` whose logs were loaded, even if a log went offline later."""
     return (partition for partition in partitions if isinstance(partition, Log))
 
 
@@ -99,7 +99,7 @@ class OfflinePartition:
         return None
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Return at once: nothing ever changes here."""
+        """Do nothing: nothing ever changes here."""
         return lambda: None
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:

@@ -1,9 +1,9 @@
-"""The reserve: room kept in a data directory, so that work that frees space succeeds on a full disk too.
+"""The reserve: space kept in a data directory, so that operations that free space succeed even on a full disk.
 
 Freeing space takes some: retention may begin a segment, and deleting a topic writes `topicfs.topics` beside its old
-copy. A file of arbitrary bytes, `topicfs.reserve`, which a broker ignores, keeps that room. On a full disk it is
-deleted, the work is done, and it is made again once there is room. In between logs take no records: a writer that
-tries again and again would be the first to use the room.
+copy. A file of random bytes, `topicfs.reserve`, which a broker ignores, keeps that space. On a full disk it is
+deleted, the operation is done, and it is made again once there is space. In between, logs accept no records: a writer
+that retries would be the first to use the space.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ T = TypeVar("T")
 RESERVE_BYTES = 1 << 20
 """Enough for any of the small files of a directory with ten thousand partitions."""
 SHARE = 64
-"""A small disk gives this share of itself at most."""
+"""The reserve takes at most one in this many bytes of a small disk."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether only room is missing, which is no fault of the disk."""
+    """Return whether only space is missing, which is no failure of the disk."""
     return error.errno in _FULL
 
 
 class _Sizes(NamedTuple):
     wanted: int
     available: int
-    """Free for users other than root."""
+    """Bytes that users other than root may use."""
     free: int
 
 
@@ -48,7 +48,7 @@ class Reserve:
 
     def __init__(self, directory: Path, files: FileSystem, warn: ReportLine) -> None:
         self.append_gate = AppendGate()
-        """Called by the directory's logs before they grow."""
+        """Checked by the directory's logs before they grow."""
         self._path = directory / names.RESERVE
         self._files = files
         self._warn = warn
@@ -57,7 +57,7 @@ class Reserve:
         self._is_there = False
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Run `action`, on a full disk once more with the reserve's room. If it fails it must be repeatable."""
+        """Run `action`; if the disk is full, run it again with the reserve's space. It must be repeatable."""
         try:
             return action()
         except OSError as error:
@@ -68,7 +68,7 @@ class Reserve:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Make the reserve's room available inside the block (OSError)."""
+        """Make the reserve's space available inside the block (OSError)."""
         with self._lock:
             self._borrowers += 1
             if self._is_there:
@@ -82,7 +82,7 @@ class Reserve:
 
     @contextmanager
     def lent_when_low(self) -> Iterator[None]:
-        """Lend the room for long work, such as opening and closing, where the disk has less room than the reserve."""
+        """Lend the space for long work, such as opening and closing, if the disk has less than the reserve."""
         if self._existed() and self._is_low():
             with self.lent():
                 yield
@@ -90,7 +90,7 @@ class Reserve:
             yield
 
     def begin(self) -> None:
-        """Find the reserve, or make it; without room for it there is none until there is (OSError)."""
+        """Find the reserve, or make it; without space for it, it is made once there is (OSError)."""
         with self._lock:
             wanted, _available, _free = self._sizes()
             self._is_there = self._files.exists(self._path) and self._files.size(self._path) >= wanted
@@ -102,13 +102,13 @@ class Reserve:
                 )
 
     def restore(self) -> None:
-        """Make the reserve again if it is not there and there is room."""
+        """Make the reserve again if it is missing and there is space."""
         if not self._is_there:
             with self._lock:
                 self._make()
 
     def _existed(self) -> bool:
-        """Return whether there is a reserve, or was one whose room may not be used up yet."""
+        """Return whether there is a reserve, or was one whose space may not be used up yet."""
         return self._is_there or self.append_gate.closed
 
     def _remove(self) -> None:
@@ -119,7 +119,7 @@ class Reserve:
         with suppress(OSError):
             self._files.sync_directory(
                 self._path.parent
-            )  # A journal gives blocks away only once that is on disk.
+            )  # A journaling file system frees blocks only once this is on disk.
 
     def _make(self) -> None:
         if self._is_there or self._borrowers:
@@ -128,8 +128,8 @@ class Reserve:
             wanted, _available, free = self._sizes()
             if free < wanted:
                 return
-            # Whether this user gets so much shows in the writing. Bytes that no file system can compress, and on disk:
-            # after a crash it has all of its room, too.
+            # Only writing shows whether this user gets so much. The bytes cannot be compressed, and are
+            # flushed, so that the reserve has all of its space even after a crash.
             self._files.write_bytes(self._path, os.urandom(wanted), sync=True)
         except OSError:
             with suppress(OSError):
@@ -146,9 +146,9 @@ class Reserve:
         return available < wanted
 
     def _sizes(self) -> _Sizes:
-        """Return the size that the reserve is to have, and the one it has (OSError)."""
+        """Return the size that the reserve should have, and the available and free bytes of the disk (OSError)."""
         space = self._files.space(self._path.parent)
-        if not space.total_blocks:  # A file system that does not report it.
+        if not space.total_blocks:  # A file system that does not report its size.
             return _Sizes(RESERVE_BYTES, RESERVE_BYTES, RESERVE_BYTES)
         wanted = min(RESERVE_BYTES, space.total_blocks * space.block_bytes // SHARE)
         return _Sizes(
