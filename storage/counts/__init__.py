@@ -1,1 +1,1 @@
-"""Counts of what an engine does since it was opened, for monitoring: `topic_counts` (compiled) and `engine_counts`."""
+"""Counters of an engine's work since it was opened, for monitoring: `topic_counts` (compiled) and `engine_counts`."""

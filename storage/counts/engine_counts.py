@@ -1,6 +1,6 @@
-"""The counts of one engine: plain numbers that only grow, from the opening on.
+"""The counters of one engine: plain numbers that only grow, from its opening on.
 
-Adding in compiled code takes no lock, for Python changes threads in no addition; rare events take one.
+Adding in compiled code takes no lock, because Python switches threads in no addition; rare events take one.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from topicfs.storage.counts.topic_counts import TopicCounts
 
 MAX_COUNTED_TOPICS = 1000
-"""Number of topics that are counted by themselves; what is opened when there are as many is counted together."""
+"""Number of topics with counters of their own; topics beyond it are counted together."""
 
 OTHERS = "@others"
-"""The name under which the others are counted: no topic may have it."""
+"""The name under which further topics are counted together; no topic can have it."""
 
 BUCKETS = 41
-"""Number of buckets of durations: the last one holds all from 2^39 ns, nine minutes, on."""
+"""Number of buckets of durations; the last one has all from 2^39 ns (nine minutes) on."""
 
 
 class Durations:
-    """A histogram of durations: bucket N counts those of at least 2^(N-1) and less than 2^N nanoseconds. Safe from any thread."""
+    """A histogram of durations: bucket N counts those in [2^(N-1), 2^N) nanoseconds. Safe from any thread."""
 
     __slots__ = ("_lock", "buckets", "total_ns")
 
@@ -39,7 +39,7 @@ class Durations:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count how long the block takes, also where it fails."""
+        """Count the duration of the block, even if it fails."""
         began = time.monotonic_ns()
         try:
             yield
@@ -56,21 +56,21 @@ class EngineCounts:
         self.rolls = 0
         self.flushes = Durations()
         self.recoveries = 0
-        """Logs that were recovered, because they were not closed in order."""
+        """Logs that were recovered because they were not closed cleanly."""
         self.recovery_bytes_cut = 0
-        """Bytes that recovery cut off, for they were no whole batches."""
+        """Bytes that recovery cut off because they were not whole batches."""
         self.cleanings = 0
         self.cleaned_bytes = 0
         self.isr_shrinks = 0
-        """Changes after which fewer replicas of a partition were in sync."""
+        """Changes that left a partition with fewer replicas in sync."""
         self.isr_expands = 0
         self.cache_hits = 0
-        """Reads that were answered by what a cluster's records were kept of; for an engine that is remote."""
+        """Reads that were answered from a cluster's cached records; only for a remote engine."""
         self.cache_misses = 0
         """Reads for which a broker was asked."""
 
     def topic(self, name: str) -> TopicCounts:
-        """Return the counts to which a topic's logs add: its own, or those of all that find no place any more."""
+        """Return the counters for a topic's logs: its own, or the shared ones once there are too many topics."""
         with self._lock:
             found = self._topics.get(name)
             if found is None and len(self._topics) < self._max_topics:
@@ -78,13 +78,13 @@ class EngineCounts:
             return self._others if found is None else found
 
     def topic_deleted(self, name: str) -> None:
-        """Keep what was counted of a topic among the others': no sum ever goes back."""
+        """Add a deleted topic's counters to the shared ones, so that no sum decreases."""
         with self._lock:
             gone = self._topics.pop(name, None)
             if gone is not None:
                 self._others.add(gone)
 
     def by_topic(self) -> Mapping[str, TopicCounts]:
-        """Return the counts of each topic, and of all others under `OTHERS`; the mapping is the caller's."""
+        """Return the counters by topic, with the shared ones under `OTHERS`; the mapping is the caller's."""
         with self._lock:
             return {**self._topics, OTHERS: self._others}

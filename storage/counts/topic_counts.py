@@ -1,7 +1,7 @@
-"""The counts of one topic: what is appended to its logs, and read from them.
+"""The counters of one topic: appends to its logs, and reads.
 
-This module is compiled by Cython, so that the codec counts a batch where it has it in hand; it runs uncompiled with the same
-results. Threads change in the middle of no addition.
+This module is compiled by Cython, so that the codec counts a batch while handling it; it runs uncompiled with the
+same results. Threads do not switch during an addition.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ import cython
 
 
 class ReadCounts:
-    """The counts of reads. Reads are not compiled; a plain attribute costs them less than one of a compiled class."""
+    """The counters of reads. Reads are not compiled: a plain attribute costs them less than a compiled class's."""
 
     __slots__ = ("size_bytes",)
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        """Bytes of batches that readers were given."""
+        """Bytes of batches returned to readers."""
 
 
 @cython.final
 @cython.cclass
 class TopicCounts:
-    """Numbers that only grow. Appends are those of clients: what replicas copy from each other is not among them."""
+    """Numbers that only grow. Only clients' appends are counted, not what replicas copy from each other."""
 
     def __init__(self, engine: Any) -> None:
         self.engine = engine
-        """The counts of the engine, `storage.counts.EngineCounts`."""
+        """The counters of the engine, `storage.counts.EngineCounts`."""
         self.small_appends = 0
-        """Appends of one batch that needed neither a roll nor an entry in an index, as most do."""
+        """Appends of one batch that needed neither a roll nor an index entry; most appends are such."""
         self.larger_appends = 0
-        """All others."""
+        """All other appends."""
         self.batches = 0
-        """Batches of the larger ones; a small append is one batch."""
+        """Batches of the larger appends; a small append is one batch."""
         self.records = 0
         self.bytes_appended = 0
-        """Bytes of batches as they are in the log."""
+        """Bytes of batches as stored in the log."""
         self.reads = ReadCounts()
 
     @cython.ccall
@@ -52,7 +52,7 @@ class TopicCounts:
         return None
 
     def take_back(self, records: int, size_bytes: int) -> None:
-        """Take back a small append that failed behind its counting."""
+        """Undo the count of a small append that failed after it was counted."""
         self.small_appends -= 1
         self.records -= records
         self.bytes_appended -= size_bytes

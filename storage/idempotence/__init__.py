@@ -1,1 +1,1 @@
-"""Named producers: their progress survives crashes, so that nothing is appended twice. `registry` keeps it on disk."""
+"""Named producers: their progress survives crashes, so that nothing is appended twice. `registry` stores it."""

@@ -1,7 +1,7 @@
-"""Appending a file as a named producer: each of its lines once, whatever crashes and however often it is run.
+"""Appends a file as a named producer: each of its lines once, whatever crashes and however often it is run.
 
-Every run takes the next epoch, which fences earlier runs. What the registry does not know to be appended yet is found
-by sequence numbers in the log. A file that has grown is continued where it ended.
+Every run takes the next epoch, which fences earlier runs. Sequence numbers in the log show what was appended but is
+not in the registry yet. A file that has grown is continued where it ended.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ SAVE_EVERY_BYTES = 16 << 20
 
 
 class InputChangedError(StorageError):
-    """The file is not the one that was read up to the position."""
+    """The file is not the one that was read before."""
 
 
 class LineEncoder(Protocol):
-    """The conversion of lines to records; the caller knows the form and the partitioner."""
+    """Converts lines to records; the caller knows the form and the partitioner."""
 
     def encode(self, lines: bytes, partition: Partition) -> list[bytearray]:
-        """Return whole LF-ended lines as v2 batches at base offset 0. Raises the error of a line that does not fit."""
+        """Return whole LF-ended lines as v2 batches at base offset 0. Raises an error for a line that does not fit."""
 
     def choose(self, lines: Sequence[bytes], first_record: int, partitions: int) -> list[int]:
-        """Return the partition of each line, always the same one; `first_record` numbers the first line in the file."""
+        """Return the partition of each line, the same in every run; `first_record` numbers the first of `lines`."""
 
 
 class AppendOutcome(NamedTuple):
     appended: int
     passed_over: int
-    """Records that were in the log already, of a run that did not come to its end."""
+    """Records that a run which did not end had appended already."""
     producer_id: ProducerId
     epoch: int
     position: int
@@ -60,7 +60,7 @@ class NamedProducer:
     def __init__(
         self, registry: ProducerRegistry, name: str, input_name: str, partitions: Mapping[int, Partition]
     ) -> None:
-        """Begin a run, its epoch on disk (blocking; ProgressLostError, CorruptionError, OSError)."""
+        """Begin a run, with its epoch on disk (blocking; ProgressLostError, CorruptionError, OSError)."""
         self._registry = registry
         self._name = name
         self._input_name = input_name
@@ -69,11 +69,11 @@ class NamedProducer:
         producer_id, epoch = next_run((known.producer_id, known.epoch) if known else None)
         earlier = known or InputProgress(producer_id, epoch)
         for partition in partitions.values():
-            # What a killed run left must not vanish in a crash once it is noted as appended.
+            # What a killed run left must not vanish in a crash after it was noted as appended.
             partition.sync()
         caught_up = {number: catch_up(partition, number, earlier) for number, partition in partitions.items()}
         if any(each.ahead for each in caught_up.values()):
-            # Partitions that came since would move the very lines that are to be skipped.
+            # Partitions added since then would change which lines are to be skipped.
             caught_up = {number: each for number, each in caught_up.items() if number in earlier.partitions}
             self._partitions = {number: partitions[number] for number in caught_up}
         self._progress = replace(
@@ -87,9 +87,9 @@ class NamedProducer:
     def append_file(
         self, stream: IO[bytes], lines: LineEncoder, blocks: Callable[[IO[bytes]], Iterable[bytes]]
     ) -> AppendOutcome:
-        """Append what of the file is not in the log yet (blocking). `blocks` cuts a stream into whole lines.
+        """Append what the log does not have yet of the file (blocking). `blocks` cuts a stream into whole lines.
 
-        Raises InputChangedError, the errors of `Partition.append` and of the lines; the next run continues.
+        Raises InputChangedError, and the errors of `Partition.append` and of the lines; the next run continues.
         """
         self._check_same_file(stream)
         position = saved = self._progress.position
@@ -102,7 +102,7 @@ class NamedProducer:
             if position - saved >= SAVE_EVERY_BYTES:
                 self._save(position, records, tail)
                 saved = position
-        # The last line may have no end of its own, and blocks give it one.
+        # If the last line has no line end, `blocks` added one, so take the position from the stream.
         end = stream.tell()
         self._save(end, records, self._tail(stream, end))
         return AppendOutcome(
@@ -122,7 +122,7 @@ class NamedProducer:
         return len(each)
 
     def _encoded(self, share: list[bytes], number: int, lines: LineEncoder) -> list[bytearray]:
-        """Return the batches of one partition's lines, without those that are in the log already."""
+        """Return the batches of one partition's lines, without the lines that the log already has."""
         skipped = min(self._ahead[number], len(share))
         self._ahead[number] -= skipped
         self._passed_over += skipped
@@ -130,7 +130,7 @@ class NamedProducer:
         return lines.encode(b"".join(fresh), self._partitions[number]) if fresh else []
 
     def _append_batches(self, batches: bytearray, number: int) -> None:
-        """Append adjacent batches at once, numbered on from the last ones."""
+        """Append adjacent batches in one call, with sequence numbers that continue from the last ones."""
         sequence, records = self._sequences[number], 0
         for header in scan(batches):
             set_producer(
@@ -146,7 +146,7 @@ class NamedProducer:
         self._appended += records
 
     def _save(self, position: int, records: int, tail: bytes) -> None:
-        """Make everything durable: the log before the registry, which says that it is there."""
+        """Flush the logs, then the registry, which says what the logs have."""
         for partition in self._partitions.values():
             partition.sync()
         partitions = {
@@ -177,14 +177,14 @@ class NamedProducer:
         stream.seek(position)
 
     def _tail(self, stream: IO[bytes], position: int) -> bytes:
-        """Return the bytes before `position`, at most TAIL_BYTES; the stream is at `position` afterwards."""
+        """Return the bytes before `position`, at most TAIL_BYTES; afterwards the stream is at `position`."""
         start = max(0, position - TAIL_BYTES)
         stream.seek(start)
         return stream.read(position - start)
 
 
 def whole_lines(stream: IO[bytes], block_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """Yield a stream's lines in blocks; a last line without an end gets one."""
+    """Yield a stream's lines in blocks; if the last line has no end, add one."""
     rest = b""
     while data := stream.read(block_bytes):
         lines, newline, rest_of_data = (rest + data).rpartition(b"\n")

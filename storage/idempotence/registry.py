@@ -1,14 +1,15 @@
-"""The named producers: one JSON file, the same in every data directory that serves, replaced atomically.
+"""The named producers: one JSON file, the same in every serving data directory, replaced atomically.
 
     {"version": 2, "producers": {NAME: {INPUT: {
         "producer_id": …, "epoch": …, "runs": …, "position": …, "records": …, "tail_checksum": …,
         "partitions": {NUMBER: {"end_offset": …, "ahead": …, "sequence": …}}}}}}
 
-INPUT names a file and a target, `FILE > TOPIC/…@TOPIC_ID`: a topic that is created again is another target. Each input has
-a producer id of its own. `position` is a byte of the file up to which everything is in the log and on disk, `records` how
-many that were. Of each partition `ahead` records beyond the position are in the log too, all below `end_offset`, where
-the run's next sequence number was `sequence`. Sequence numbers show what was appended after the file was written last
-(`storage.producers.progress`). Of several copies of an entry the one with most runs counts. A broker ignores the file.
+INPUT names a file and a target, `FILE > TOPIC/…@TOPIC_ID`: a topic that is created again is another target. Each
+input has its own producer ID. `position` is a byte of the file up to which everything is in the log and on disk,
+`records` the number of records up to there. Of each partition, `ahead` records beyond the position are in the log
+too, all below `end_offset`, where the run's next sequence number was `sequence`. Sequence numbers show what was
+appended after the file was last written (`storage.producers.progress`). If copies of an entry differ, the one with
+most runs counts. A broker ignores the file.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from topicfs.storage.producers.progress import ProgressLostError, last_batch
 _REMEDY = "append the lines that are missing under another --producer name"
 
 _BITS = {"epoch": 15, "sequence": 31, "tail_checksum": 32}
-"""Bits of the largest number of a field; fields that are not listed have 63."""
+"""Bits of a field's largest number; fields that are not listed have 63."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
     end_offset: int = 0
-    """The log end when this was noted: records of this producer at or above it are not in `ahead`."""
+    """The log end at that time: records of this producer at or above it are not in `ahead`."""
     ahead: int = 0
-    """Records behind the input's position that this partition has already."""
+    """Records after the input's position that this partition already has."""
     sequence: int = 0
-    """The next sequence number of the last run when this was noted."""
+    """The last run's next sequence number at that time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +49,34 @@ class InputProgress:
 
     producer_id: ProducerId
     epoch: int
-    """Epoch of the last run; the next run takes the next one, which fences what is left of this one."""
+    """Epoch of the last run; the next run takes the next epoch, which fences the rest of this one."""
     position: int = 0
     records: int = 0
     tail_checksum: int = 0
-    """CRC-32C of the last bytes before the position: whether it is still the same file."""
+    """CRC-32C of the last bytes before the position; it shows whether this is still the same file."""
     partitions: Mapping[int, PartitionProgress] = field(default_factory=dict)
     runs: int = 0
-    """Number of runs so far; epochs begin again at 0 under another producer id."""
+    """Number of runs so far, which also grows when epochs begin again at 0 with another producer ID."""
 
 
 class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
-    """The file and its copies, entries by name and INPUT. Its writer owns the data directories."""
+    """The file and its copies, with entries by name and INPUT. Its writer owns the data directories."""
 
     file_name, version, meaning, age = names.PRODUCERS, 2, "list of producers", attrgetter("runs", "position")
     remedy = f"; remove the file, and {_REMEDY}"
 
     def get(self, name: str, source: str) -> InputProgress | None:
-        """Return the progress of a producer's input; None for a new one (CorruptionError, OSError)."""
+        """Return the progress of a producer's input; None if it is new (CorruptionError, OSError)."""
         return self.read().get((name, source))
 
     def put(self, name: str, source: str, progress: InputProgress) -> None:
-        """Store the progress of an input; on disk in every directory that serves when this returns (blocking; CorruptionError, OSError)."""
+        """Store the progress of an input; on return it is on disk in every serving directory (blocking).
+
+        Raises CorruptionError, OSError.
+        """
         target = source.rpartition("@")[0]
         with self._lock:
-            # The progress in a deleted topic of this name is of no more use.
+            # Progress in a deleted topic of this name is of no more use.
             others = {
                 key: one
                 for key, one in self.read().items()
@@ -92,12 +96,12 @@ class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
 
 
 def entry_line(name: str, source: str, progress: InputProgress) -> bytes:
-    """Return the progress of an input as a line, for the process that owns the data directories."""
+    """Return the progress of an input as a line for the process that owns the data directories."""
     return json.dumps({"name": name, "input": source, **asdict(progress)}).encode() + b"\n"
 
 
 def read_entry(line: bytes) -> tuple[str, str, InputProgress]:
-    """Read what `entry_line` returned (ValueError, KeyError, TypeError, AttributeError)."""
+    """Parse a line from `entry_line` (ValueError, KeyError, TypeError, AttributeError)."""
     content = json.loads(line)
     name, source = str(content.pop("name")), str(content.pop("input"))
     progress = _input(content)
@@ -117,7 +121,10 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 def catch_up(partition: Partition, number: int, earlier: InputProgress) -> PartitionProgress:
-    """Return the progress with what was appended since; a new partition begins at its end (ProgressLostError; blocking)."""
+    """Return the progress with later appends added (ProgressLostError; blocking).
+
+    A new partition begins at its log end.
+    """
     end_offset = partition.offsets().log_end_offset
     known = earlier.partitions.get(number, PartitionProgress(end_offset))
     if end_offset < known.end_offset:

@@ -1,6 +1,6 @@
-"""The checks of an append against what is known of its producer (kafka-storage.md#sequences, kafka-storage.md#transactions).
+"""Checks an append against the state of its producer (kafka-storage.md#sequences, kafka-storage.md#transactions).
 
-`ProducerAppend` checks the batches of one append in order; only when all have passed does the state take its `entry`.
+`ProducerAppend` checks the batches of one append in order; the state takes its `entry` only when all have passed.
 """
 
 from enum import Enum
@@ -19,23 +19,23 @@ from topicfs.storage.producers.entry import (
 
 
 class VerificationGuard:
-    """Stands for one verification; only itself is equal to it."""
+    """Identifies one verification; it is equal only to itself."""
 
     __slots__ = ()
 
 
 class Verification(NamedTuple):
-    """One producer's, under way or answered."""
+    """One producer's verification, under way or answered."""
 
     epoch: int
     lowest_sequence: int
-    """The lowest one that asked: nothing above it may come first."""
+    """The lowest sequence number of the batches that asked: none above it may come first."""
     bumps_epoch: bool
-    """True if the producer's transactions are of version 2, each under an epoch of its own."""
+    """True if the producer's transactions are of version 2, each with an epoch of its own."""
     guard: VerificationGuard
 
     def asked_again(self, *, epoch: int, sequence: int) -> Self:
-        """Return the same after another batch of the producer asked, too: by a newer epoch, or earlier in this one."""
+        """Return the verification after another batch asked, of a newer epoch or with a lower sequence."""
         if epoch > self.epoch:
             return self._replace(epoch=epoch, lowest_sequence=sequence)
         if epoch == self.epoch:
@@ -44,11 +44,11 @@ class Verification(NamedTuple):
 
 
 class Verifications:
-    """Which producers' coordinators were asked whether their transaction has this partition. Guarded by the log's lock.
+    """Verifications with coordinators that a producer's transaction includes this partition. Guarded by the log's lock.
 
-    Without this a batch that was delayed on its way could open a transaction which is never ended. The caller gets a
-    guard, asks the coordinator, and appends with the guard; a marker or an append in between makes the guard invalid.
-    Rules: kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
+    Without this, a batch delayed on its way could open a transaction that never ends. The caller gets a guard, asks
+    the coordinator, and appends with the guard; a marker or an append in between makes the guard invalid. Rules:
+    kafka-storage.md#transaction-verification, after Kafka's VerificationStateEntry.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Verifications:
     def begin(
         self, producer_id: ProducerId, *, epoch: int, sequence: int, bumps_epoch: bool
     ) -> VerificationGuard:
-        """Return the guard that an append of this producer must bring; the same one for all that ask until it is taken away."""
+        """Return the guard that this producer's append must bring; all callers get the same one until it is removed."""
         known = self._by_producer.get(producer_id)
         if known is None:
             asked = Verification(epoch, sequence, bumps_epoch, VerificationGuard())
@@ -75,7 +75,7 @@ class Verifications:
         return known is not None and known.guard is guard
 
     def end(self, producer_id: ProducerId) -> None:
-        """Forget the guard: a transactional batch or a marker is in the log."""
+        """Forget the guard, because a transactional batch or a marker is in the log."""
         self._by_producer.pop(producer_id, None)
 
 
@@ -85,11 +85,11 @@ class Origin(Enum):
     CLIENT = "client"
     COORDINATOR = "coordinator"
     REPLICATION = "replication"
-    """Copied from a leader, or replayed from the log itself: what is there is taken as it is."""
+    """Copied from a leader, or replayed from the log itself: accepted as it is."""
 
 
 class EndMarker(NamedTuple):
-    """The end of a producer's transaction, as a control batch says it."""
+    """The end of a producer's transaction, from a control batch."""
 
     commit: bool
     coordinator_epoch: int
@@ -106,7 +106,7 @@ class DataBatch(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker was read; `last_offset` is the marker's."""
+    """A transaction whose marker was read, at `last_offset`."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -115,7 +115,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerAppend:
-    """One append's batches of one producer, against the `entry` known before."""
+    """One producer's batches in one append, checked against the `entry` known before."""
 
     def __init__(
         self,
@@ -129,17 +129,17 @@ class ProducerAppend:
         self._known = entry
         self._verification = verification
         self.entry = entry
-        """The producer as it is after the batches so far."""
+        """The producer after the batches checked so far."""
         self.begun: list[Offset] = []
         """First offsets of the transactions that these batches opened."""
         self.transactional = False
-        """True if a batch of a transaction, or its marker, is among them."""
+        """True if these batches include a transactional one or a marker."""
 
     def add_data(self, batch: DataBatch, *, verified: bool = True) -> None:
-        """Check a data batch and apply it; `verified`: the coordinator knows of the transaction that it would open.
+        """Check and apply a data batch; `verified`: the coordinator knows the transaction that it would open.
 
         Raises ProducerFencedError for an old epoch, OutOfOrderSequenceError, and InvalidTransactionStateError for
-        plain data inside a transaction, and for data that would open one unverified.
+        plain data inside a transaction or data that would open an unverified transaction.
         """
         self._check_epoch(batch.epoch)
         if batch.transactional and not verified and not self._is_in_transaction(batch.epoch):
@@ -174,9 +174,10 @@ class ProducerAppend:
         timestamp: Timestamp,
         bumps_epoch: bool = False,
     ) -> CompletedTransaction | None:
-        """Apply a marker at `offset`; return the transaction it ends, if one was open (ProducerFencedError).
+        """Apply a marker at `offset`; return the transaction that it ends, if one was open (ProducerFencedError).
 
-        `bumps_epoch` (transactions v2): the epoch must be newer, unless nothing is open or it is the largest.
+        `bumps_epoch` (transactions v2): the epoch must be newer, unless no transaction is open or it is the largest
+        epoch.
         """
         self._check_marker_epoch(epoch, bumps_epoch=bumps_epoch)
         self._check_coordinator_epoch(marker.coordinator_epoch)
@@ -202,7 +203,8 @@ class ProducerAppend:
             )
 
     def _check_marker_epoch(self, epoch: int, *, bumps_epoch: bool) -> None:
-        # The largest epoch has no newer one: the producer that began a transaction with it must be able to end it.
+        # No epoch is newer than the largest one, and a producer must be able to end a transaction that it
+        # began with it.
         passes = self.entry.transaction_first_offset is None or epoch == MAX_PRODUCER_EPOCH
         if (
             bumps_epoch
@@ -226,7 +228,8 @@ class ProducerAppend:
         entry, first = self.entry, batch.first_sequence
         self._check_verified_sequence(batch)
         if batch.epoch != entry.epoch:
-            # An unknown producer (its state may have expired) may continue anywhere; a known one begins an epoch at 0.
+            # An unknown producer (its state may have expired) may continue anywhere; a known one begins an
+            # epoch at 0.
             if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
                 raise self._out_of_order(batch, expected=0)
             return
@@ -241,7 +244,7 @@ class ProducerAppend:
         if asked.bumps_epoch and batch.first_sequence != 0 and not self._known.batches:
             raise self._out_of_order(batch, expected=0)
         if batch.first_sequence > asked.lowest_sequence:
-            # An earlier batch has asked and is still on its way.
+            # An earlier batch asked, and is still on its way.
             raise self._out_of_order(batch, expected=asked.lowest_sequence)
 
     def _out_of_order(self, batch: DataBatch, *, expected: int) -> OutOfOrderSequenceError:

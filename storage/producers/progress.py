@@ -1,7 +1,7 @@
-"""The part of a producer's run that is in a log, also after compaction, retention and a restart.
+"""How much of a producer's run is in a log, even after compaction, retention and a restart.
 
-The log's producer state knows each producer's last batch, whose header compaction keeps. An expired producer is
-looked for in the log; the last batch found is its last if nothing was removed behind it.
+The log's producer state knows each producer's last batch, whose header compaction keeps. For an expired producer the
+log is searched; the last batch found is its last one if nothing after it was removed.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from topicfs.storage.model import Appended, Isolation, Offset, ProducerId
 from topicfs.storage.producers.entry import NO_PRODUCER_EPOCH, ProducerEntry
 
 _SCAN_BYTES = 1 << 20
-"""Read at a time."""
+"""Bytes read at a time."""
 
 
 class ProgressLostError(StorageError):
-    """Records are gone that would show how far a producer got."""
+    """Records were removed that would show how far a producer got."""
 
 
 class OwnPartition(Protocol):
-    """Abilities of a partition in a data directory of this process, beside those of every `Partition`."""
+    """What a partition in a data directory of this process can do, in addition to every `Partition`."""
 
     def producers(self) -> list[ProducerEntry]:
-        """Return the producers that wrote here and are remembered; a snapshot."""
+        """Return a snapshot of the producers that wrote here and are remembered."""
 
     def append(self, batches: bytearray, *, accepted: bool) -> Appended:
-        """Append as `Partition.append` does. With `accepted` no limit of the topic's settings refuses the batches."""
+        """Append like `Partition.append`; with `accepted`, no limit of the topic's settings refuses the batches."""
 
 
 class LastBatch(NamedTuple):
@@ -40,7 +40,7 @@ class LastBatch(NamedTuple):
 
 
 def own(partition: Partition) -> OwnPartition:
-    """Return a partition that is known to be in a data directory of this process."""
+    """Return a partition that must be in a data directory of this process, with that type."""
     return cast("OwnPartition", partition)
 
 
@@ -52,9 +52,9 @@ def newest_epoch(partition: Partition, producer_id: ProducerId) -> int:
 def last_batch(
     partition: Partition, producer_id: ProducerId, epoch: int, *, since: Offset, remedy: str
 ) -> LastBatch | None:
-    """Return the last batch of one epoch of a producer at or above offset `since` (blocking); None where there is none.
+    """Return a producer's last batch of `epoch` at or above the offset `since`; None if there is none (blocking).
 
-    Raises ProgressLostError, with the `remedy`, where the producer has expired and its last batch may have been removed.
+    Raises ProgressLostError, with the `remedy`, if the producer has expired and its last batch may have been removed.
     """
     for entry in own(partition).producers():
         if entry.producer_id == producer_id and entry.epoch <= epoch:
@@ -78,7 +78,7 @@ def last_batch(
 
 
 def _batches_from(partition: Partition, offset: Offset) -> Iterator[BatchHeader]:
-    """Yield the headers of the batches from the one that holds `offset` to the log end, those of open transactions too."""
+    """Yield the headers of the batches from the one with `offset` to the log end, open transactions included."""
     while True:
         fetched = partition.read(offset, max_bytes=_SCAN_BYTES, isolation=Isolation.READ_UNCOMMITTED)
         if not fetched.data:

@@ -1,4 +1,4 @@
-"""The producer snapshot: what was known of every producer before an offset, in a file named by that offset.
+"""The producer snapshot: the state of every producer below an offset, in a file named after that offset.
 
     at   length  field
     0    2       version = 1
@@ -8,9 +8,9 @@
                  producer id int64 · epoch int16 · last sequence int32 · last offset int64 · offset delta int32 ·
                  timestamp int64 · coordinator epoch int32 · first offset of the open transaction int64 (-1 none)
 
-Only the newest batch of a producer is kept. Kafka writes the entries in the order of a Java HashMap, which readers
-ignore; `encode` reproduces it, so that equal states give equal bytes. Source: kafka-storage.md#producer-snapshots, Kafka's
-ProducerStateManager.
+Of each producer only the newest batch is stored. Kafka writes the entries in the order of a Java HashMap, which
+readers ignore; `encode` reproduces it, so that equal states give equal bytes. Source:
+kafka-storage.md#producer-snapshots, Kafka's ProducerStateManager.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENTRY = struct.Struct(">qhiqiqiq")
 CRC_START = 6
 
 MIN_TABLE = 16
-"""Buckets of an empty Java HashMap; it doubles when it is three quarters full."""
+"""Buckets of an empty Java HashMap, which doubles when it is three quarters full."""
 
 
 def encode(entries: Iterable[ProducerEntry]) -> bytes:
@@ -39,7 +39,7 @@ def encode(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode(data: bytes) -> list[ProducerEntry]:
-    """Return the producers of a snapshot file. CorruptBatchError with position and cause for other bytes."""
+    """Return the producers of a snapshot file. CorruptBatchError, with position and cause, if it is invalid."""
     if len(data) < HEADER.size:
         raise CorruptBatchError(len(data), f"a snapshot has at least {HEADER.size} bytes")
     version, crc, count = HEADER.unpack_from(data)
@@ -53,7 +53,7 @@ def decode(data: bytes) -> list[ProducerEntry]:
 
 
 def in_hash_order(entries: list[ProducerEntry]) -> list[ProducerEntry]:
-    """Return the entries as Java's HashMap, keyed by producer id, would iterate over them."""
+    """Return the entries in the order in which Java's HashMap, keyed by producer ID, iterates over them."""
     table = MIN_TABLE
     while len(entries) > table * 3 // 4:
         table *= 2

@@ -1,4 +1,4 @@
-"""The producers of one log, in memory, guarded by the log's lock: all batches below `end_offset` are in it."""
+"""The producers of one log, in memory, guarded by the log's lock. Covers all batches below `end_offset`."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class ProducerState:
         return self.verifications.begin(producer_id, epoch=epoch, sequence=sequence, bumps_epoch=bumps_epoch)
 
     def begin(self, producer_id: ProducerId, origin: Origin) -> ProducerAppend:
-        """Begin an append's checks; `finish` takes what passed."""
+        """Begin to check an append; `finish` applies it."""
         known = self._entries.get(producer_id) or ProducerEntry(producer_id=producer_id)
         return ProducerAppend(self._partition, known, origin, self.verifications.get(producer_id))
 
     def finish(self, append: ProducerAppend) -> None:
-        """Apply an append all of whose batches passed and are in the log."""
+        """Apply an append whose batches have all passed and are in the log."""
         self._entries[append.entry.producer_id] = append.entry
         for first_offset in append.begun:
             self._open[first_offset] = append.entry.producer_id
@@ -68,17 +68,17 @@ class ProducerState:
             self.verifications.end(append.entry.producer_id)
 
     def stable_offset_at(self, completed: CompletedTransaction) -> Offset:
-        """Return the last stable offset behind an abort: the first of other open transactions, or its end."""
+        """Return the last stable offset after an abort: the first of other open transactions, or the abort's end."""
         others = [first for first in self._open if first != completed.first_offset]
         return min(others, default=Offset(completed.last_offset + 1))
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """Take note that a transaction's marker is in the log; it stays unstable until the high watermark passes the marker."""
+        """Note that a transaction's marker is in the log; it stays unstable until it is below the high watermark."""
         self._open.pop(completed.first_offset, None)
         self._completed[completed.first_offset] = completed
 
     def high_watermark_moved(self, high_watermark: Offset) -> None:
-        """Forget completed transactions whose markers are below it."""
+        """Forget completed transactions whose markers are below the high watermark."""
         if not self._completed:
             return
         done = [first for first, txn in self._completed.items() if txn.last_offset < high_watermark]
@@ -87,19 +87,22 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> Offset | None:
-        """First offset of the earliest transaction that is open or whose marker is not replicated yet (kafka-storage.md#last-stable-offset)."""
+        """First offset of the earliest transaction that is open, or whose marker is not replicated yet.
+
+        See kafka-storage.md#last-stable-offset.
+        """
         if not self._open and not self._completed:
-            return None  # As nearly always: each append asks.
+            return None  # The usual case; each append asks.
         return min([*self._open, *self._completed], default=None)
 
     def remove_expired(self, now: Timestamp) -> None:
-        """Forget producers that have been silent for too long and have nothing open."""
+        """Forget producers that have been silent too long and have no open transaction."""
         for entry in list(self._entries.values()):
             if entry.expired(now, self._expiration_ms):
                 del self._entries[entry.producer_id]
 
     def load(self, entries: Iterable[ProducerEntry], *, end_offset: Offset, now: Timestamp) -> None:
-        """Set the state to a snapshot at `end_offset`, without the producers that have expired by `now`."""
+        """Set the state to a snapshot at `end_offset`, without producers that expired by `now`."""
         self.clear(end_offset)
         for entry in entries:
             if entry.expired(now, self._expiration_ms):
@@ -109,7 +112,7 @@ class ProducerState:
                 self._open[entry.transaction_first_offset] = entry.producer_id
 
     def put_newest_first(self, known: int) -> None:
-        """Reverse all but the first `known` producers, as a broker's snapshots have those it read again."""
+        """Reverse all but the first `known` producers: a broker's snapshots have replayed producers in that order."""
         for producer_id in reversed([*self._entries][known:]):
             self._entries[producer_id] = self._entries.pop(producer_id)
 
