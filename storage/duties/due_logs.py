@@ -1,4 +1,4 @@
-"""The duties of one log whose time has come: its roll, and its flush."""
+"""The duties of one log that are due: its roll, and its flush."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from topicfs.storage.segment.roll import RollParameters, RollReason, roll_reason
 
 
 def roll_if_due(log: Log, now: Timestamp) -> None:
-    """Close the active segment if it has been open for as long as it may (OSError)."""
+    """Roll if the active segment has been open as long as it may (OSError)."""
     reason = roll_due(log, now)
     if reason is not None:
         log.appender.roll(reason.value)
 
 
 def roll_due(log: Log, now: Timestamp) -> RollReason | None:
-    """Return why a record that came now would make the log roll, however small it was."""
+    """Return why any record written now, however small, would roll the log; None if it would not."""
     return roll_reason(roll_parameters(log, now)) if log.chain.active.size else None
 
 
 def roll_parameters(log: Log, now: Timestamp) -> RollParameters:
-    """Return what a roll of the log depends on, for a record that came now."""
+    """Return the values that decide about a roll, for a record written now."""
     return log.parts.roll_parameters(0, log.log_end_offset, now, now)
 
 
 def flush_if_due(log: Log, now: Timestamp) -> None:
-    """Flush what flush.ms asks for. A flush that fails takes the log offline by itself."""
-    # A clock that was set back makes it due.
+    """Flush if flush.ms requires it. A failed flush takes the log offline by itself."""
+    # If the clock was set back, the flush is due.
     if log.parts.unflushed_records and not 0 <= now - log.parts.progress.last_flush_ms < log.config.flush_ms:
         log.appender.flush()

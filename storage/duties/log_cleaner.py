@@ -1,6 +1,6 @@
 """The cleaner: the duty that compacts logs, the dirtiest first (kafka-storage.md#cleaning-choice, Kafka's LogCleaner).
 
-It works beside appends, reads and other duties; whoever removes segments claims the log first. After each round it
+It works beside appends, reads and other duties; code that removes segments claims the log first. After each round it
 applies retention to the compacted logs. A log with a damaged batch is not cleaned until it is loaded again.
 """
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class RunWithReserve(Protocol):
-    """A function that does work which frees space in a log's data directory, where possible also on a full disk."""
+    """Does work that frees space in a log's data directory, if possible even on a full disk."""
 
     def __call__(self, log: Log, action: Callable[[], T], /) -> T: ...
 
@@ -39,7 +39,7 @@ def plan_cleaning(log: Log, now: Timestamp) -> CleaningPlan:
 
 
 class LogCleaner:
-    """Cleans the logs that `logs` names. Safe from any thread."""
+    """Cleans the logs that `logs` returns. Safe from any thread."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class LogCleaner:
         write_checkpoints: Callable[[], None],
         lend: RunWithReserve,
     ) -> None:
-        """Make the cleaner; `write_checkpoints` puts every log's first dirty offset on disk, where it changed."""
+        """Make the cleaner; `write_checkpoints` writes changed first dirty offsets to disk."""
         self._settings = settings
         self._logs = logs
         self._clock = clock
@@ -67,11 +67,14 @@ class LogCleaner:
         self._paused: frozenset[TopicPartition] = frozenset()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Neither clean these partitions, nor apply the cleaner's retention, until others are named."""
+        """Skip these partitions, also in the cleaner's retention, until the next call names others."""
         self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:
-        """Clean what is due, then apply retention, unless another thread does (blocking). Failures become warnings."""
+        """Clean what is due, then apply retention; do nothing if another thread does (blocking).
+
+        Failures become warnings.
+        """
         if not self._running.acquire(blocking=False):
             return
         try:
@@ -86,7 +89,7 @@ class LogCleaner:
             self._running.release()
 
     def stop(self) -> None:
-        """Stop a running pass, leaving each log as it was or cleaned, and begin no other (blocking)."""
+        """Stop a running pass, which leaves each log as it was or cleaned, and begin no other (blocking)."""
         self._stopping.set()
         with self._running:
             pass
@@ -95,7 +98,7 @@ class LogCleaner:
         return self._settings.config.cleaner_enable and log.config.compacts
 
     def retain(self, log: Log, now: Timestamp) -> None:
-        """Apply retention, unless the log is being cleaned: then the next time (blocking; OSError)."""
+        """Apply retention; if the log is being cleaned, leave it to the next time (blocking; OSError)."""
         with self._claim(log) as claimed:
             if claimed:
                 self._lend(log, partial(_retain, log, now))
@@ -110,7 +113,7 @@ class LogCleaner:
             if not self._attempt(log, "compaction", lambda: self._clean(log, due, now)):  # noqa: B023 (called at once)
                 failed.add(log)
         else:
-            return  # Closing writes the checkpoints.
+            return  # The close writes the checkpoints.
         self._attempt_checkpoints()
 
     def _dirtiest(self, now: Timestamp, failed: set[Log]) -> tuple[Log, CleaningPlan] | None:
@@ -142,12 +145,17 @@ class LogCleaner:
         self._attempt_checkpoints()
 
     def _clean_claimed(self, log: Log, now: Timestamp, map_bytes: int) -> Cleaned:
-        """Clean a log in one pass (blocking). A log that failed before gets no room of the reserve: it may need more than there is, each time."""
+        """Clean a log in one pass (blocking).
+
+        A log that failed before does not get the reserve's space: it may need more than there is, each time.
+        """
 
         def run() -> Cleaned:
             return clean(
                 log,
-                plan_cleaning(log, now),  # A pass that found the disk full may have replaced some segments.
+                plan_cleaning(
+                    log, now
+                ),  # Planned again: a pass that found the disk full may have replaced some segments.
                 now=now,
                 map_bytes=map_bytes,
                 proceed=lambda: self._may_go_on(log),
@@ -162,7 +170,7 @@ class LogCleaner:
         return log.parts.partition in self._paused
 
     def _attempt(self, log: Log, what: str, act: Callable[[], None]) -> bool:
-        """Return whether it could be done. The same error is reported once, and that of a deleted log never."""
+        """Return whether `act` succeeded. The same error is reported once, and that of a deleted log never."""
         try:
             act()
         except CorruptionError as error:
@@ -201,7 +209,7 @@ class LogCleaner:
 
     @contextmanager
     def _claim(self, log: Log) -> Iterator[bool]:
-        """Claim the removal of segments of the log; False where another thread has claimed it."""
+        """Claim the removal of the log's segments; yield False if another thread has claimed it."""
         with self._guard:
             mine = log not in self._claimed
             self._claimed.add(log)
@@ -215,7 +223,7 @@ class LogCleaner:
 
 def _retain(log: Log, now: Timestamp) -> None:
     apply_retention(log, now)
-    # The epoch file follows the log start; no caller waits for it.
+    # The epoch file follows the log start; no caller waits for this.
     log.epochs.flush()
 
 
@@ -240,7 +248,7 @@ def _log_pass(log: Log, due: CleaningPlan, done: Cleaned, took_ms: int) -> None:
 
 
 def _names(base_offsets: tuple[Offset, ...]) -> str:
-    """Return base offsets of the first and the last segment, and the number of segments."""
+    """Return the base offsets of the first and the last segment, and the number of segments."""
     if len(base_offsets) < 2:
         return ", ".join(f"{base:020}" for base in base_offsets)
     return f"{base_offsets[0]:020} to {base_offsets[-1]:020} ({len(base_offsets)})"

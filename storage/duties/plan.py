@@ -1,6 +1,7 @@
-"""The plan of maintenance, as values: which segments would roll or be deleted, what would be compacted, and why.
+"""The plan of maintenance as values: which segments would roll or be deleted, what would be compacted, and why.
 
-It asks the functions that decide. A segment whose time has passed counts as rolled, as the next record would roll it.
+It asks the functions that decide. A segment whose time has passed counts as rolled, because the next record would
+roll it.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ class PlannedRoll:
     base_offset: Offset
     size_bytes: int
     reason: str
-    """A `RollReason`'s value, or `DELETE_ALL_REASON` where every segment is deleted."""
+    """A `RollReason`'s value, or `DELETE_ALL_REASON` if every segment is deleted."""
     open_ms: int
-    """The span of time the segment covers up to now."""
+    """The time span that the segment covers up to now."""
     limit_ms: int
-    """The span that it may cover: segment.ms, less its jitter."""
+    """The span that it may cover: segment.ms minus its jitter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class PlannedDeletion:
     reason: Reason
     age_ms: int
     excess_bytes: int
-    """Bytes of the partition beyond retention.bytes before this segment goes; negative: it has room."""
+    """Bytes of the partition above retention.bytes before this segment is deleted; negative: it is below."""
     limit: int
     """The value of the setting that is the reason, or the log start offset."""
 
@@ -79,7 +80,7 @@ def _planned_roll(log: Log, now: Timestamp, reason: str) -> PlannedRoll:
 
 
 def _planned_deletions(log: Log, now: Timestamp, *, rolled: bool) -> tuple[list[PlannedDeletion], bool]:
-    """Return what retention would take, and whether all must roll for it first."""
+    """Return what retention would delete, and whether the log must roll first because all of it is deleted."""
     offsets, config = log.offsets(), log.config
     segments = _after_roll(log.segments()) if rolled else log.segments()
     decision = decide_retention(

@@ -1,4 +1,7 @@
-"""The schedule of duties: each is due one period after it was done, and at once if the clock was set back. Pure functions."""
+"""The schedule of duties: each is due one period after it was done, or at once if the clock was set back.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ STAGED_WRITES_PERIOD_MS = 500
 """Period of the check for writes that other processes submitted, if no bell rings (`storage.staging.bell`)."""
 
 SCRUB_PERIOD_MS, SCRUB_DELAY_MS = 60_000, 600_000
-"""Time between two looks whether a scrub is due, and after the opening: a start has other things to do."""
+"""Time between two checks whether a scrub is due, and from the opening to the first: a start has other work."""
 
 UNOPENED_PERIOD_MS = 500
-"""Time between two examinations of some of the partitions that nobody has opened."""
+"""Time between two examinations of some of the unopened partitions."""
 
 
 class Duty(Enum):
@@ -41,7 +44,7 @@ class Duty(Enum):
 
 
 _LEADERS = {Duty.STAGED_WRITES, Duty.UNOPENED, Duty.RETENTION, Duty.CLEAN, Duty.POSITIONS}
-"""The duties that change records: a follower waits for its leader to do them."""
+"""The duties that change records: a follower leaves them to its leader."""
 
 
 class Plan(NamedTuple):
@@ -91,7 +94,7 @@ class Schedule(NamedTuple):
         return Schedule(self.plans, due_at)
 
     def replanned(self, plans: Mapping[Duty, Plan], now: Timestamp) -> Schedule:
-        """Return the schedule by other plans: a duty is due when it was, but no later than a new period from `now` on."""
+        """Return the schedule with other plans: each duty is due as before, but within a new period from `now`."""
         due_at = {}
         for duty, plan in plans.items():
             soonest = now + plan.period_ms

@@ -1,4 +1,4 @@
-"""The duty of appending writes that other processes submitted to a data directory (`storage.staging`)."""
+"""The duty that appends writes which other processes submitted to a data directory (`storage.staging`)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.record import CommitRecord
 
 SETTLED_MS = 1000
-"""A directory may change again without another time of change, but not for so long."""
+"""Within this time a directory may change again without a new modification time; later it may not."""
 
 
 class _Empty(NamedTuple):
-    """A data directory without any file of a write."""
+    """A data directory without files of writes."""
 
     changed: Timestamp
-    """Time of the directory's last change, by its own clock."""
+    """Time of the directory's last change, by the disk's clock."""
     first: Timestamp
-    """Time at which it was first seen like this, by ours."""
+    """Time at which it was first seen like this, by this process's clock."""
     last: Timestamp
-    """Time at which it was listed last."""
+    """Time at which it was last listed."""
 
 
 class StagedWrites:
@@ -45,7 +45,7 @@ class StagedWrites:
         warn: ReportLine,
         record: CommitRecord | None = None,
     ) -> None:
-        """Prepare the duty; `record`: the record of commits if other engines' directories have copies, too."""
+        """Prepare the duty; `record`: a commit record shared with engines whose directories have copies."""
         self._directories = directories
         self._engine = engine
         self._warn = warn
@@ -53,7 +53,7 @@ class StagedWrites:
         self._record = record or CommitRecord(
             directories.files, lambda: [one.data.path for one in directories.online]
         )
-        # Members of one engine have copies of each other's writes, and must not append one at the same time.
+        # Engines of one set have copies of each other's writes, and must not append one at the same time.
         self._running = self._record.committing
         self._stopping = Event()
         self._empty: dict[Path, _Empty] = {}
@@ -61,7 +61,7 @@ class StagedWrites:
         self._has_listened = False
 
     def run_where_changed(self) -> None:
-        """Commit what waits in directories that changed (blocking). The first call also begins to listen for the bell."""
+        """Commit waiting writes of directories that changed (blocking). The first call also begins to listen."""
         if not self._has_listened and not self._stopping.is_set():
             self._has_listened = True
             with suppress(OSError, ValueError):
@@ -72,7 +72,7 @@ class StagedWrites:
         self._run(self._list_again)
 
     def run(self) -> None:
-        """Commit what waits (blocking). Returns at once where another thread does it; a failure becomes a warning."""
+        """Commit waiting writes, unless another thread does (blocking). A failure becomes a warning."""
         self._run(lambda _: True)
 
     def _run(self, may_hold: Callable[[DataDirectory], bool], *, waits: bool = False) -> None:
@@ -97,7 +97,7 @@ class StagedWrites:
             pass
 
     def _list_again(self, data: DataDirectory) -> bool:
-        """Return whether there may be a file of a write. A failure is one of the listing, which reports it."""
+        """Return whether there may be files of writes; also True on an error, which the listing then reports."""
         try:
             now, changed = self._directories.clock(), data.files.modified_time_ms(data.path)
             known = self._empty.get(data.path)

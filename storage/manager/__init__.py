@@ -1,7 +1,7 @@
 """The engine as a whole: many topics over one or more data directories.
 
-`startup` locks the directories, has their logs loaded, and returns a `manager.LogManager`, or a class that extends
-it.
+`startup` locks the directories, has their logs loaded, and returns a `manager.LogManager` or an instance of a
+subclass.
 """
 
 from topicfs.storage.manager.manager import LogManager

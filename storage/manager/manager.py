@@ -1,6 +1,6 @@
-"""The log engine: topics over a data directory, what can be done with them, and their duties.
+"""The log engine: topics over data directories, the operations on them, and their duties.
 
-Readers see immutable snapshots and take no lock. `_lock` is held while topics are changed and at the close,
+Readers see immutable snapshots and take no lock. `_lock` is held while topics change and during the close,
 `_duty_lock` while duties are done; neither is held while listeners are called.
 """
 
@@ -48,7 +48,7 @@ class LogManager:
     """Implements storage.engine.LogEngine over data directories. Made by `startup.open_logs`."""
 
     one_of_many: ClassVar[bool] = False
-    """True if other partitions of the topics are in other engines' data directories: none is regarded as missing."""
+    """True if other engines' data directories have other partitions of the topics: none then counts as missing."""
     remote = False
 
     def __init__(
@@ -73,7 +73,7 @@ class LogManager:
         if not directories.read_only:
             self._services = self._make_services()
 
-    # What is there.
+    # Queries.
 
     @property
     def foreign(self) -> bool:
@@ -81,16 +81,16 @@ class LogManager:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about what made no call fail; oldest first, the last hundred."""
+        """Warnings about problems that made no call fail: the last hundred, oldest first."""
         return self._warnings.lines
 
     @property
     def doing(self) -> str | None:
-        """The progress of a change of topics that takes long, as a line; None between two."""
+        """The progress of a change of topics that takes long, as a line; None if there is none."""
         return self._changes.progress.line
 
     def _make_services(self) -> Services:
-        """Make the services. A reader needs none, and their imports take longer than most reads."""
+        """Make the services. A reader needs none, and importing them takes longer than most reads."""
         from topicfs.storage.manager.services import Services
 
         return Services(
@@ -206,7 +206,7 @@ class LogManager:
         return self.partition(topic, number)
 
     def _failed_directories(self, partition: Partition) -> tuple[OpenDirectory, ...]:
-        """Return the directories that must serve again first: those in which the partition is, or may be."""
+        """Return the directories that must serve again first: the failed ones that have, or may have, the partition."""
         directory = self._directories.by_partition.get(name_of(partition))
         if directory is None:
             return self._directories.failed
@@ -216,7 +216,7 @@ class LogManager:
         self._check_writable()
         self._checkpoint(CheckpointWriter.write_log_start_offsets)
 
-    # What groups are given.
+    # Settings of groups.
 
     def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
         return self._registry.groups
@@ -226,13 +226,13 @@ class LogManager:
             self._check_writable()
             self._registry.put_group(group, overrides)
 
-    # Duties and the end.
+    # Duties, and the close.
 
     def maintenance(self, now: Timestamp) -> None:
         self._do(now, self._schedule.due)
 
     def maintain_now(self, now: Timestamp) -> None:
-        """Do every duty whether its time has come or not, and what `plan_maintenance` lists (blocking)."""
+        """Do every duty, due or not, and what `plan_maintenance` lists (blocking)."""
         self._open_all()
         if not self.read_only:
             self._for_each_log("roll", lambda log: roll_if_due(log, now))
@@ -260,11 +260,11 @@ class LogManager:
             self._services.staged.run_where_changed()
         self._do_above(due, now)
         if Duty.CLEAN in due:
-            # It may take long, and the other duties must not wait for it.
+            # It may take long, and other duties must not wait for it.
             self._services.cleaner.run(now)
 
     def _do_above(self, due: tuple[Duty, ...], now: Timestamp) -> None:
-        """Do the duties of what stands on the logs; here nothing does."""
+        """Do the duties of a subclass's parts above the logs; this class has none."""
 
     def _keep(self, what: str, duty: Callable[[], None]) -> None:
         try:
@@ -273,7 +273,7 @@ class LogManager:
             self._warnings.add(f"{what}: {reason_of(error)}")
 
     def commit_staged_writes(self) -> None:
-        """Append the writes submitted to the data directories, as the duty does (blocking); what fails is a warning."""
+        """Append the writes submitted to the data directories, like the duty (blocking); failures become warnings."""
         if not self.read_only:
             self._services.staged.run()
 
@@ -303,7 +303,7 @@ class LogManager:
             self._close_directories(in_order)
 
     def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
-        """Write the last checkpoints and the clean-shutdown markers; a directory that fails does not stop the others."""
+        """Write the last checkpoints and the clean-shutdown markers; a failing directory does not stop the others."""
         errors = []
         for directory in self._directories.online:
             try:
@@ -317,7 +317,7 @@ class LogManager:
             raise errors[0]
 
     def _close_logs(self) -> dict[OpenDirectory, bool]:
-        """Close every log that is open; of each directory, whether all went well, those offline before not being well."""
+        """Close every open log; return by directory whether all were closed cleanly and none was offline."""
         in_order = dict.fromkeys(self._directories.all, True)
         for topic in self._topics.values():
             topic.open_no_more()
@@ -364,14 +364,15 @@ class LogManager:
             self._warnings.add(f"{duty.value}: {reason_of(error)}")
 
     def _for_each_log(self, what: str, act: Callable[[Log], object]) -> None:
-        """Do a duty for every log that takes writes; one that fails does not stop the others."""
+        """Do a duty for every log that accepts writes; one that fails does not stop the others."""
         for log in self._logs():
             if log.offline_reason is not None:
                 continue
             try:
                 act(log)
             except Exception as error:  # noqa: BLE001 (whatever it is, the other logs have their duties too)
-                # A topic may be deleted, or a log go offline, in the middle of it: that has its own report.
+                # Otherwise the topic was deleted, or the log went offline, meanwhile: that is reported
+                # elsewhere.
                 if log.offline_reason is None:
                     self._warn(log, what, error)
 
@@ -384,7 +385,7 @@ class LogManager:
         return action() if directory is None else directory.reserve.lend(action)
 
     def _look_after_directories(self, now: Timestamp) -> None:
-        """Check which directories are still there, and remove what is due in those."""
+        """Check which directories are still there, and remove what is due in them."""
         for directory in self._directories.online:
             try:
                 directory.data.check()
@@ -397,7 +398,7 @@ class LogManager:
             self._registry.settle()
 
     def _checkpoint(self, write: Callable[[CheckpointWriter, Iterable[Partition]], None]) -> None:
-        """Write a checkpoint of topics that nobody deletes meanwhile; a directory that cannot take it failed."""
+        """Write a checkpoint, under the lock that deletions need; a directory that cannot be written fails."""
         full: OSError | None = None
         with self._lock:
             for directory in self._directories.online:
@@ -424,7 +425,7 @@ class LogManager:
         return loaded_logs(self._partitions())
 
     def _partitions(self) -> Iterator[Partition]:
-        """Yield the partitions that are open, or offline; most of very many are neither."""
+        """Yield the partitions that are open or offline; in a large directory most are neither."""
         for topic in self._topics.values():
             yield from topic.opened()
 
@@ -444,7 +445,7 @@ class LogManager:
 
 
 def by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:
-    """Return the topics by name, ascending, as a snapshot."""
+    """Return the topics sorted by name, as a snapshot."""
     return MappingProxyType(dict(sorted(topics.items())))
 
 

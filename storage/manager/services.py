@@ -1,4 +1,4 @@
-"""The services of an engine over its logs: staged writes, compaction, and duties of what nobody opened."""
+"""The services of an engine over its logs: staged writes, compaction, and the duties of unopened partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """The services of one engine; none of them reads anything before it is used."""
+    """The services of one engine; none reads anything before it is used."""
 
     def __init__(
         self,

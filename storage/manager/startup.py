@@ -1,4 +1,4 @@
-"""The startup of an engine: its data directories are taken over, or only looked into."""
+"""The startup of an engine: it takes over its data directories, or only reads them."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ from topicfs.storage.topics.topic import LogTopic
 
 
 class Machine(NamedTuple):
-    """The machine that an engine runs on: this one, where a part of it is not given."""
+    """The machine that an engine runs on; a part that is None is that of this machine."""
 
     files: FileSystem | None = None
-    """The disk. Other ones than the machine's own have no lock and must fit `read_only`."""
+    """The disk. Disks other than the machine's own have no lock, and must match `read_only`."""
     clock: Clock | None = None
     flushers: Callable[[], Flusher] | None = None
-    """Makes each directory's flusher. None: a thread flushes what rolls close, but on other disks nobody does."""
+    """Makes each directory's flusher. None: a thread flushes closed segments on the machine's disk, and nothing does
+    on others.
+    """
     failed_before: bool = False
     """True if the disk has failed since the machine was started."""
     counts: EngineCounts | None = None
-    """What is counted there, too. None: in counts of its own."""
+    """The counters to use; None: new ones."""
 
 
 M = TypeVar("M", bound=LogManager)
@@ -61,17 +63,17 @@ def open_logs(
     machine: Machine | None = None,
     max_opened_at_start: int = MAX_OPENED_AT_START,
 ) -> M:
-    """Open a data directory, or several as one, and make those that are missing (the parent exists); blocking.
+    """Open one or more data directories as one engine, and make missing ones if their parent exists; blocking.
 
-    Call this after daemonizing, for it takes the directories' locks. With `read_only` it takes none and changes
-    nothing; beside a live broker it shows what lies below the checkpointed high watermarks, beside another process of
-    this engine all that is there. More than `max_opened_at_start` partitions that were closed in order are each opened on
-    first use. `kind` is the class of the engine. A partition that cannot be loaded, or is in a directory that fails,
-    is offline with the reason.
+    Call this after daemonizing, because it takes the directories' locks. With `read_only` it takes no lock and
+    changes nothing; next to a live broker it shows records below the checkpointed high watermarks, next to another
+    process of this engine everything on disk. Above `max_opened_at_start` partitions, those that were closed cleanly
+    are opened on first use. `kind` is the class of the engine. A partition that cannot be loaded, or whose directory
+    fails, is offline with the reason.
 
-    Raises DirectoryLockedError (with the owner's process id), NotALogDirectoryError, DuplicatePartitionError,
+    Raises DirectoryLockedError (with the owner's process ID), NotALogDirectoryError, DuplicatePartitionError,
     CorruptionError (a damaged meta.properties or settings file), StorageError (directories that do not belong
-    together), OSError. Nothing has changed then but by recovery.
+    together), OSError. Nothing has changed then, except by recovery.
     """
     machine = machine or Machine()
     disk = machine.files if machine.files is not None else NativeFileSystem(read_only=read_only)
@@ -106,14 +108,14 @@ def open_logs(
 
 
 open_engine = partial(open_logs, LogManager)
-"""Opens data directories as `open_logs` does, as an engine of logs alone."""
+"""Opens data directories like `open_logs`, with `LogManager` as the engine."""
 
 
 def _check_different(paths: Sequence[Path]) -> None:
     if not paths:
         raise ValueError("an engine needs a data directory")
     if len(paths) == 1:
-        return  # Resolving takes a system call a component.
+        return  # Resolving takes a system call per path component.
     seen: set[Path] = set()
     for path in paths:
         if path.resolve() in seen:
@@ -122,7 +124,7 @@ def _check_different(paths: Sequence[Path]) -> None:
 
 
 def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
-    """Raise StorageError if directories of a set of replicas are to be written to without the others, or read as one."""
+    """Raise StorageError if directories with replicas would be written to without the others, or read as one."""
     for path in paths if len(paths) > 1 or not files.read_only else ():
         with suppress(OSError):
             if has_replicas(files, path):
@@ -188,13 +190,13 @@ def _look_into(directories: Directories, warnings: WarningBook) -> _Opened:
 
 
 def _check_kind(directory: OpenDirectory) -> None:
-    """Refuse someone else's directory (NotALogDirectoryError), before any of them is touched."""
+    """Refuse a directory that is not Kafka's (NotALogDirectoryError), before any directory is changed."""
     if directory.data.files.exists(directory.data.path):
         directory.data.contents()
 
 
 def _make(directory: OpenDirectory) -> None:
-    """Make the directory where it is missing."""
+    """Make the directory if it is missing."""
     data = directory.data
     if not data.files.exists(data.path):
         try:
@@ -228,7 +230,7 @@ def _read_registry(directories: Directories) -> TopicRegistry:
 
 
 def _fail_unmounted(directories: Directories) -> None:
-    """Fail directories whose disks are not mounted: an empty mountpoint must not be taken for a new directory."""
+    """Fail directories whose disks are not mounted: an empty mount point must not count as a new directory."""
     known: set[str] = set()
     for directory in directories.all:
         with suppress(OSError, CorruptionError):
@@ -243,7 +245,7 @@ def _fail_unmounted(directories: Directories) -> None:
 
 
 def _members(directories: Directories, copies: Iterable[RegistryCopy]) -> tuple[str, ...]:
-    """Return the directories to be remembered as serving together: but for those that never did."""
+    """Return the directories to remember as serving together, without failed ones that never served."""
     if len(directories.all) == 1:
         return ()
     known = {path for copy in copies for path in copy.directories}
@@ -261,6 +263,6 @@ def _continues_without(directories: Directories, directory: OpenDirectory, error
 
 
 def _forget_missing(directories: Directories, directory: OpenDirectory) -> None:
-    """Drop lines of partitions that are not here: a later one of that name would be taken for flushed."""
+    """Drop lines of partitions that are not here: otherwise a later one of that name would count as flushed."""
     here: set[TopicPartition] = {one for one, where in directories.by_partition.items() if where is directory}
     directory.writer.forget(directory.writer.partitions() - here)

@@ -1,6 +1,6 @@
-"""The checks of a leader before it assigns offsets (kafka-storage.md#append-validation): all batches may enter, or none.
+"""The checks of a leader before it assigns offsets (kafka-storage.md#append-validation): all batches pass, or none.
 
-A follower checks order alone (kafka-storage.md#follower-append).
+A follower checks only the order (kafka-storage.md#follower-append).
 """
 
 from collections.abc import Container, Sequence
@@ -16,7 +16,7 @@ from topicfs.storage.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Offset, 
 from topicfs.storage.producers.append import Origin
 
 NO_LIMIT = 2**63 - 1
-"""A message.timestamp.before.max.ms of this, which is the default, refuses nothing."""
+"""With this value, its default, message.timestamp.before.max.ms refuses nothing."""
 
 
 class AppendRules(NamedTuple):
@@ -27,16 +27,16 @@ class AppendRules(NamedTuple):
     max_segment_ms: int
     stamps_append_time: bool
     needs_keys: bool
-    """Compaction has no use for a record without a key."""
+    """True if each record needs a key, because the topic is compacted."""
     before_max_ms: int
     after_max_ms: int
     codec: Codec | None
-    """The codec of batches in the log; None: whatever their producer chose."""
+    """The codec of batches in the log; None: their producers' codecs."""
     compression_level: int | None
     reads_records: bool
-    """True if a batch's header cannot answer even when it is known to be true."""
+    """True if records must be read, because a batch's header is not enough even if it is right."""
     accepts_own_batches: bool
-    """True if batches that this process just made need nothing but their offsets, and the topic's codec."""
+    """True if batches that this process just made need only their offsets, and the topic's codec."""
 
     @classmethod
     def of(cls, config: TopicConfig) -> Self:
@@ -59,7 +59,7 @@ class AppendRules(NamedTuple):
 
 
 def compression_of(config: TopicConfig) -> tuple[Codec | None, int | None]:
-    """Return the codec and level of compression.type; None for what the producer chose, or the codec's default."""
+    """Return codec and level of compression.type; None: the producer's codec, or the codec's default level."""
     if config.compression_type == "producer":
         return None, None
     if config.compression_type == "uncompressed":
@@ -87,12 +87,12 @@ def for_accepted(rules: AppendRules) -> AppendRules:
 
 
 class Incoming(NamedTuple):
-    """One batch of an append, by its header."""
+    """One batch of an append, as its header describes it."""
 
     position: int
     size_bytes: int
     base_offset: int
-    """The base offset as it came: a leader assigns another."""
+    """The base offset as received; a leader assigns another."""
     last_offset: int
     records: int
     max_timestamp: int
@@ -105,7 +105,10 @@ class Incoming(NamedTuple):
 
 
 def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Origin.CLIENT) -> list[Incoming]:
-    """Return the batches of an append (InvalidRecordError, InvalidTimestampError, RecordTooLargeError)."""
+    """Check an append's headers, and return its batches.
+
+    Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError.
+    """
     if len(batches) > rules.max_segment_bytes:
         raise RecordTooLargeError(
             f"{len(batches)} bytes in one append, segment.bytes is {rules.max_segment_bytes}; append less at once"
@@ -119,10 +122,10 @@ def check_as_leader(batches: bytearray, rules: AppendRules, origin: Origin = Ori
 
 
 def check_as_follower(batches: Buffer, end_offset: int) -> list[Incoming]:
-    """Return the batches of an append whose offsets a leader assigned. Raises InvalidRecordError when they do not ascend."""
+    """Return the batches of an append whose offsets a leader assigned. InvalidRecordError unless they ascend."""
     incoming = read_batches(batches)
     for batch in incoming:
-        # Of a compressed batch of an old format only the last offset is in its header.
+        # The header of a compressed batch of an old format has only the last offset.
         first_offset = batch.base_offset if batch.magic == CURRENT_MAGIC else batch.last_offset
         if first_offset < end_offset:
             raise InvalidRecordError(f"batch at offset {first_offset}, but the log ends at {end_offset}")
@@ -133,8 +136,8 @@ def check_as_follower(batches: Buffer, end_offset: int) -> list[Incoming]:
 def first_offset(incoming: Sequence[Incoming]) -> Offset:
     """Return the offset at which an append begins.
 
-    A compressed batch of an old format stores only its last offset. The append then begins as early as its last record
-    allows that shares a segment with the first one (kafka-storage.md#rolling).
+    A compressed batch of an old format stores only its last offset. The append then begins at the lowest offset that
+    can share a segment with its last record (kafka-storage.md#rolling).
     """
     first = incoming[0]
     if first.magic < CURRENT_MAGIC:
@@ -143,7 +146,7 @@ def first_offset(incoming: Sequence[Incoming]) -> Offset:
 
 
 def read_batches(batches: Buffer, *, check_crc: bool = True) -> list[Incoming]:
-    """Return whole batches, at least one; unless this process just made them, with right checksums. Raises InvalidRecordError."""
+    """Return whole batches, at least one, with right checksums if `check_crc`. Raises InvalidRecordError."""
     scanned = scan(batches, check_crc=check_crc)
     if scanned.problem is not None:
         raise InvalidRecordError(f"not a record batch: {scanned.problem}")
@@ -155,7 +158,7 @@ def read_batches(batches: Buffer, *, check_crc: bool = True) -> list[Incoming]:
 def without(
     batches: bytearray, incoming: Sequence[Incoming], positions: Container[int]
 ) -> tuple[bytearray, list[Incoming]]:
-    """Return copies of the batches that do not begin at one of `positions`, and of what is known of them."""
+    """Return copies of the batches that do not begin at one of `positions`, and their headers."""
     kept = bytearray()
     moved = []
     for batch in incoming:
@@ -166,7 +169,7 @@ def without(
 
 
 def incoming_of(scanned: Batches) -> list[Incoming]:
-    """Return scanned headers as an append knows them."""
+    """Return scanned headers as `Incoming` values."""
     rows = scanned.rows.tolist()
     # The columns' order is that of storage.codec.headers.BatchHeader.
     return [
@@ -196,7 +199,7 @@ def _check_header(batch: Incoming, rules: AppendRules) -> None:
             f"batch of {batch.size_bytes} bytes, max.message.bytes is {rules.max_message_bytes}"
         )
     delta = batch.last_offset - batch.base_offset
-    if batch.records != delta + 1:  # The scan has refused a delta below 0.
+    if batch.records != delta + 1:  # The scan has refused negative deltas.
         raise InvalidRecordError(f"batch of {batch.records} records with a last offset delta of {delta}")
     marked = batch.attributes & TIMESTAMP_TYPE_MASK
     if marked and (rules.stamps_append_time or batch.max_timestamp == NO_TIMESTAMP):
@@ -206,7 +209,7 @@ def _check_header(batch: Incoming, rules: AppendRules) -> None:
 
 
 def check_times(incoming: Sequence[Incoming], rules: AppendRules, now: int) -> None:
-    """Raise InvalidTimestampError where a batch, whose header is known to be true, is too far in the future."""
+    """Raise InvalidTimestampError if a batch, whose header must be right, is too far in the future."""
     for batch in incoming:
         if not rules.stamps_append_time and batch.max_timestamp - now > rules.after_max_ms:
             raise InvalidTimestampError(

@@ -1,7 +1,7 @@
-"""Conversion of a client's batches to the form that their topic requires: the part of an append that reads records.
+"""Converts a client's batches to the form that their topic requires: the part of an append that reads records.
 
 Headers are checked against records (kafka-storage.md#timestamps). A batch is encoded again if its codec is not the
-topic's, or its record numbers are not 0, 1, 2 … (kafka-storage.md#batch-conversion); control batches never.
+topic's, or if its records are not numbered 0, 1, 2 … (kafka-storage.md#batch-conversion); control batches never are.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from topicfs.storage.model import NO_TIMESTAMP, ProducerId, TimestampType
 from topicfs.storage.validation.batches import NO_LIMIT, AppendRules, Incoming
 
 WHOLE_BATCH_BYTES = 2**31 - 1
-"""A batch that is encoded again stays one batch, whatever its size; that is checked afterwards."""
+"""Size limit while a batch is encoded again, so that it stays one batch; its real limit is checked afterwards."""
 
 APPEND_BYTES = 2 * MAX_CONTENT_BYTES
-"""Bytes that the records of one append's compressed batches may take in memory, one after the other; the last may go beyond."""
+"""Bytes that the records of one append's compressed batches may take when inflated, together; the last batch may
+exceed it.
+"""
 
 _SHOWN = 5
 """Number of bad records that an error names."""
@@ -43,10 +45,10 @@ _SHOWN = 5
 def convert(
     batches: bytearray, incoming: Sequence[Incoming], rules: AppendRules, now: int
 ) -> tuple[bytearray, Sequence[Incoming] | None]:
-    """Return the batches as they may enter the log, and what is true of them; or new ones, to be checked, and None.
+    """Return the batches as they may enter the log, with their true headers; or new batches, to be checked, and None.
 
-    Raises InvalidTimestampError and InvalidRecordError with all records at fault, and RecordTooLargeError for records
-    that inflate beyond the bounds of decoding. Nothing is changed then.
+    Raises InvalidTimestampError and InvalidRecordError with all bad records, and RecordTooLargeError for records that
+    inflate beyond the bounds of decoding. Nothing is changed then.
     """
     looked, left, encodes = list[_Converted](), APPEND_BYTES, False
     for batch in incoming:
@@ -57,7 +59,7 @@ def convert(
         left -= columns.size_bytes if batch.attributes & CODEC_MASK else 0
         _check_times(columns, rules, now)
         _check_keys(columns, rules)
-        if _wants_encoding(columns, batch, rules):  # It gets its largest time there.
+        if _wants_encoding(columns, batch, rules):  # Encoding sets its largest time.
             looked.append(_Converted(batch.max_timestamp, _encoded(columns, batch, rules)))
             encodes = True
         else:
@@ -73,7 +75,7 @@ def convert(
     true: list[Incoming] | None = None
     for index, (largest, _) in enumerate(looked):
         batch = incoming[index]
-        # Never so of a batch marked LogAppendTime: the header's time is that of all its records.
+        # Never the case for LogAppendTime: the header's time is that of all its records.
         if largest != batch.max_timestamp:
             set_max_timestamp(batches, batch.position, largest, TimestampType.CREATE_TIME)
             true = true or list(incoming)
@@ -82,15 +84,15 @@ def convert(
 
 
 class _Converted(NamedTuple):
-    """The result for one batch: its records may be many times as large as it."""
+    """The result for one batch, without its records, which may be many times larger."""
 
     max_timestamp: int
     encoded: bytearray | None
-    """The batch, encoded again; None: it stays as it is."""
+    """The batch, encoded again; None: it does not change."""
 
 
 def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
-    """Decode a batch's records; of a compressed one at most `left` bytes, however few it has itself."""
+    """Decode a batch's records; a compressed batch may inflate to at most `left` bytes, even to none."""
     start, end = batch.position, batch.position + batch.size_bytes
     limit = min(max(left, 0), MAX_CONTENT_BYTES)
     try:
