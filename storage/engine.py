@@ -1,18 +1,18 @@
-"""The protocol of topics and their logs; `coordination.engine` is that of a whole engine, with groups, queues and replicas.
+"""The protocol of topics and their logs; `coordination.engine` adds groups, queues and replicas.
 
-The log engine (`storage.manager`) implements it over a data directory; another engine, such as a Kafka
-cluster, can stand in its place. All calls are synchronous and safe from any thread. Those marked *blocking* may
-wait for the disk for long and belong into a thread; the others answer in microseconds.
+The log engine (`storage.manager`) implements it over data directories; another engine, such as a Kafka cluster, can
+take its place. All calls are synchronous and safe from any thread. Calls marked *blocking* may wait long for the disk
+and belong in a thread; the others take microseconds.
 
-An engine that is `remote` may have to wait for its answers, and promises this:
+An engine that is `remote` may have to wait for its answers. It promises:
 
-* *known*: what is so marked never waits, and raises nothing but what is said there. It is what the engine was last
-  told, by whatever keeps it up to date without being asked; listeners are called when it changes. A topic is listed with
-  all its partitions. Of one whose leader has not answered yet `unknown` has the reason.
-* *asked*: what is so marked may wait. Before it waits it calls the hook of `storage.remote.RemoteEngine`.
-* What changes something waits: it is called in threads that may wait. When it returns, what is *known* shows it.
+* *known*: a call so marked never waits, and raises only the errors named there. It returns what the engine last learned;
+the engine is kept up to date without requests, and calls listeners when it changes. A topic is listed with all its
+partitions. While the leader of a partition has not answered yet, `unknown` has the reason.
+* *asked*: a call so marked may wait. Before it waits, it calls the hook of `storage.remote.RemoteEngine`.
+* Calls that change something wait, and are made in threads that may wait. On return, *known* calls show the change.
 
-Each wait has an end: what does not answer in time raises PartitionOfflineError, as does every call after `close`.
+Each wait ends: a missing answer raises PartitionOfflineError, as does every call after `close`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Cancel: TypeAlias = Callable[[], None]
 
 
 class Listeners:
-    """A set of callables as an immutable tuple: calling them needs no lock, and one may cancel itself meanwhile."""
+    """A set of callables, as an immutable tuple: calling them needs no lock, and one may cancel itself meanwhile."""
 
     __slots__ = ("_listeners", "_lock")
 
@@ -93,47 +93,53 @@ class Partition(Protocol):
 
     @property
     def rewrites(self) -> int:
-        """Number of compactions and `cuts`: after each, positions counted before are not valid. Listeners are notified (*known*)."""
+        """Number of compactions and `cuts`; each invalidates earlier positions and notifies listeners (*known*)."""
 
     cuts: tuple[Offset, ...]
-    """Offsets from which on visible records were lost in unclean elections, a new tuple after each (*known*)."""
+    """Offsets from which visible records were lost in unclean elections; a new tuple after each election (*known*)."""
 
     @property
     def log_start_offset(self) -> Offset:
-        """Earliest readable offset: what `offsets` says, for callers that ask at each read and append (*known*)."""
+        """Earliest readable offset, as in `offsets`, for callers that need it at each read and append (*known*)."""
 
     @property
     def newest_timestamp(self) -> Timestamp:
-        """The largest timestamp; -1 where none has one, or a remote engine has seen none (*known*)."""
+        """The largest timestamp; -1 if no record has one, or if a remote engine has seen none (*known*)."""
 
     @property
     def unknown(self) -> str | None:
-        """The reason why `offsets` says nothing of the records: no log was loaded, or no leader has answered; None: it does (*known*)."""
+        """Why `offsets` is unknown: no log was loaded, or no leader has answered. None: it is known (*known*)."""
 
     def find_bounds(self) -> None:
-        """Wait until `offsets` is known (*asked*). Raises PartitionOfflineError, PartitionGoneError, NotAuthorizedError."""
+        """Wait until `offsets` is known (*asked*).
+
+        Raises PartitionOfflineError, PartitionGoneError, NotAuthorizedError.
+        """
 
     def offsets(self) -> PartitionOffsets:
-        """Return log start, last stable offset, high watermark and log end (*known*). While `unknown` has a reason the range is empty."""
+        """Return the bounds of the log; an empty range while `unknown` has a reason (*known*)."""
 
     def visible_end(self, isolation: Isolation) -> Offset:
-        """Return the exclusive end of what a reader sees: what `offsets` says, for callers that ask at each read (*known*)."""
+        """Return the exclusive end that a reader sees, as in `offsets`, for callers that often need it (*known*)."""
 
     def glance(self) -> PartitionGlance:
-        """Return what those need who look at all partitions again and again (*known*)."""
+        """Return a summary, for callers that look at all partitions again and again (*known*)."""
 
     def status(self) -> PartitionStatus:
-        """Return the state of the partition; each segment is looked up on the disk (*asked*)."""
+        """Return the state of the partition; looks up each segment on disk (*asked*)."""
 
     def check_in_sync(self) -> None:
-        """Raise NotEnoughReplicasError with fewer in sync than min.insync.replicas; remote ones never do (*known*)."""
+        """Raise NotEnoughReplicasError if too few replicas are in sync; a remote engine never does (*known*).
+
+        The setting min.insync.replicas says how many must be.
+        """
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
-        """Append whole v2 batches as a leader does: all of them or none; a remote engine may raise PartlyAppendedError.
+        """Append whole v2 batches as a leader: all or none; a remote engine may raise PartlyAppendedError.
 
-        Offsets, leader epoch and, where the topic says so, timestamps are patched in `batches`. On return readers see
+        Offsets, leader epoch and, if the topic says so, timestamps are written into `batches`. On return readers see
         them; with `durable` they are on disk (blocking). `encoded_here`: this process's codec just made them, so
-        headers need no check. Batches that an idempotent producer appended before (its last five) are left out.
+        headers need no check. Batches that an idempotent producer appended before (its last five) are skipped.
 
         Raises InvalidRecordError, InvalidTimestampError, RecordTooLargeError, ProducerFencedError,
         OutOfOrderSequenceError, PartitionOfflineError, ReadOnlyError, OSError (ENOSPC, EIO): nothing is kept.
@@ -147,14 +153,17 @@ class Partition(Protocol):
         max_bytes: int,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> Fetched:
-        """Return whole batches from the one that holds `offset` on (*asked*). Checksums are not checked.
+        """Return whole batches from the one that contains `offset` on (*asked*). Checksums are not checked.
 
-        At least one batch where there is one, else at most `max_bytes`; nothing at or above the visible end. Raises
-        OffsetOutOfRangeError outside of the log, CorruptionError for a torn file.
+        `max_bytes` limits all but the first batch; nothing at or above the visible end is returned. Raises
+        OffsetOutOfRangeError outside the log, CorruptionError for a torn file.
         """
 
     def available_end(self, offset: Offset) -> Offset:
-        """Return the end of what `read` gives from `offset` on without waiting; not remote: the log end (*known*)."""
+        """Return the end of what `read` can return from `offset` on without waiting (*known*).
+
+        An engine that is not remote returns the log end.
+        """
 
     def offset_for_timestamp(
         self,
@@ -163,7 +172,7 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> TimestampOffset | None:
-        """Return the first visible record at or after `timestamp` (*asked*); SearchTooLongError beyond about `max_bytes`."""
+        """Return the first visible record at or after `timestamp` (*asked*); SearchTooLongError beyond `max_bytes`."""
 
     def record_at(
         self,
@@ -172,31 +181,31 @@ class Partition(Protocol):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> FoundRecord | TimestampOffset | None:
-        """Do what `offset_for_timestamp` does; a record that the search has decoded is returned itself, if readers see it (*asked*)."""
+        """Do what `offset_for_timestamp` does, but return a visible record itself if it was decoded (*asked*)."""
 
     def segments(self) -> Sequence[SegmentInfo] | None:
-        """Return the segments, the oldest first and the active one last: a snapshot. None, at once, without a `directory`."""
+        """Return a snapshot of the segments, oldest first, active last; None at once if `directory` is None."""
 
     def segment_of(self, name: str) -> SegmentInfo | None:
-        """Return the segment that a file of that name belongs to now; None where there is no such file, or no longer."""
+        """Return the segment to which the file `name` belongs now; None if there is no such file, or no longer."""
 
     def open_segment_file(self, name: str) -> memoryview:
         """Return one of the files in `SegmentInfo.files`, mapped read-only (SegmentDeletedError)."""
 
     def delete_records(self, before: Offset) -> Offset:
-        """Move the log start offset up to `before` (-1: to the high watermark); returns the new one (kafka-storage.md#deleting-records).
+        """Move the log start up to `before` (-1: the high watermark); return it (kafka-storage.md#deleting-records).
 
         Raises OffsetOutOfRangeError beyond the high watermark, PolicyViolationError on compact-only topics.
         """
 
     def sync(self) -> None:
-        """Put everything appended so far on disk (blocking). OSError takes the partition offline, for data may be lost.
+        """Flush everything appended so far to disk (blocking). OSError takes the partition offline: data may be lost.
 
         NotEnoughReplicasError: too few replicas have it on disk; a later call may succeed.
         """
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener`, which must be quick, after the visible end or log start moved. Does not wait.
+        """Call `listener`, which must be quick, after the visible end or the log start moved. Does not wait.
 
         A remote engine keeps *known* values up to date from the first listener on.
         """
@@ -211,38 +220,38 @@ class Topic(Protocol):
 
     @property
     def topic_id(self) -> str:
-        """Id of the topic: base64url, 22 characters (*known*)."""
+        """ID of the topic: base64url, 22 characters (*known*)."""
 
     @property
     def internal(self) -> bool:
-        """True for one of Kafka's own (`__consumer_offsets`, …): never written by users (*known*)."""
+        """True for Kafka's own topics (`__consumer_offsets`, …), which users never write (*known*)."""
 
     @property
     def config(self) -> TopicConfig:
-        """The settings as they are now (*asked*). What a remote engine's settings do not know is left out."""
+        """The present settings (*asked*). Settings of a remote engine that TopicConfig does not have are left out."""
 
     @property
     def overrides(self) -> Mapping[str, str]:
         """The settings that this topic overrides, with Kafka's names for them (*asked*)."""
 
     def settings(self) -> Sequence[ShownSetting]:
-        """Return every setting and where its value comes from (*asked*); a remote engine's may be unknown to `config`."""
+        """Return every setting and its source (*asked*); a remote engine may have some that `config` lacks."""
 
     def partitions(self) -> Mapping[int, Partition]:
-        """Return the partitions by number, ascending; a snapshot (*known*)."""
+        """Return the partitions, sorted by number; a snapshot (*known*)."""
 
     def opened(self) -> Iterable[Partition]:
-        """Return the partitions that are at hand; of very many that nobody has asked for yet, none is opened for it (*known*)."""
+        """Return the partitions that are open; those that nobody has used yet are not opened for this (*known*)."""
 
 
 def records_of(topic: Topic) -> int:
-    """Return the number of offsets of a topic, compaction's gaps and markers among them (*known*)."""
+    """Return the number of offsets of a topic, including gaps of compaction and markers (*known*)."""
     bounds = (partition.offsets() for partition in topic.partitions().values())
     return sum(offsets.log_end_offset - offsets.log_start_offset for offsets in bounds)
 
 
 class LogEngine(Protocol):
-    """Topics, and what can be done with them."""
+    """Topics, and the operations on them."""
 
     @property
     def read_only(self) -> bool:
@@ -254,22 +263,22 @@ class LogEngine(Protocol):
 
     @property
     def foreign(self) -> bool:
-        """True if the directory belongs to another process (opened read-only): nothing there may be changed or created (*known*)."""
+        """True if another process owns the directory, so that nothing there may be changed (read-only) (*known*)."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Warnings for the owner, about what made no call fail: a line each, the oldest first; a snapshot (*known*)."""
+        """Warnings for the owner about problems that made no call fail: one line each, oldest first (*known*)."""
 
     @property
     def doing(self) -> str | None:
-        """The progress of a change of topics that takes long, as a line; None between two (*known*)."""
+        """The progress of a change of topics that takes long, as a line; None if there is none (*known*)."""
 
     @property
     def counts(self) -> EngineCounts:
-        """The counts of what it did since it was opened (*known*)."""
+        """Counters of what the engine did since it was opened (*known*)."""
 
     def topics(self) -> Mapping[str, Topic]:
-        """Return the topics by name, ascending; a snapshot (*known*)."""
+        """Return the topics, sorted by name; a snapshot (*known*)."""
 
     def topic(self, name: str) -> Topic:
         """Return the topic (*known*). Raises UnknownTopicError."""
@@ -285,25 +294,31 @@ class LogEngine(Protocol):
         overrides: Mapping[str, str] | None = None,
         topic_id: str | None = None,
     ) -> Topic:
-        """Create a topic, with a new id unless one is given, which an engine may refuse (InvalidConfigError).
+        """Create a topic, with a new ID unless one is given, which an engine may refuse (InvalidConfigError).
 
         Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, OSError.
         """
 
     def add_partitions(self, topic: str, *, total: int) -> None:
-        """Create what is missing up to `total` partitions; fewer than there are is no change."""
+        """Create the missing partitions up to `total`; a smaller total changes nothing."""
 
     def delete_topic(self, name: str, *, with_records: bool = True) -> None:
-        """Delete a topic, or only if it is empty. Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError."""
+        """Delete a topic; without `with_records`, only an empty one.
+
+        Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError.
+        """
 
     def alter_config(self, topic: str, changes: Mapping[str, str | None]) -> None:
-        """Set overrides, or remove None ones: all or nothing (InvalidConfigError, UnknownTopicError, ReadOnlyError)."""
+        """Set overrides, or remove those given as None: all or nothing.
+
+        Raises InvalidConfigError, UnknownTopicError, ReadOnlyError.
+        """
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Take over other settings (blocking; see `config.live_settings`). StorageError if they are not its own."""
+        """Apply other settings (blocking; see `config.live_settings`). StorageError if it has none of its own."""
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
-        """Load an offline partition again, with its whole directory if that failed (blocking). Harmless if it is online.
+        """Load an offline partition again, with its whole directory if that failed (blocking). Harmless if online.
 
         New objects replace the old ones, which stay offline; listeners of the engine and of the old ones are
         notified. Raises what still keeps it offline: StorageError (CorruptionError, …), OSError; UnknownTopicError,
@@ -311,16 +326,16 @@ class LogEngine(Protocol):
         """
 
     def directories(self) -> Sequence[DirectoryStatus]:
-        """Return the state of each data directory; a snapshot. Empty for an engine that has none (*known*)."""
+        """Return the state of each data directory; a snapshot. Empty for an engine without any (*known*)."""
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Call `listener` after topics or partitions came or went, or were reopened. Does not wait."""
+        """Call `listener` after topics or partitions were added, removed or reopened. Does not wait."""
 
     def maintenance(self, now: Timestamp) -> None:
         """Do the duties due at `now`: flush, checkpoints, retention, delayed deletion (blocking)."""
 
     def keep_log_starts(self) -> None:
-        """Put the log starts on disk, also for other processes that read the files (blocking, OSError)."""
+        """Write the log starts to disk, also for other processes that read the files (blocking, OSError)."""
 
     def close(self) -> None:
-        """Flush, checkpoint and leave the clean-shutdown marker (blocking). Idempotent. A remote engine ends all waiting."""
+        """Flush, checkpoint and write the clean-shutdown marker (blocking). Idempotent. Ends all remote waits."""

@@ -1,4 +1,4 @@
-"""Every error the engine raises, each one line: the thing, the cause, the remedy. Callers translate types, never texts."""
+"""Every error of the engine. A message is one line: the thing, the cause, the remedy. Callers use types, not texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UnknownTopicError(StorageError):
     """No such topic or partition."""
 
     topic: str | None = None
-    """The unknown name; None if the topic exists and only its partition is unknown."""
+    """The unknown name; None if only the partition is unknown."""
 
     @classmethod
     def of(cls, topic: str) -> UnknownTopicError:
@@ -41,7 +41,7 @@ class TopicExistsError(StorageError):
 
 
 class TopicNotEmptyError(StorageError):
-    """A topic that was to be deleted if it is empty, and holds `records`."""
+    """A topic that is to be deleted only if it is empty has `records`."""
 
     def __init__(self, topic: str, records: int) -> None:
         super().__init__(f"{topic}: holds {records} records")
@@ -49,7 +49,7 @@ class TopicNotEmptyError(StorageError):
 
 
 class InvalidConfigError(StorageError):
-    """A setting's unknown name or bad value."""
+    """An unknown setting, or a bad value."""
 
 
 class OffsetOutOfRangeError(StorageError):
@@ -63,12 +63,12 @@ class OffsetOutOfRangeError(StorageError):
 
 
 class InvalidRecordError(StorageError):
-    """A batch or record that a log may not take (format, keys, counts, control batches of clients)."""
+    """A batch or record that a log must not accept (format, keys, counts, control batches of clients)."""
 
     def __init__(self, message: str, records: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.records = records
-        """Indexes of the records at fault in the batch, from 0; empty where the batch as a whole is."""
+        """Indexes of the bad records in the batch, from 0; empty if the whole batch is bad."""
 
 
 class InvalidTimestampError(InvalidRecordError):
@@ -80,7 +80,7 @@ class RecordTooLargeError(StorageError):
 
 
 class PartlyAppendedError(StorageError):
-    """The first batches of an append are in the log, and a later one was refused: `appended` of `batches`, and the cause."""
+    """Only the first `appended` of an append's `batches` are in the log; a later one was refused, with the cause."""
 
     def __init__(self, message: str, *, appended: int, batches: int) -> None:
         super().__init__(f"{message}; the first {appended} of {batches} batches are in the log")
@@ -93,11 +93,11 @@ class NotEnoughReplicasError(StorageError):
 
 
 class NotEnoughReplicasAfterAppendError(NotEnoughReplicasError):
-    """Too few replicas have the records, which the leader has: they show later; appending again doubles them."""
+    """Too few replicas have the records. The leader has them, so they show later; appending again doubles them."""
 
 
 class NotLeaderError(StorageError):
-    """An append to a replica that follows another one, which leads the partition."""
+    """An append to a replica that follows the partition's leader."""
 
 
 class ProducerFencedError(StorageError):
@@ -113,7 +113,7 @@ class InvalidTransactionStateError(StorageError):
 
 
 class SegmentDeletedError(StorageError):
-    """Records or a file that were removed by retention, compaction or deletion of the topic."""
+    """Records or a file that retention, compaction or the deletion of the topic removed."""
 
 
 class PolicyViolationError(StorageError):
@@ -121,7 +121,7 @@ class PolicyViolationError(StorageError):
 
 
 class GroupError(StorageError):
-    """Base of the errors of groups; itself, that a group's coordinator does not serve, with the reason."""
+    """Base of the errors of groups. Raised itself if a group's coordinator does not serve, with the reason."""
 
 
 class UnknownGroupError(GroupError):
@@ -129,15 +129,15 @@ class UnknownGroupError(GroupError):
 
 
 class InvalidGroupError(GroupError):
-    """A group's id that cannot be one."""
+    """An invalid group ID."""
 
 
 class GroupExistsError(GroupError):
-    """A group that was to be created exists, or its name belongs to a group of another kind."""
+    """The group to be created exists, or its name belongs to a group of another kind."""
 
 
 class GroupNotEmptyError(GroupError):
-    """The group has members, so that its positions are theirs to move and it cannot be deleted."""
+    """The group has members: only they can move its positions, and it cannot be deleted."""
 
 
 class GroupFullError(GroupError):
@@ -149,15 +149,15 @@ class IncompatibleMemberError(GroupError):
 
 
 class NotAssignedError(GroupError):
-    """A position in a partition that the member does not hold, or no longer: its holder goes on from the last one."""
+    """A position in a partition that the member does not hold, or no longer; its holder continues from the last one."""
 
 
 class InvalidPositionError(GroupError):
-    """A position that cannot be committed: it is no offset, or its metadata are too long."""
+    """A position that cannot be committed: it is not an offset, or its metadata is too long."""
 
 
 class NoPositionError(GroupError):
-    """A group without a position in a partition, or with one out of its range, and `auto.offset.reset=none`."""
+    """The group has no position in a partition, or one out of range, and `auto.offset.reset=none`."""
 
 
 class SessionClosedError(GroupError):
@@ -165,15 +165,15 @@ class SessionClosedError(GroupError):
 
 
 class RecordNotHeldError(GroupError):
-    """A record that a share group's session does not hold, or no longer (Kafka: INVALID_RECORD_STATE)."""
+    """The session of a share group does not hold the record, or no longer (Kafka: INVALID_RECORD_STATE)."""
 
 
 class GroupsUnsupportedError(GroupError):
-    """An engine, or a cluster, that has no groups of this kind."""
+    """The engine, or the cluster, has no groups of this kind."""
 
 
 class CorruptionError(StorageError):
-    """Bytes on disk that are not what was written: always with the file, the position and the cause."""
+    """Bytes on disk that differ from what was written: always with the file, the position and the cause."""
 
     def __init__(self, file: Path | str, position: int, cause: str) -> None:
         super().__init__(f"{file}: position {position}: {cause}")
@@ -183,7 +183,7 @@ class CorruptionError(StorageError):
 
 
 class NotAPlainFileError(CorruptionError):
-    """Something of another kind in the place of a data directory's file: it is neither read nor written."""
+    """Something other than a plain file is in the place of a data directory's file; it is neither read nor written."""
 
     def __init__(self, file: Path | str, kind: str) -> None:
         super().__init__(file, 0, f"a {kind} where a plain file belongs; put the file back, or remove it")
@@ -194,11 +194,11 @@ class OversizeError(CorruptionError):
 
 
 class SearchTooLongError(StorageError):
-    """A search that was given a bound has reached it, and has not ended."""
+    """A search reached its bound before its end."""
 
 
 class CorruptBatchError(StorageError):
-    """The codec's finding in a buffer: `position` counts from the buffer's start. The log adds the file."""
+    """A fault that the codec found in a buffer: `position` counts from the buffer's start. The log adds the file."""
 
     def __init__(self, position: int, cause: str) -> None:
         super().__init__(f"position {position}: {cause}")
@@ -206,27 +206,27 @@ class CorruptBatchError(StorageError):
         self.cause = cause
 
     def in_file(self, file: Path | str, position: int) -> CorruptionError:
-        """Return the same finding with its file, and the batch's position there."""
+        """Return the same fault with its file, and the batch's position there."""
         return CorruptionError(file, position, self.cause)
 
 
 class OversizeBatchError(CorruptBatchError):
-    """A batch that may be sound, but exceeds the bounds of decoding (`storage.codec.compression.bounds`)."""
+    """A batch that may be valid, but exceeds the bounds of decoding (`storage.codec.compression.bounds`)."""
 
     def in_file(self, file: Path | str, position: int) -> CorruptionError:
         return OversizeError(file, position, self.cause)
 
 
 class TornBatchError(CorruptBatchError):
-    """A batch that ends before its declared size: the mark of an interrupted write, not of corruption."""
+    """A batch that ends before its declared size: the sign of an interrupted write, not of corruption."""
 
 
 class PartitionOfflineError(StorageError):
-    """The partition takes no more requests until it is reopened (failed fsync, failed directory)."""
+    """The partition accepts no more requests until it is reopened (failed fsync, failed directory)."""
 
 
 class PartitionGoneError(PartitionOfflineError):
-    """The log takes no more requests and never will: its topic was deleted, or another one serves in its place."""
+    """The log never accepts requests again: its topic was deleted, or another log serves in its place."""
 
 
 class DirectoryLockedError(StorageError):
@@ -242,11 +242,11 @@ class DirectoryLockedError(StorageError):
 
 
 class MissingReplicasError(StorageError):
-    """A directory of a set of replicas that may have later records is not there, and nobody agreed to go on without it."""
+    """A replica directory that may have later records is missing, and nobody agreed to continue without it."""
 
 
 class RecordsLostError(PolicyViolationError):
-    """The replica that is to be removed has records that no other replica has."""
+    """The replica to be removed has records that no other replica has."""
 
 
 class ForkedReplicasError(StorageError):
@@ -254,38 +254,38 @@ class ForkedReplicasError(StorageError):
 
 
 class NotALogDirectoryError(StorageError):
-    """A directory that holds something other than Kafka's own entries."""
+    """A directory that contains something other than Kafka's own entries."""
 
 
 class DuplicatePartitionError(StorageError):
-    """The same partition is in two of the data directories: there is no knowing which one counts."""
+    """The same partition is in two data directories, and it is unknown which one counts."""
 
 
 class ReadOnlyError(StorageError):
-    """A change was asked of an engine opened read-only."""
+    """A change was requested of an engine opened read-only."""
 
 
 class ClusterError(StorageError):
-    """A Kafka cluster that cannot be reached, or that refuses what was asked."""
+    """The Kafka cluster cannot be reached, or refuses the request."""
 
 
 class NoAnswerError(ClusterError, PartitionOfflineError):
-    """No broker answers for a while, or none leads the partition: another attempt may succeed."""
+    """No broker answered in time, or none leads the partition: another attempt may succeed."""
 
 
 class NotAuthorizedError(ClusterError):
-    """A Kafka cluster knows the user, who may not do this."""
+    """The Kafka cluster knows the user, but does not allow the operation."""
 
 
 class Finding(NamedTuple):
-    """Something in a file that is not as it must be."""
+    """Something invalid in a file."""
 
     file: Path
     position: Position | None
-    """Byte in the file; None where the whole file is meant."""
+    """Byte in the file; None: the whole file."""
     cause: str
 
     @classmethod
     def of(cls, error: CorruptionError) -> Finding:
-        """Return the finding of an error that a reader raised."""
+        """Return an error that a reader raised, as a finding."""
         return cls(error.file, Position(error.position), error.cause)

@@ -1,6 +1,6 @@
-"""Messages for people: one line each, without control characters, repeats less and less often.
+"""Messages for people: one line each, without control characters; repeats are reported less and less often.
 
-Whatever is shown to a person goes through `printable`, for names, settings and errors quote bytes from outside.
+Everything shown to a person goes through `printable`, because names, settings and errors may quote foreign bytes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from topicfs.storage.model import Timestamp
 _LOGGER = logging.getLogger(__name__)
 _WARNINGS_KEPT = 100
 NAMED_TOPICS = 10
-"""Topics that an error about another one lists at most."""
+"""Largest number of topics that an error about another topic lists."""
 
 ReportLine: TypeAlias = Callable[[str], None]
 """Passes one line to a person, on the terminal or as a warning in the log."""
 
 FIRST_PAUSE_MS = 60_000
 LONGEST_PAUSE_MS = 3_600_000
-"""The same line is reported again after a minute at first, then after twice as long each time, up to an hour."""
+"""The same line is reported again after a minute, then after twice as long each time, up to an hour."""
 
 
 def printable(text: str) -> str:
-    r"""Return `text` with unprintable characters as Python escapes them, non-UTF-8 bytes of a name as `\udc80` to `\udcff`."""
+    r"""Return `text` with unprintable characters escaped as by Python, and non-UTF-8 bytes as `\udc80` to `\udcff`."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else _escaped(one) for one in text)
@@ -38,14 +38,14 @@ def _escaped(character: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return an error in plain words: of an error of the system the file and the cause, without its number."""
+    """Return an error in plain words; for a system error, the file and the cause without its number."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean NAME?" with the most similar of `names`, to be appended to an error; "" if none is similar."""
+    """Return "; did you mean NAME?" with the most similar of `names`, to end an error; "" if none is similar."""
     from difflib import get_close_matches
 
     lowered = {one.lower(): one for one in names}
@@ -54,7 +54,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def which_topic(name: str, topics: Iterable[str]) -> str:
-    """Return the end of an error about an unknown topic: the most similar of `topics`, or all; of many the first."""
+    """Return the end of an error about an unknown topic: the most similar of `topics`, or else the first ones."""
     present = sorted(topics)
     if similar := did_you_mean(name, present):
         return similar
@@ -63,7 +63,7 @@ def which_topic(name: str, topics: Iterable[str]) -> str:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Formats a record of a log: its message on one line, and the lines of its traceback."""
+    """Formats a log record: its message on one line, and the lines of its traceback."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = printable(record.message)
@@ -74,7 +74,7 @@ class PrintableFormatter(logging.Formatter):
 
 
 class Repeats:
-    """Lines that were reported, each with how often; the newest last. Safe from any thread."""
+    """Lines that were reported, with their counts, newest last. Safe from any thread."""
 
     def __init__(self, *, kept: int) -> None:
         self._kept = kept
@@ -82,7 +82,7 @@ class Repeats:
         self._lock = Lock()
 
     def again(self, line: str, now: Timestamp, *, newest_last: bool) -> tuple[int, bool]:
-        """Count `line`; return how often it came, and whether it is to be reported again."""
+        """Count `line`; return how often it occurred, and whether to report it again."""
         with self._lock:
             counted = self._lines.get(line)
             if counted is None:
@@ -95,7 +95,7 @@ class Repeats:
             return counted.again(now)
 
     def lines(self) -> list[tuple[str, int, Timestamp]]:
-        """Return each line, how often it came, and when it came last."""
+        """Return each line, how often it occurred, and the time of the last occurrence."""
         with self._lock:
             return [(line, counted.count, counted.last) for line, counted in self._lines.items()]
 
@@ -124,14 +124,14 @@ def times(count: int) -> str:
 
 
 class WarningBook:
-    """The last warnings, each once, for status pages and the log, which repeats them less and less often. Thread-safe."""
+    """The last warnings, each once, for status pages and the log, which repeats them ever less often. Thread-safe."""
 
     def __init__(self, clock: Callable[[], Timestamp]) -> None:
         self._clock = clock
         self._repeats = Repeats(kept=_WARNINGS_KEPT)
 
     def add(self, line: str, *, level: int = logging.WARNING) -> None:
-        """Add a line; control characters in it are escaped. `level` is the one at which it is logged."""
+        """Add a line, with control characters escaped; `level` is its log level."""
         line = printable(line)
         count, due = self._repeats.again(line, self._clock(), newest_last=False)
         if due:

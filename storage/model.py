@@ -7,34 +7,34 @@ from enum import Enum, IntEnum
 from typing import NamedTuple, NewType, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes in memory, in any object that exports them."""
+"""Any object that exports bytes in memory."""
 
 Offset = NewType("Offset", int)
 """A record's number in its partition."""
 
 Position = NewType("Position", int)
-"""A byte in a file."""
+"""The number of a byte in a file."""
 
 Timestamp = NewType("Timestamp", int)
-"""Milliseconds since the epoch, UTC; -1 where a record has none."""
+"""Milliseconds since the epoch, UTC; -1 if a record has none."""
 
 ProducerId = NewType("ProducerId", int)
 
 NO_TIMESTAMP = Timestamp(-1)
 LATEST_TIMESTAMP = Timestamp(2**63 - 1)
-"""The last millisecond that 64 bits hold."""
+"""The largest timestamp of 64 bits."""
 NO_PRODUCER_ID = ProducerId(-1)
 NO_LEADER_EPOCH = -1
 
 MAX_OFFSET = Offset(2**63 - 2**31 - 1)
-"""The largest offset of a record that a log takes: every sum of an offset and a batch's record count has 64 bits."""
+"""The largest record offset that a log accepts: an offset plus a batch's record count always fits 64 bits."""
 
 ONLINE = "online"
-"""The state of what serves, as users read and write it."""
+"""The state of what is serving, as users read and write it."""
 
 
 def later(time: int, span_ms: int) -> Timestamp:
-    """Return the time `span_ms` after `time`, at most LATEST_TIMESTAMP, for both may be as large as 64 bits allow."""
+    """Return the time `span_ms` after `time`, at most LATEST_TIMESTAMP: either may be the largest 64-bit number."""
     return Timestamp(min(time + span_ms, LATEST_TIMESTAMP))
 
 
@@ -66,14 +66,14 @@ class Isolation(Enum):
 
 
 class Header(NamedTuple):
-    """A record header; the key is UTF-8 text on the wire, kept here as bytes so that nothing is lost."""
+    """A record header. Its key, UTF-8 text on the wire, is kept as bytes so that nothing is lost."""
 
     key: bytes
     value: bytes | None
 
 
 class Record(NamedTuple):
-    """One record as a value: for small work and tests. Bulk work goes through columns."""
+    """One record as a value, for small work and tests. Bulk work uses columns."""
 
     offset: Offset
     timestamp: Timestamp
@@ -86,16 +86,16 @@ class PartitionOffsets(NamedTuple):
     """The bounds of a partition. All but `log_start_offset` are exclusive ends."""
 
     log_start_offset: Offset
-    """Earliest readable."""
+    """Earliest readable offset."""
     last_stable_offset: Offset
-    """All transactions below are decided."""
+    """All transactions below it are decided."""
     high_watermark: Offset
-    """Replicated; equal to `log_end_offset` with one replica."""
+    """Everything below it is replicated; equal to `log_end_offset` with one replica."""
     log_end_offset: Offset
     recovery_point: Offset
     """First offset not known to be flushed."""
     leader_epoch: int
-    """Generation of leadership that new batches are stamped with."""
+    """Leader epoch of new batches."""
 
     def visible_end(self, isolation: Isolation) -> Offset:
         """Return the exclusive end of what a reader of `isolation` sees."""
@@ -105,7 +105,7 @@ class PartitionOffsets(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The first and last offset (both inclusive) that an append wrote; its repeats count only if there is nothing else."""
+    """The first and last offset (both inclusive) that an append wrote; repeats count only if nothing was written."""
 
     base_offset: Offset
     last_offset: Offset
@@ -113,8 +113,9 @@ class Appended(NamedTuple):
     """The broker's clock for LogAppendTime topics, else -1."""
     log_start_offset: Offset
     duplicate: bool = False
-    """Every batch was an idempotent producer's repeat: nothing was written. The offsets are those of the first time, the
-    lowest and the highest of them."""
+    """Every batch was an idempotent producer's repeat: nothing was written. The offsets are the lowest and the
+    highest that the batches have in the log.
+    """
 
 
 class AbortedTransaction(NamedTuple):
@@ -129,10 +130,10 @@ class Fetched(NamedTuple):
 
     data: memoryview
     position: Position
-    """Position of `data[0]` in the segment's `.log`; 0 when empty."""
+    """Position of `data[0]` in the segment's `.log`; 0 if empty."""
     segment_base_offset: Offset
     next_offset: Offset
-    """The offset to read next: one past the last offset in `data`, or the offset asked for when empty."""
+    """The offset to read next: one past the last offset in `data`, or the requested offset if empty."""
     aborted: tuple[AbortedTransaction, ...] = ()
     """For READ_COMMITTED: the aborted transactions that overlap `data`."""
 
@@ -158,48 +159,48 @@ class SegmentInfo(NamedTuple):
 
 class CleaningState(NamedTuple):
     first_dirty_offset: Offset
-    """Everything below was compacted."""
+    """Everything below it was compacted."""
     cleanable_ratio: float
-    """Cleanable bytes in them and the clean ones: 0 to 1."""
+    """Cleanable bytes as a share of clean and cleanable bytes: 0 to 1."""
 
 
 class ReplicaStatus(NamedTuple):
     place: str
-    """Its data directory, or its broker."""
+    """Its data directory or its broker."""
     leads: bool
     in_sync: bool
     end_offset: Offset | None
-    """Its log end; None where its log is not there."""
+    """Its log end; None if its log is missing."""
     log_bytes: int | None
-    """Bytes of its log; None likewise."""
+    """Size of its log; None if its log is missing."""
     arriving: bool = False
-    """True of the copy of one that is being moved there, which is none of the partition's replicas yet."""
+    """True for the copy of a replica that is being moved there; the partition does not count it yet."""
     reason: str | None = None
-    """The reason why it is not in sync, as far as it is known."""
+    """Why it is not in sync, if known."""
 
 
 class PartitionStatus(NamedTuple):
     offsets: PartitionOffsets
     offline: str | None
-    """The reason why it does not serve; None: it is online."""
+    """Why it does not serve; None: it is online."""
     segments: int | None
     log_bytes: int | None
-    """Bytes of the logs, and `index_bytes` those of their indexes; None where they are not known."""
+    """Size of the logs, as `index_bytes` is that of their indexes; None if unknown."""
     index_bytes: int | None
     first_timestamp: Timestamp
     last_timestamp: Timestamp
     first_dirty_offset: Offset | None = None
-    """The first dirty offset; None where nothing is compacted."""
+    """The first dirty offset; None if nothing is compacted."""
     cleanable_ratio: float | None = None
-    """The share of the cleanable bytes in them and the clean ones; None where nothing is compacted."""
+    """Cleanable bytes as a share of clean and cleanable bytes; None if nothing is compacted."""
     last_flush: Timestamp = NO_TIMESTAMP
-    """Time at which it was last written to disk, or opened."""
+    """Time of the last flush to disk, or of the opening."""
     replicas: tuple[ReplicaStatus, ...] = ()
-    """The replicas that are assigned, the preferred leader first; empty for a partition that has no others."""
+    """The assigned replicas, preferred leader first; empty if there is only one."""
     hidden: str | None = None
-    """The file, position and cause where a read-only log ends before its files do; None: it has all of them."""
+    """File, position and cause if a read-only log ends before its files do; None: it has all of them."""
     missing: str | None = None
-    """The files of replicas in sync that lack offsets, and which; None: none is known."""
+    """The files of in-sync replicas that lack offsets, and which offsets; None: none is known."""
 
     @property
     def state(self) -> str:
@@ -207,13 +208,13 @@ class PartitionStatus(NamedTuple):
 
 
 class PartitionGlance(NamedTuple):
-    """The part of a partition's state that is known without a look at a disk or a question: for who looks at very many."""
+    """A summary that needs no disk access and no request, for callers that look at very many partitions."""
 
     start_offset: Offset
     stable_end: Offset
     end_offset: Offset
     log_bytes: int | None
-    """Bytes of its batches; None where they are not known."""
+    """Size of its batches; None if unknown."""
     offline: bool
     missing_replicas: int = 0
     """Number of its replicas that are not in sync."""
@@ -222,7 +223,7 @@ class PartitionGlance(NamedTuple):
 class DirectoryStatus(NamedTuple):
     path: str
     offline: str | None
-    """The reason why it does not serve; None: it is online."""
+    """Why it does not serve; None: it is online."""
     partitions: int
     """Number of partitions known to be in it."""
 

@@ -1,6 +1,6 @@
-"""The choice of a partition by a hash, the same for every producer: of a key (kafka-coordinators.md#partitioning).
+"""Chooses a partition by a hash of the key, as every Kafka producer does (kafka-coordinators.md#partitioning).
 
-Groups and transactional ids are hashed as Java strings (kafka-coordinators.md#coordinator-partitions).
+Groups and transactional IDs are hashed as Java strings (kafka-coordinators.md#coordinator-partitions).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MASK = 0xFFFFFFFF
 
 
 def murmur2(key: bytes) -> int:
-    """Hash `key`; unsigned 32 bits (Kafka's Java prints the same bits as a signed integer)."""
+    """Hash `key` to unsigned 32 bits (Kafka's Java prints the same bits as a signed integer)."""
     length = len(key)
     digest = SEED ^ length
     for (raw,) in struct.iter_unpack("<I", key[: length & ~3]):
@@ -28,12 +28,12 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Return the partition of a key, as with every Kafka producer: the hash without its sign, modulo."""
+    """Return the partition of a key, as every Kafka producer does: the hash without its sign, modulo the count."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 DEFAULT_PARTITIONS = 50
-"""offsets.topic.num.partitions and transaction.state.log.num.partitions."""
+"""Default of offsets.topic.num.partitions and transaction.state.log.num.partitions."""
 
 
 def java_string_hash(text: str) -> int:
@@ -46,6 +46,6 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_partition(name: str, partitions: int = DEFAULT_PARTITIONS) -> int:
-    """Return abs(hash) modulo the number of partitions; the one number without an absolute value counts as 0."""
+    """Return abs(hash) modulo the number of partitions; -2^31, which has no absolute value, counts as 0."""
     h = java_string_hash(name)
     return (0 if h == -(2**31) else abs(h)) % partitions

@@ -1,14 +1,13 @@
-"""Retention: deletes a log's oldest segments. The decision which of them go is a pure function.
+"""Retention: deletes a log's oldest segments. A pure function decides which.
 
-From the oldest segment on, each rule takes segments until the first that stays; the next rule continues from
-there.
+From the oldest segment on, each rule takes segments until the first that stays; the next rule continues from there.
 
     1  log start    the next segment begins at or before the log start offset          every cleanup.policy
     2  size         without it the partition still has retention.bytes                 with delete
     3  age          its newest record is older than retention.ms                       with delete
 
-No rule takes a segment that is not wholly below the high watermark, nor an empty last one. Where all go, the
-log rolls first, so that an empty segment at its end stays (kafka-storage.md#retention).
+Only segments wholly below the high watermark are deleted, and never an empty last one. If all segments are deleted,
+the log rolls first, so that an empty segment stays at its end (kafka-storage.md#retention).
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ class Reason(Enum):
 
 
 def limit_text(reason: Reason, config: TopicConfig) -> str:
-    """Return the reason, with the setting's value where it is one."""
+    """Return the reason, with the setting's value if it is a setting."""
     text: str = reason.value
     limits = {Reason.SIZE: config.retention_bytes, Reason.AGE: config.retention_ms}
     return f"{text}={limits[reason]}" if reason in limits else text
 
 
 class PlannedRemoval(NamedTuple):
-    """The oldest `segments` of those that are still there go for `reason`."""
+    """The oldest `segments` of those still there are deleted for `reason`."""
 
     segments: int
     reason: Reason
@@ -47,11 +46,11 @@ class PlannedRemoval(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision of retention on a log."""
+    """What retention decided about a log."""
 
     removals: tuple[PlannedRemoval, ...]
     roll_first: bool
-    """Every segment goes, so an empty one must follow them."""
+    """True if every segment is deleted, so that an empty one must follow them."""
 
     @property
     def count(self) -> int:
@@ -121,7 +120,7 @@ def _count_while(goes: Callable[[SegmentInfo], bool], segments: Sequence[Segment
 
 
 _Rule: TypeAlias = Callable[[LogFacts, TopicConfig, Timestamp, int], int]
-"""Counts the segments due after the first so many, which go already."""
+"""Counts the segments due after the first `taken`, which are deleted already."""
 
 _RULES: tuple[tuple[Reason, _Rule], ...] = (
     (Reason.LOG_START, _due_by_log_start),
@@ -131,7 +130,10 @@ _RULES: tuple[tuple[Reason, _Rule], ...] = (
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:
-    """Remove what is due at `now`; return that (blocking; OSError). A follower keeps one segment until its leader rolls."""
+    """Remove what is due at `now`, and return it (blocking; OSError).
+
+    A follower keeps one segment until its leader rolls.
+    """
     decision = _decide(log, now)
     if decision.roll_first:
         if log.parts.life.role is Role.FOLLOWER:

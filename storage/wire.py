@@ -5,17 +5,17 @@
                        every structure: varint count, then {varint tag, varint size, content} by ascending tag
     both               a structure that may be null: int8 -1 null, or 1 and the structure
 
-A message on disk begins with its int16 version. `Schema.read` gives a plain dict by Kafka's field names (its JSON
-form but for bytes), `Schema.write` takes one; fields that are left out get their defaults. Tagged fields are written
-when they differ from their default, and tags that the schema does not know are skipped on reading (kafka-coordinators.md#message-schemas).
+A message on disk begins with its int16 version. `Schema.read` returns a plain dict by Kafka's field names (its JSON
+form, except for bytes), and `Schema.write` takes one; missing fields get their defaults. Tagged fields are written if
+they differ from their default, and unknown tags are skipped on reading (kafka-coordinators.md#message-schemas).
 
-`parse_fields` reads fields in a notation of their own:
+`parse_fields` parses fields in this notation:
 
     offset int64, host string?, epoch int32 =-1, topics [name string 0-12, id uuid 13+]?, nodes [int32], leader {id int32} @1
 
-`13+` and `0-12` are the versions that have a field, `?` says that it may be null (`?12+` since when), `[…]` is an array of
-one type or of structures, `{…}` a structure, `@1` the number of a tagged field, and `=-1` or `=null` the default if it is
-not that of the type.
+`13+` and `0-12` are the versions that have a field. `?` means that it may be null, `?12+` from version 12 on. `[…]`
+is an array of one type or of structures, `{…}` a structure, `@1` the number of a tagged field, and `=-1` or `=null` a
+default that differs from the type's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ Values: TypeAlias = dict[str, Any]
 
 NEWEST = 32767
 MAX_STRUCTURES = 1 << 20
-"""Most structures in the arrays of one message: each takes some hundred bytes of memory, and as few as three in the message."""
+"""Most structures in the arrays of one message: each takes some hundred bytes of memory, but as few as three in the
+message.
+"""
 
 _NUMBERS = {
     kind: struct.Struct(code)
@@ -57,7 +59,7 @@ _DEFAULTS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field: a type's name, `array` of `of` (a type's name or the fields of a structure), or `structure` of its fields.
+    """One field: `kind` is a type, `array` (of the type or structure `of`), or `structure` (of the fields `of`).
 
     `records` are bytes of which a reader gets a view, and which a writer does not copy.
     """
@@ -70,10 +72,10 @@ class Field:
     nullable_since: int | None = None
     tag: int | None = None
     default: Any = ...
-    """`...`: that of the type."""
+    """`...`: the type's default."""
 
     def default_value(self) -> Any:
-        """Return the value of the field where none is given."""
+        """Return the value of the field if none is given."""
         return _DEFAULTS.get(self.kind) if self.default is ... else self.default
 
     def in_version(self, version: int) -> bool:
@@ -85,14 +87,14 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """A message: its fields, the versions it has, and from which one on it is flexible."""
+    """A message: its fields, its versions, and the first version that is flexible."""
 
     name: str
     fields: tuple[Field, ...]
     versions: range
     flexible_since: int = NEWEST
     prefix: int | None = None
-    """A record type that is before the fields in place of a version (keys of coordinator topics)."""
+    """A record type that is stored before the fields instead of a version (keys of coordinator topics)."""
 
     def read(
         self,
@@ -103,10 +105,11 @@ class Schema:
         max_structures: int = MAX_STRUCTURES,
         items: Mapping[str, Callable[[Values], Any]] | None = None,
     ) -> Values:
-        """Return the fields that follow the version. Raises CorruptBatchError on bytes that are no such message.
+        """Return the fields after the version. Raises CorruptBatchError for bytes that are not such a message.
 
-        `lenient` reads as Kafka's tools do, with bytes left over or text that is not UTF-8. `items` has functions by
-        array name that replace each item as it is read, to save memory. `max_structures` bounds the items of all arrays.
+        `lenient` accepts, like Kafka's tools, bytes left over and text that is not UTF-8. `items` maps array names to
+        functions that replace each item as it is read, to save memory. `max_structures` limits the items of all
+        arrays.
         """
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=lenient)
         reader.items, reader.max_structures = items or {}, max_structures
@@ -118,17 +121,17 @@ class Schema:
         return values
 
     def read_before(self, name: str, data: bytes | memoryview, version: int) -> tuple[Values, int]:
-        """Return the fields before the one of that name, and the position at which that begins. Raises CorruptBatchError."""
+        """Return the fields before the field `name`, and the position where that begins. Raises CorruptBatchError."""
         reader = _Reader(memoryview(data), flexible=version >= self.flexible_since, lenient=False)
         fields = tuple(takewhile(lambda each: each.name != name, self.fields))
         return reader.members(fields, version), reader.at
 
     def write(self, values: Mapping[str, Any], version: int) -> bytes:
-        """Return the fields' bytes, without the version. Raises KeyError for a name that the schema does not have."""
+        """Return the fields' bytes, without the version. Raises KeyError for an unknown name."""
         return b"".join(self.write_in_pieces(values, version))
 
     def write_in_pieces(self, values: Mapping[str, Any], version: int) -> list[Buffer]:
-        """Return the fields' bytes as `write` does, in pieces: `records` are a piece of their own, which is not copied."""
+        """Do what `write` does, but return pieces: `records` are separate pieces, which are not copied."""
         unknown = set(values) - {f.name for f in self.fields}
         if unknown:
             raise KeyError(f"{self.name} has no field {min(unknown)}")
@@ -142,7 +145,7 @@ _VERSIONS = re.compile(r"(\d+)(?:\+|-(\d+))")
 
 
 def parse_fields(text: str) -> tuple[Field, ...]:
-    """Read the fields of a structure."""
+    """Parse the fields of a structure."""
     return _fields(_TOKEN.findall(text))
 
 
@@ -203,7 +206,7 @@ class _Reader:
         return values
 
     def members(self, fields: tuple[Field, ...], version: int) -> Values:
-        """Return the fields of a structure without its tagged ones, which have their defaults."""
+        """Return the fields of a structure; its tagged fields get their defaults."""
         values: Values = {}
         for each in fields:
             if not each.in_version(version):
@@ -213,7 +216,7 @@ class _Reader:
 
     def _tagged(self, fields: tuple[Field, ...], values: Values, version: int) -> None:
         count = self._unsigned_varint()
-        if not count:  # As nearly always.
+        if not count:  # The usual case.
             return
         by_tag = {f.tag: f for f in fields if f.tag is not None and f.in_version(version)}
         for _ in range(count):
@@ -312,9 +315,9 @@ class _Writer:
     def __init__(self, *, flexible: bool) -> None:
         self._flexible = flexible
         self.pieces: list[Buffer] = []
-        """The pieces that are complete."""
+        """The completed pieces."""
         self.out = bytearray()
-        """The bytes that follow them."""
+        """The bytes after them."""
 
     def structure(self, fields: tuple[Field, ...], values: Mapping[str, Any], version: int) -> None:
         tagged: list[tuple[int, bytes]] = []

@@ -76,7 +76,7 @@ class AppendGate:
 
     def __init__(self) -> None:
         self.closed = False
-        """True if the remaining disk space is closed for operations that free space, so that appends are refused."""
+        """True if the remaining disk space is reserved for operations that free space, so that appends are refused."""
 
     @staticmethod
     def refusal(directory: Path) -> OSError:

@@ -28,7 +28,7 @@ def assemble(
     *,
     max_opened_at_start: int = MAX_OPENED_AT_START,
 ) -> dict[str, LogTopic]:
-    """Find every topic and load its partitions; above `max_opened_at_start`, cleanly closed ones are loaded on first use.
+    """Find every topic and load its partitions; above `max_opened_at_start`, clean ones are loaded on first use.
 
     Raises NotALogDirectoryError, DuplicatePartitionError, OSError (blocking).
     """

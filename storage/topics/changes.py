@@ -199,7 +199,7 @@ class TopicChanges:
         return made
 
     def _make_directories(self, partitions: list[TopicPartition], topic_id: str, config: TopicConfig) -> None:
-        """Make all directories, then sync them in parallel; above SYNC_DISK_ABOVE partitions, sync the whole disk twice."""
+        """Make all directories, then sync them in parallel; for many, sync the whole disk twice instead."""
         flush_each = len(partitions) <= SYNC_DISK_ABOVE
         empty_logs = not flush_each and not config.preallocate
         for partition in partitions:
