@@ -1,6 +1,6 @@
 """The compiled modules: ordinary Python sources in Cython's pure mode, listed once here.
 
-Everything else about the project stands in pyproject.toml.
+Everything else about the project is in pyproject.toml.
 """
 
 import ast
@@ -36,30 +36,30 @@ COMPILED = (
     "fusefs/forms/json_lines.py",
     "pipeline/source/arrow_buffers.py",
 )
-"""Each of these also runs as it stands, with the same results."""
+"""Each of these modules also runs uncompiled, with the same results."""
 
 CONSTANTS = ("storage/codec/binary/fields.py", "fusefs/requests/wire.py")
-"""Modules of numbers. Compiled modules take these as constants of C, from a `.pxd` that is made of the module here."""
+"""Modules of numbers. Compiled modules use them as C constants, from a `.pxd` generated here."""
 
 
 def write_constants(source: str) -> None:
-    """Write the numbers of a module as a `.pxd` beside it, if it does not say so already."""
+    """Write the numbers of a module to a `.pxd` beside it, unless the file is up to date."""
     assigned = [node for node in ast.parse(Path(source).read_text()).body if isinstance(node, ast.Assign)]
     numbers = [f"    {node.targets[0].id} = {ast.literal_eval(node.value)}\n" for node in assigned]
     text = f"# Made by setup.py of {Path(source).name}.\n\ncdef enum:\n{''.join(numbers)}"
     target = Path(source).with_suffix(".pxd")
-    # A newer file would have everything compiled again.
+    # A newer file would make everything compile again.
     if not target.exists() or target.read_text() != text:
         target.write_text(text)
 
 
 def extensions() -> list[Extension]:
-    """Return one extension a module, named by its path from `topicfs/`, which has links to the folders."""
+    """Return one extension per module, named by its path from `topicfs/`, which has links to the folders."""
     return [
         Extension(
             f"topicfs.{source}".removesuffix(".py").replace("/", "."),
             [f"topicfs/{source}"],
-            # No symbols for a debugger: nobody steps through what Cython writes.
+            # No debug symbols: nobody steps through Cython's code.
             extra_compile_args=["-O3", "-fno-strict-aliasing", "-g0"],
         )
         for source in COMPILED

@@ -1,14 +1,14 @@
-"""Write the segments and indexes by which well-known articles explain how Kafka finds a record.
+"""Writes the segments and indexes with which well-known articles explain how Kafka finds a record.
 
     python examples/article_segments.py DIRECTORY
 
-DIRECTORY becomes a data directory as a clean shutdown leaves it. docs/walkthrough.md looks up records in it:
+DIRECTORY becomes a data directory as after a clean shutdown. docs/walkthrough.md looks up records in it:
 
     topicfs explain --data DIRECTORY offset-140/0/140
 
 Each topic has one partition, with sizes that make every batch begin where the article says. The partition
-__consumer_offsets-31 has the three states of a group that articles show as a dump. Data directories that you use are
-made by `topicfs mount` or `topicfs topics create`; this program uses modules that may change.
+__consumer_offsets-31 has the three states of a group that articles show as a dump. Create data directories for real
+use with `topicfs mount` or `topicfs topics create`; this program uses modules that may change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MEMBER = f"consumer-{GROUP}-1-9f58b7a6-0b3d-4c51-a2a4-5d1f0e7c9b33"
 
 
 class Filled(NamedTuple):
-    """A batch that ends at a position of its segment, with a record for each offset, or as compaction may leave it."""
+    """A batch that ends at a given position of its segment, with a record for each offset, or compacted."""
 
     first_offset: int
     last_offset: int
@@ -43,7 +43,7 @@ class Filled(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Batches in order, and the entries of the offset index: relative offset and position."""
+    """The batches of a segment, and its offset index entries: relative offset and position."""
 
     batches: Sequence[Filled]
     index_entries: Sequence[tuple[int, int]] = ()
@@ -78,7 +78,7 @@ TOPICS: Mapping[str, Mapping[int, Segment]] = {
 
 
 def main(directory: str) -> None:
-    """Write everything; a directory that exists is refused."""
+    """Write everything; an existing directory is refused."""
     data = Path(directory)
     data.mkdir()
     ends = {f"{topic}-0": write_topic(data / f"{topic}-0", segments) for topic, segments in TOPICS.items()}
@@ -99,9 +99,9 @@ def write_topic(partition: Path, segments: Mapping[int, Segment]) -> int:
 
 
 def batch_of_size(filled: Filled, size: int) -> bytearray:
-    """Return a batch of exactly `size` bytes: the last value is as long as that takes."""
+    """Return a batch of exactly `size` bytes, by choosing the length of the last value."""
     shortest = len(_batch(filled, 0))
-    # The length fields of a longer value take up to eight bytes more.
+    # The length fields of a longer value take up to eight more bytes.
     for length in range(max(0, size - shortest - 8), size - shortest + 1):
         batch = _batch(filled, length)
         if len(batch) == size:
@@ -117,7 +117,7 @@ def _batch(filled: Filled, length: int) -> bytearray:
 
 
 def encoded(records: Sequence[Record]) -> bytearray:
-    """Return one batch of records at their own offsets, as a leader of epoch 0 appends it."""
+    """Return one batch of records with given offsets, as a leader with epoch 0 appends it."""
     batch = encode(records)
     assign_offsets(batch, 0, base_offset=records[0].offset, leader_epoch=0)
     return batch
@@ -143,14 +143,14 @@ def _number(number: int, size: int) -> bytes:
 
 
 def topic_id(partition: str) -> str:
-    """Return 22 characters of base64url, a different id for each topic."""
+    """Return an ID of 22 base64url characters, different for each topic."""
     return base64.urlsafe_b64encode(hashlib.blake2b(partition.encode(), digest_size=16).digest())[
         :22
     ].decode()
 
 
 def write_group_states(partition: Path) -> int:
-    """Write a group with one member, the same in its next generation, and the group without members."""
+    """Write three states of a group: with one member, the same in its next generation, and without members."""
     log = bytearray()
     for offset, state in enumerate(group_states()):
         log += encoded([Record(Offset(offset), CREATED, *write_group(GROUP, state))])
@@ -178,7 +178,7 @@ def group_states() -> Iterator[dict[str, object]]:
 
 
 def write_marks(data: Path, ends: Mapping[str, int]) -> None:
-    """Write what a clean shutdown leaves: indexes are believed then, and no log is recovered."""
+    """Write the files of a clean shutdown: then indexes are trusted, and no log is recovered."""
     (data / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":1}')
     (data / "meta.properties").write_text("version=1\ncluster.id=_uqHDrtZRiWyQpGqbURDug\nnode.id=1\n")
     lines = [f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {end}" for name, end in ends.items()]

@@ -2,8 +2,8 @@
 
     python examples/frame_of_polars.py DATA TOPIC
 
-DATA is a data directory, a mount or kafka://host:9092. Values are such as {"amount": 2}. It needs:
-pip install 'topicfs[arrow]' polars
+DATA is a data directory, a mount or kafka://host:9092. Values look like {"amount": 2}. It needs: pip install
+'topicfs[arrow]' polars
 """
 
 from __future__ import annotations

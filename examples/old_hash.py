@@ -1,4 +1,4 @@
-"""The choice of a partition as in Kafka's first producers: the key's Java hashCode modulo the number of partitions.
+"""Chooses partitions like Kafka's first producers: the key's Java hashCode modulo the number of partitions.
 
     PYTHONPATH=examples topicfs mount --partitioner old_hash:choose data mnt
 

@@ -1,4 +1,4 @@
-"""Ask a topic with SQL: how often each key came since yesterday. No Spark, and no copy of the topic on the way.
+"""Query a topic with SQL: how often each key occurred since yesterday, without Spark and without a copy of the topic.
 
     python examples/query_with_duckdb.py DATA TOPIC
 

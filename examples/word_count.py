@@ -1,10 +1,10 @@
-"""Count the words of the topic `text` into the topic `words`: a record a word and ten seconds, each of them once.
+"""Count the words of the topic `text` into the topic `words`: one record per word and ten seconds, each exactly once.
 
     python examples/word_count.py DATA CHECKPOINT             what is there, then end
     python examples/word_count.py DATA CHECKPOINT --follow    what comes, a micro-batch a second, until SIGTERM
 
-DATA is a data directory; a mount may own it, and both topics must be there. CHECKPOINT remembers how far the query came:
-whatever ended it, with the same CHECKPOINT it goes on there, and no word is counted twice or left out.
+DATA is a data directory; a mount may own it, and both topics must exist. CHECKPOINT stores the query's progress:
+after any end, a run with the same CHECKPOINT continues there, and no word is counted twice or left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WORDS = "explode(regexp_extract_all(CAST(value AS STRING), '[A-Za-z]+', 0)) AS w
 
 
 def main(data: str, checkpoint: str, follow: str = "") -> None:
-    """Run the query, then tell what each micro-batch did."""
+    """Run the query, then print what each micro-batch did."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.appName("word count")
@@ -54,7 +54,7 @@ def read(spark: SparkSession, data: str) -> DataFrame:
 
 
 def count(lines: DataFrame) -> DataFrame:
-    """Count each word of every ten seconds: of a window, when a record ten seconds younger than its end was seen."""
+    """Count each word per ten seconds; a window ends when a record ten seconds newer than its end was seen."""
     words = lines.withWatermark("timestamp", "10 seconds").selectExpr("timestamp", WORDS)
     counts = words.groupBy(window("timestamp", "10 seconds"), "word").count()
     return counts.selectExpr("word AS key", "CAST(count AS STRING) AS value", "window.end AS timestamp")
@@ -72,7 +72,7 @@ def write(records: DataFrame, data: str, checkpoint: str, *, follow: bool) -> St
 
 
 def wait(query: StreamingQuery) -> None:
-    """Wait until the query ends, or SIGTERM asks for it."""
+    """Wait until the query ends or SIGTERM arrives."""
     asked_to_end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: asked_to_end.set())
     while not query.awaitTermination(timeout=1):

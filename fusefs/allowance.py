@@ -88,7 +88,7 @@ class Allowance:
         if not self.inline:
             if self.remaining <= 0:
                 raise RequestTooLargeError(
-                    "more records lie on the way than one request decodes; begin at a record near by"
+                    "one request would have to decode too many records; start at a nearby record"
                 )
             return MAX_CONTENT_BYTES
         if size_bytes >= self.remaining or self.is_late:

@@ -274,7 +274,7 @@ class _Daemon:
                 if self.metrics_server is not None:
                     self.metrics_server.serve(self._collector())
                 await loop.run(partial(pyfuse3.main, IDLE_TASKS, MAX_WAITING_REQUESTS), self._end_of_requests)
-                self._manager.stopping("unmounted: putting everything on disk")
+                self._manager.stopping("unmounted: flushing to disk")
                 told_before = set(self._reports.lines())
                 nursery.cancel_scope.cancel()
             self.lost = [line for line in self._reports.lines() if line not in told_before]
@@ -418,7 +418,7 @@ class _Daemon:
 
 
 def _log_stacks() -> None:
-    _LOGGER.warning("stacks asked for:")
+    _LOGGER.warning("stacks of all threads and tasks:")
     for line in describe_stacks().splitlines():
         _LOGGER.warning("%s", line)
 

@@ -250,7 +250,7 @@ class TopicFileSystem:
         topic, _, rest = _join(self._directory(parent_id), name).partition("/")
         if not rest:
             return FileError(Refusal.NOT_PERMITTED)
-        reason = f"no file of a topic is removed by itself; {self.root.removal(topic)}"
+        reason = f"single files of a topic cannot be removed; {self.root.removal(topic)}"
         return self._report_error(topic, FileError(Refusal.NOT_PERMITTED, reason, reported=True))
 
     # Attributes
@@ -452,7 +452,7 @@ class TopicFileSystem:
 
 def _accept(change: AttributeChange, node: Node, end: int | None) -> None:
     if change.mode or change.owner:
-        raise FileError(Refusal.NOT_PERMITTED, "modes and owners are the mount's own")
+        raise FileError(Refusal.NOT_PERMITTED, "modes and owners cannot be changed; the mount sets them")
     if change.size is not None:
         if not isinstance(node, FileNode):
             raise FileError(Refusal.IS_A_DIRECTORY)

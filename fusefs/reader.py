@@ -85,10 +85,8 @@ class MountReader:
         if isinstance(node, Directory):
             raise PathError(node.path, FileError(Refusal.IS_A_DIRECTORY, _described(node)))
         if isinstance(node, FollowNode):
-            remedy = "`topicfs cat --follow TOPIC/PARTITION` goes on with what is appended"
-            raise PathError(
-                node.path, FileError(Refusal.INVALID, f"waits for records, and has no end; {remedy}")
-            )
+            remedy = "`topicfs cat --follow TOPIC/PARTITION` shows appended records"
+            raise PathError(node.path, FileError(Refusal.INVALID, f"waits for records without end; {remedy}"))
         assert isinstance(node, FileNode)
         return node
 
@@ -144,7 +142,7 @@ def _described(directory: Directory) -> str:
         if isinstance(directory, TopicDirectory)
         else ""
     )
-    return f"is a directory; name a file in it{whole} (it has {listed or 'nothing'})"
+    return f"is a directory; choose a file in it{whole} (it has {listed or 'nothing'})"
 
 
 def run_alone(coroutine: Coroutine[object, None, T]) -> T:
@@ -154,7 +152,7 @@ def run_alone(coroutine: Coroutine[object, None, T]) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
-    raise AssertionError("a file waited for an event loop, and there is none")
+    raise AssertionError("a file tried to wait, but there is no event loop")
 
 
 class _SameThread(BlockingCalls):

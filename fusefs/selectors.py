@@ -119,7 +119,7 @@ def parse(name: str) -> Selector:
     if bounds := _RANGE.fullmatch(stem):
         first, last_offset = int(bounds[1]), int(bounds[2]) if bounds[2] else None
         if last_offset is not None and last_offset < first:
-            raise SelectorError(f"{name}: the range is reversed; it runs from the lower offset to the higher")
+            raise SelectorError(f"{name}: the range is reversed; write the lower offset first")
         return Range(Offset(first), None if last_offset is None else Offset(last_offset), suffix)
     raise _no_selector(name)
 
@@ -131,9 +131,7 @@ def _parse_times(name: str, stem: str, suffix: str) -> AtTime | TimeRange:
             now = system_clock()  # The same clock reading for both times.
             start_timestamp, end_timestamp = parse_time(start, lambda: now), parse_time(end, lambda: now)
             if end_timestamp < start_timestamp:
-                raise SelectorError(
-                    f"{name}: the range is reversed; it runs from the earlier time to the later"
-                )
+                raise SelectorError(f"{name}: the range is reversed; write the earlier time first")
             return TimeRange(start_timestamp, end_timestamp, suffix, is_relative(start) or is_relative(end))
         if start.endswith("-"):
             since = start.removesuffix("-")

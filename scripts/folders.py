@@ -22,7 +22,7 @@ LAYERS = (
     "protocol",
     "replication",
 )
-"""The packages that come first, from the highest layer down; the others follow by name."""
+"""The packages listed first, from the highest layer down; the others follow by name."""
 _OPENING = """\
 # Folders
 

@@ -1,6 +1,6 @@
-"""Record a session: `python scripts/record_session.py docs/session.svg` types it on a real mount and draws what it prints.
+"""Records a session: `python scripts/record_session.py docs/session.svg` types it on a real mount and draws the output.
 
-The same output gives the same bytes, so that a test can compare the picture with a new one.
+Equal output gives equal bytes, so that a test can compare the picture with a new one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SESSION = (
     "ls data/orders-0/*.log",
 )
 FOLLOWED = SESSION[10:12]
-"""After each of these the `tail` in the background prints a line."""
+"""Commands after which the `tail` in the background prints a line."""
 SHELL = ["bash", "--norc", "-s"]
 END = "\x04"
 MARGIN, LINE_HEIGHT, CHARACTER_WIDTH, COLUMNS = 16, 20, 8.43, 76
@@ -49,7 +49,7 @@ text {{ font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
 
 
 def main() -> None:
-    """Write the picture into the file that is named."""
+    """Write the picture to the file on the command line."""
     (target,) = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder, mounted(Path(folder)):
         Path(target).write_text(picture(play(Path(folder))))
@@ -57,7 +57,7 @@ def main() -> None:
 
 @contextmanager
 def mounted(folder: Path) -> Iterator[None]:
-    """Mount `folder`/data at `folder`/mnt with the command of this Python."""
+    """Mount `folder`/data at `folder`/mnt with this Python's command."""
     (folder / "mnt").mkdir()
     command = [sys.executable, "-c", "from topicfs.main import main; main()"]
     subprocess.run([*command, "mount", "data", "mnt"], cwd=folder, check=True)
@@ -68,7 +68,7 @@ def mounted(folder: Path) -> Iterator[None]:
 
 
 def play(folder: Path) -> Iterator[str]:
-    """Type the session into one shell; yield its lines, those that were typed behind a `$`."""
+    """Type the session into one shell; yield its lines, typed ones after a `$`."""
     with subprocess.Popen(
         SHELL,
         cwd=folder,
@@ -90,7 +90,7 @@ def play(folder: Path) -> Iterator[str]:
 
 
 def printed(output: IO[str], *, awaited: int) -> Iterator[str]:
-    """Yield what a command prints, and of a program in the background as many lines as are awaited."""
+    """Yield a command's output, and `awaited` lines from the program in the background."""
     ended = False
     for line in output:
         text = line.rstrip("\n").expandtabs()

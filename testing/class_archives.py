@@ -1,7 +1,7 @@
-"""Archives of the classes of Spark and of Kafka, made once a checkout: `python -m testing.class_archives`.
+"""Class archives for Spark and Kafka, made once per checkout: `python -m testing.class_archives`.
 
-Each is made by running the program once. `scripts/test.sh` does it before the tests, which start some seventy Java
-machines: with an archive such a machine is up in half the time.
+Making an archive runs the program once. `scripts/test.sh` makes them before the tests, which start some seventy JVMs:
+with an archive a JVM starts in half the time.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ sink = counts.writeStream.format("topicfs").options(path="data", topic="counts",
 sink.trigger(availableNow=True).start().awaitTermination()
 print(spark.createDataFrame([(1, "one")], "number long, name string").collect())
 """
-"""Queries that load the classes which jobs and streams need."""
+"""Queries that load the classes needed by jobs and streams."""
 
 
 def main() -> None:
-    """Make each archive that is absent or older than what it was made from."""
+    """Make each archive that is missing or older than its inputs."""
     try:
         java = find_java()
     except UnavailableError as error:
@@ -70,7 +70,7 @@ def _make(name: str, java: Java, jars: Path, run: Callable[[str, Path], None]) -
     if archive.exists() and made_from.exists() and made_from.read_text() == now:
         return
     archive.parent.mkdir(parents=True, exist_ok=True)
-    # A machine that is given half an archive crashes.
+    # A JVM crashes if it gets a partial archive.
     unfinished = archive.with_suffix(".unfinished")
     with tempfile.TemporaryDirectory() as folder:
         run(f"-XX:ArchiveClassesAtExit={unfinished}", Path(folder))
@@ -88,7 +88,7 @@ def _run_kafka(java: Java, folder: Path) -> None:
     with Broker(folder / "node", java) as broker:
         broker.format()
         broker.start()
-        # It writes the archive as it ends: on a busy machine that takes minutes.
+        # The JVM writes the archive at exit, which takes minutes on a busy machine.
         broker.stop(seconds=600)
 
 

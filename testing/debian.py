@@ -1,7 +1,7 @@
-"""A fresh Debian in a folder, made once by debootstrap and kept in the user's cache; each test changes an overlay of its own.
+"""A fresh Debian in a folder, made once by debootstrap and kept in the user's cache; each test changes its own overlay.
 
-It is the release that this machine runs, or another one by its name. Whatever a script does in there ends with it: it
-has tables of mounts and of processes of its own.
+It is this machine's release, or another one by name. Whatever a script starts in there ends with it, because it has
+its own mount and process namespaces.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 TIMEOUT_SECONDS = 600
-"""For a tree, which a slow network and a busy machine need three minutes for."""
+"""Timeout for making a tree, which takes three minutes on a slow network and a busy machine."""
 _ENTER = """
 set -eu
 # What others mounted through FUSE meanwhile stays theirs alone: held here it would not end with their umount.
@@ -38,18 +38,18 @@ exec chroot "$changes/root" /bin/bash -c "$1"
 
 
 class UnavailableError(Exception):
-    """A Debian cannot be made here; one line says why."""
+    """A Debian tree cannot be made here; the message is one line with the reason."""
 
 
 def own_release() -> str:
-    """Return the name of the release that this machine runs, such as `bookworm`."""
+    """Return the name of this machine's release, such as `bookworm`."""
     return platform.freedesktop_os_release().get("VERSION_CODENAME", "")
 
 
 def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
-    """Return a folder with a minimal system and some packages, which nobody may change.
+    """Return a folder with a minimal system and some packages, which must not be changed.
 
-    Raises UnavailableError where debootstrap is missing, or the packages cannot be fetched.
+    Raises UnavailableError if debootstrap is missing, or the packages cannot be fetched.
     """
     suite = release or own_release()
     fingerprint = hashlib.sha256(" ".join(sorted(packages)).encode()).hexdigest()[:16]
@@ -78,12 +78,12 @@ def debian(packages: Sequence[str] = (), release: str | None = None) -> Path:
             raise UnavailableError(f"debootstrap: {(done.stdout + done.stderr).splitlines()[-1:]}")
         for archive in (tree / "var/cache/apt/archives").glob("*.deb"):
             archive.unlink()
-        # It wants to be read by every user, as /.
+        # All users must be able to read it, as it becomes /.
         tree.chmod(0o755)
         try:
             tree.rename(folder)
         except OSError:
-            if not folder.is_dir():  # Otherwise another process made the same meanwhile.
+            if not folder.is_dir():  # Otherwise another process made the same tree meanwhile.
                 raise
     return folder
 
@@ -97,11 +97,11 @@ def run_inside(
     environment: Mapping[str, str] | None = None,
     timeout_seconds: float = 240,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a script of bash in a tree, as root; needs root here, too.
+    """Run a bash script in a tree as root; requires root.
 
-    What it changes is in `changes/upper` afterwards; a second script with the same folder goes on from there. `tree` may be
-    several folders with colons between them, the uppermost first. `shared` are files and folders of this machine, and
-    where they are inside.
+    Its changes are in `changes/upper` afterwards; a second script with the same folder continues from there. `tree`
+    may be several folders separated by colons, the uppermost first. `shared` maps files and folders of this machine
+    to paths in the tree.
     """
     command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
     binds = [word for outside, inside in (shared or {}).items() for word in (str(outside), inside)]

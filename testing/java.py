@@ -1,7 +1,7 @@
-"""The flags with which a Java machine of a test starts quickly, for it lives for seconds.
+"""JVM flags for a fast start in tests, whose JVMs run only for seconds.
 
-Half of such a life goes into finding, reading and verifying classes. An archive of classes (Java calls it class data
-sharing) holds them as they are in memory: `testing/class_archives.py` makes one for Spark and one for Kafka.
+Half of that time goes into finding, reading and verifying classes. An archive of classes (Java calls it class data
+sharing) stores them as they are in memory: `testing/class_archives.py` makes one for Spark and one for Kafka.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from pathlib import Path
 ARCHIVES = Path(__file__).parents[1] / "build" / "java"
 """The folder of the archives."""
 PLAIN_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=240m")
-"""The first compiler and the plain collector suffice; the small cache for code that comes with them is swept all the time."""
+"""The first compiler and the serial collector suffice. The code cache is set because the small one that comes with
+them is cleaned constantly.
+"""
 
 
 def archive_of(name: str) -> Path:
-    """The archive of "spark" or of "kafka", which need not be there."""
+    """Return the path of the archive for "spark" or "kafka", which may not exist."""
     return ARCHIVES / f"{name}.jsa"
 
 
 def quick_start(name: str) -> list[str]:
-    """Flags of a machine that runs "spark" or "kafka", with the archive of its classes if that was made.
+    """Return flags for a JVM that runs "spark" or "kafka", with the archive of its classes if there is one.
 
-    A machine that finds it made from other jars, or by another Java, starts without it; the warning that would be
-    printed among a program's own lines is switched off.
+    If the archive was made from other jars or by another Java, the JVM starts without it; the warning, which would
+    appear in a program's output, is switched off.
     """
     archive = archive_of(name)
     shared = (f"-XX:SharedArchiveFile={archive}", "-Xlog:disable") if archive.exists() else ()

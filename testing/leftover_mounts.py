@@ -1,7 +1,7 @@
-"""Mounts that a run of tests leaves: unmounted by a process of its own, so that it works after kill -9, too.
+"""Unmounts what a test run leaves mounted, in a separate process, so that it works even after kill -9.
 
-`python -m testing.leftover_mounts FOLDER` waits for the end of its standard input, unmounts whatever is mounted under the
-folder, and names it.
+`python -m testing.leftover_mounts FOLDER` waits for the end of its standard input, unmounts everything below the
+folder, and prints the mountpoints.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 @contextmanager
 def unmounted_in_the_end(folder: Path) -> Iterator[None]:
-    """Unmount everything under a folder once this process has ended. If the block ends first, a mount is an AssertionError."""
+    """Unmount everything below a folder when this process ends. A mount at the block's end fails the test."""
     command = [sys.executable, "-m", "testing.leftover_mounts", str(folder)]
-    # A session of its own: ^C and signals to the whole group do not end it before its work.
+    # In a session of its own, so that ^C and signals to the process group do not end it too early.
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as sweeper:
         yield
@@ -26,7 +26,7 @@ def unmounted_in_the_end(folder: Path) -> Iterator[None]:
 
 
 def mounts_under(folder: str) -> list[str]:
-    """Return the mountpoints under a folder, the latest first."""
+    """Return the mountpoints below a folder, the latest first."""
     table = Path("/proc/self/mountinfo").read_text().splitlines()
     paths = [line.split(" ")[4].encode().decode("unicode_escape") for line in table]
     return [path for path in reversed(paths) if path.startswith(f"{folder}/")]

@@ -1,8 +1,8 @@
 """Ports of 127.0.0.1 for servers that bind them seconds later, or again after a restart.
 
-A port that the kernel hands out by itself (bind to port 0) may be the local end of any connection in the next moment, also
-of a client that tries again and again to reach the server there: such a client can even connect to itself. So these ports
-lie below the kernel's own range, and an abstract Unix socket for each keeps other test processes of this machine off it.
+A port assigned by the kernel (bind to port 0) may be reused at any moment for the local end of a connection, even by
+a client that keeps trying to reach the server there: such a client can connect to itself. So these ports are below
+the kernel's ephemeral range, and an abstract Unix socket for each keeps other test processes off it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 FIRST_PORT = 10_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _RESERVED: list[socket.socket] = []
-"""Open for as long as this process runs."""
+"""Kept open while this process runs."""
 
 
 class NoPortError(Exception):
-    """No free port was found below the kernel's own range."""
+    """No free port was found below the kernel's ephemeral range."""
 
 
 def reserve_ports(count: int) -> list[int]:

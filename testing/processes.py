@@ -1,4 +1,4 @@
-"""Processes that do not outlive the test or benchmark that starts them."""
+"""Processes that always end with the test or benchmark that starts them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 @contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process that is gone behind the block, however the block ends; `options` are Popen's.
+    """Yield a process that is ended with the block, however the block ends; `options` are Popen's.
 
-    Popen's own block waits for the process: for ever where a test fails before it ends the process.
+    Popen's own context manager waits for the process: forever if a test fails before it ends the process.
     """
     with subprocess.Popen(command, **options) as process:
         try:
@@ -23,5 +23,5 @@ def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
 
 
 def ending_with_this(command: Sequence[str], signal: str) -> Sequence[str]:
-    """The command so that it gets a signal when this process ends, even killed; where the system can do that."""
+    """Return a command that gets `signal` when this process ends, even if killed, where the system supports that."""
     return ["setpriv", "--pdeathsig", signal, *command] if shutil.which("setpriv") else command

@@ -1,10 +1,11 @@
-"""The process that forks Spark's Python processes in tests (`testing/spark_python.py`): `python -m testing.spark_forks PID`.
+"""The process that forks Spark's Python processes in tests: `python -m testing.spark_forks PID`.
 
-It ends with the process PID, which runs the tests. What it forks gets the arguments, environment, folder and standard
-files of the program that Spark started; it is told to end when that program was ended, and its status is handed back.
+It ends with the process PID, which runs the tests. `testing/spark_python.py` sends the requests. A forked process
+gets the arguments, environment, directory and standard files of the program that Spark started; it is ended when that
+program is ended, and its exit status is passed back.
 
-Spark imports what its workers need after their daemon has forked them, since that might start threads, and these do not
-survive a fork. Those of pyarrow and NumPy may be missing.
+Spark imports what its workers need after its daemon has forked them, because imports may start threads, which do not
+survive a fork. Only threads of pyarrow and NumPy may be missing here.
 """
 
 from __future__ import annotations
@@ -40,15 +41,17 @@ IMPORTED = (
     "topicfs.pipeline.data_source",
 )
 SIGNAL_RETRY_SECONDS = 1.0
-"""Pause before a signal is repeated. If one arrives right after a fork, Python drops the exception by which Spark's daemon ends."""
+"""Pause before a signal is repeated. If one arrives right after a fork, Python drops the exception that ends Spark's
+daemon.
+"""
 
 
 class Fork(NamedTuple):
-    """A process that runs, and who waits for it."""
+    """A running process, and the program that waits for it."""
 
     pid: int
     end: int
-    """A descriptor that is ready once it has ended."""
+    """A descriptor that becomes ready when the process ends."""
     waiting: socket.socket
 
 
@@ -58,12 +61,12 @@ def main() -> None:
     try:
         listening.bind(address_of(owner))
     except OSError:
-        return  # Another one was there first.
+        return  # Another process was faster.
     listening.listen(1024)
     for module in IMPORTED:
         import_module(module)
     for module in ("pyspark.daemon", STREAMS):
-        # They run as programs, which a module that is imported already would be warned of.
+        # They run as programs; runpy would warn of modules that are imported already.
         del sys.modules[module]
     gc.freeze()
     faulthandler.register(signal.SIGUSR1)  # See testing/stacks.py.
@@ -73,7 +76,7 @@ def main() -> None:
 
 
 def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
-    """Fork at each request until the owner has ended; return, in what was forked, the request."""
+    """Fork for each request until the owner has ended; in the forked process, return the request."""
     with selectors.DefaultSelector() as selector:
         try:
             selector.register(os.pidfd_open(owner), selectors.EVENT_READ, None)
@@ -86,7 +89,8 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
                 if ready.data is None:
                     return None
                 if ready.data is not listening:
-                    # Of a process that ended together with its program both are ready, and the first closes the other.
+                    # If a process ends together with its program, both are ready, and handling the first
+                    # closes the other.
                     if selector.get_map().get(ready.fd) is ready:
                         _end(selector, ready, ending)
                     continue
@@ -109,7 +113,7 @@ def serve(listening: socket.socket, owner: int) -> dict[str, Any] | None:
 
 
 def _ready(selector: selectors.BaseSelector, ending: set[int]) -> list[selectors.SelectorKey]:
-    """Return what is ready; until something is, repeat the signal to each process that is to end."""
+    """Return the ready keys; until there are any, repeat the signal to each process that should end."""
     while not (ready := selector.select(SIGNAL_RETRY_SECONDS if ending else None)):
         for pid in ending:
             os.kill(pid, signal.SIGTERM)
@@ -117,7 +121,7 @@ def _ready(selector: selectors.BaseSelector, ending: set[int]) -> list[selectors
 
 
 def _received(waiting: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Return a request and its standard files; None where the program was ended before it had sent all of it."""
+    """Return a request and its standard files; None if the program ended before it had sent everything."""
     try:
         _, descriptors, _, _ = socket.recv_fds(waiting, 1, 3)
         with waiting.makefile("rb") as lines:
@@ -132,11 +136,11 @@ def _received(waiting: socket.socket) -> tuple[dict[str, Any] | None, list[int]]
 
 
 def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey, ending: set[int]) -> None:
-    """Hand the status of a process over that has ended; end one whose program was ended."""
+    """Pass on the status of a process that has ended; end a process whose program has ended."""
     fork: Fork = ready.data
     if ready.fd != fork.end:
         selector.unregister(fork.waiting)
-        os.kill(fork.pid, signal.SIGTERM)  # Who is not waited for yet has its number still.
+        os.kill(fork.pid, signal.SIGTERM)  # Its ID is still valid, because it was not waited for yet.
         ending.add(fork.pid)
         return
     ending.discard(fork.pid)
@@ -145,13 +149,13 @@ def _end(selector: selectors.BaseSelector, ready: selectors.SelectorKey, ending:
     _, status = os.waitpid(fork.pid, 0)
     if fork.waiting in selector.get_map():
         selector.unregister(fork.waiting)
-    with suppress(OSError):  # The program was ended.
+    with suppress(OSError):  # The program has ended.
         fork.waiting.sendall(b"%d" % os.waitstatus_to_exitcode(status))
     fork.waiting.close()
 
 
 def _forget(selector: selectors.BaseSelector) -> None:
-    """Close what belongs to the process that forks."""
+    """Close the descriptors of the forking process."""
     for key in list(selector.get_map().values()):
         if isinstance(key.fileobj, socket.socket):
             key.fileobj.close()
@@ -161,7 +165,7 @@ def _forget(selector: selectors.BaseSelector) -> None:
 
 
 def _take_over(request: dict[str, Any], descriptors: list[int]) -> None:
-    """Make its standard files, folder, environment and path of modules those of the program that Spark started."""
+    """Use the standard files, directory, environment and module path of the program that Spark started."""
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)

@@ -1,7 +1,7 @@
-"""The home of Spark in tests: the installed PySpark, without the archive of its Python modules.
+"""Spark's home directory in tests: the installed PySpark, without the archive of its Python modules.
 
-Spark puts `python/lib/pyspark.zip` of its home in front of the path of every Python process that it starts, and what
-is imported from there is compiled again each time. Where the home has no such file, they import the installed modules.
+Spark puts `python/lib/pyspark.zip` of its home first in the path of every Python process that it starts, and modules
+from there are compiled again each time. Without that file, the processes import the installed modules.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 
 HOME = Path(__file__).parents[1] / "build" / "spark"
 PARTS = ("bin", "jars", "sbin")
-"""The folders that Spark's scripts look for below its home."""
+"""The folders that Spark's scripts look for in its home."""
 
 
 def spark_home() -> Path | None:
-    """Return the home, made of links where it is absent or of another environment; None without PySpark."""
+    """Return the home, made of links if it is missing or of another environment; None without PySpark."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None

@@ -1,8 +1,8 @@
-"""The Python of Spark's processes in tests, each of them forked by one process that has everything imported.
+"""The Python of Spark's processes in tests: forks them from one process that has everything imported.
 
 Spark starts a daemon for each kind of work, `python -m pyspark.daemon MODULE`, and a process for each stream that it
-reads; a second of the processor would go into the imports of each. What it starts here hands its arguments, environment
-and standard files over to `testing/spark_forks.py`, and lives as long as what that forks.
+reads; the imports of each would take a second of CPU time. The program that Spark starts here passes its arguments,
+environment and standard files to `testing/spark_forks.py`, and lives as long as the forked process.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 (pathlib takes longer to import)
 PROGRAM = os.path.join(ROOT, "build", "spark", "python")  # noqa: PTH118 (as above)
 OWNER = "TOPICFS_TESTS_PROCESS"
-"""The variable with the number of the process that runs the tests; what forks ends with it."""
+"""Environment variable with the ID of the process that runs the tests; the forking process ends with it."""
 LAST_WORDS = f"{PROGRAM}.log"
-"""The errors of the forking process."""
+"""File for the errors of the forking process."""
 TIMEOUT_SECONDS = 120
-"""Less than the time limit of a test, so that the test can say why it waited."""
+"""Less than the time limit of a test, so that the test can report why it waited."""
 
 
 def spark_python() -> str:
-    """Return the program, made where it is absent or of another environment; what it starts belongs to this process."""
+    """Return the program, made if it is missing or of another environment; its processes belong to this one."""
     from pathlib import Path  # noqa: PLC0415 (see above)
 
     os.environ[OWNER] = str(os.getpid())
-    # Neither the environment's own modules nor its variables are wanted here.
+    # Ignore the environment's own modules and variables.
     script = f'#!/bin/sh\nexec "{sys.executable}" -S -E "{__file__}" "$@"\n'
     program = Path(PROGRAM)
     if not program.exists() or program.read_text() != script:
@@ -43,7 +43,7 @@ def spark_python() -> str:
 
 
 def address_of(owner: str) -> str:
-    """Return the abstract address, which needs no file, at which the process that forks for `owner` listens."""
+    """Return the abstract address, which needs no file, where the forking process of `owner` listens."""
     return f"\0topicfs-tests-{owner}"
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         request = {"arguments": arguments[1:], "folder": os.getcwd(), "environment": dict(os.environ)}  # noqa: PTH109 (see above)
         socket.send_fds(forks, [b"F"], [0, 1, 2])
         forks.sendall(json.dumps(request).encode() + b"\n")
-        # They belong to the other: who reads them must see them end with it.
+        # They belong to the forked process: their readers must see them close when it ends.
         for descriptor in range(3):
             os.close(descriptor)
         status = int(forks.recv(16) or -signal.SIGKILL)
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _connected(owner: str) -> socket.socket:
-    """Return a connection to the process that forks, started where there is none: of several one gets the address."""
+    """Return a connection to the forking process, started if necessary; of several starts, one gets the address."""
     deadline, started = time.monotonic() + TIMEOUT_SECONDS, None
     while True:
         forks = socket.socket(socket.AF_UNIX)
@@ -71,7 +71,7 @@ def _connected(owner: str) -> socket.socket:
             forks.connect(address_of(owner))
         except ConnectionRefusedError:
             forks.close()
-            if started is None or started.poll():  # Status 0 says that another one was there first.
+            if started is None or started.poll():  # Status 0 means that another process was faster.
                 started = _start_forks(owner)
             if time.monotonic() > deadline:
                 raise TimeoutError(

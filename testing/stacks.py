@@ -1,4 +1,4 @@
-"""The stacks of Spark's processes, printed before a test that waits for them is ended."""
+"""Prints the stacks of Spark's processes before a test that waits for them times out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 240
 
 @contextmanager
 def printed_if_late(seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
-    """Have the Java and Python processes of this process's Spark print their stacks if the block takes longer."""
+    """Let this process's Spark processes (Java and Python) print their stacks if the block is late."""
     timer = threading.Timer(seconds, print_stacks)
     timer.daemon = True
     timer.start()
@@ -26,7 +26,11 @@ def printed_if_late(seconds: float = TIMEOUT_SECONDS) -> Iterator[None]:
 
 
 def print_stacks() -> None:
-    """Java prints them at SIGQUIT on its output; what `testing/spark_forks.py` forks prints them at SIGUSR1 on its errors."""
+    """Print the stacks of Spark's processes.
+
+    Java prints them on SIGQUIT to its output; processes forked by `testing/spark_forks.py` on SIGUSR1 to standard
+    error.
+    """
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (process / "cmdline").read_bytes().split(b"\0")

@@ -1,7 +1,7 @@
 """Durable, Kafka-compatible topics as plain files.
 
-Programs call `topicfs.open` (docs/api.md), and `topicfs.spark` for Spark. All other modules are private: those here are the
-command, and the engine, the mount and the rest are folders of their own, to which this one has links.
+Programs call `topicfs.open` (docs/api.md), and `topicfs.spark` for Spark. All other modules are private. Those in
+this folder are the command; the engine, the mount and so on have their own folders, to which this folder has links.
 """
 
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ else:
     }
 
     def __getattr__(name: str) -> object:
-        """Import what is public when it is first used: `import topicfs` alone takes a millisecond."""
+        """Import public names on first use, so that `import topicfs` takes only a millisecond."""
         from importlib import import_module
 
         if name == "open":

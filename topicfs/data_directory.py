@@ -1,4 +1,4 @@
-"""Data directories: how they and their settings are given, how they are opened, and where they are mounted."""
+"""Data directories: parses their names and settings, opens them, and finds where they are mounted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BROKERS = re.compile(r"[^/,\s]+:[0-9]{1,5}(,[^/,\s]+:[0-9]{1,5})*")
 
 
 class PlaceError(StorageError):
-    """A text that names no data directory, or not one of the kind that is needed."""
+    """The text does not name a data directory, or not one of the required kind."""
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
@@ -61,7 +61,7 @@ def refuse_broker(text: str) -> None:
 
 
 def require_directories(directories: Sequence[Path], *, of_broker: bool = False) -> None:
-    """Raise StorageError where one of them is no directory to read."""
+    """Raise StorageError if one of them is not a readable directory."""
     from topicfs.storage.directories.contents import check_not_mounted
 
     remedy = "or create a topic in a new one: topicfs topics create TOPIC --data"
@@ -100,10 +100,10 @@ def opened_for_writing(
     may_be_mirrored: bool = False,
     left_out: Sequence[Path] = (),
 ) -> Iterator[EmbeddedEngine | ReplicatedEngine]:
-    """Open the directories for the block and own them; with `make` those that are missing are created.
+    """Open the directories for the block and own them; with `make` create missing ones.
 
-    Raises StorageError where one is missing, where a mirror keeps one unless `may_be_mirrored`, and while someone else
-    owns one: `through_mount` is what to type instead.
+    Raises StorageError if a directory is missing, is written by a mirror (unless `may_be_mirrored`), or has another
+    owner: `through_mount` is the command to suggest instead.
     """
     from topicfs.replication import open_directories
 
@@ -142,7 +142,7 @@ def opened_or_mounted(directories: Sequence[Path]) -> Iterator[EmbeddedEngine | 
 
 @contextmanager
 def suggesting(engine: Engine) -> Iterator[None]:
-    """Add the topics that could have been meant to an error about an unknown topic."""
+    """Add similar topic names to an error about an unknown topic."""
     try:
         yield
     except UnknownTopicError as error:
@@ -154,9 +154,9 @@ def suggesting(engine: Engine) -> Iterator[None]:
 def opened_alone(
     directories: Sequence[Path], *, read_only: bool, through_mount: str = ""
 ) -> Iterator[EmbeddedEngine]:
-    """Open directories as the engine that has their files: each with replicas is looked at by itself.
+    """Open directories as the engine that has their files; of several replica directories, each separately.
 
-    Raises what `opened_for_reading` and `opened_for_writing` do.
+    Raises the errors of `opened_for_reading` and `opened_for_writing`.
     """
     from topicfs.replication import open_engine
 
@@ -178,13 +178,13 @@ def _in_use(error: DirectoryLockedError, directories: Sequence[Path], through_mo
 
 
 def mountpoint_of(pid: int | None) -> Path | None:
-    """Find the mount that the process serves; None where there is none that can be seen."""
-    # Only here: what it is found with belongs to machines with FUSE.
+    """Return the mountpoint that the process serves; None if none is visible."""
+    # Import only here: it needs a machine with FUSE.
     from topicfs.fusefs.mounting.limits import mounters
     from topicfs.fusefs.mounting.mountpoint import FSTYPE, daemon_values, user_of
 
     try:
-        # Not those of other users, whose `@status` may never end.
+        # Skip mounts of other users, whose `@status` might never end.
         mountpoints = [path for path, user in mounters(FSTYPE).items() if pid and user == user_of(pid)]
     except OSError:
         return None
@@ -192,7 +192,7 @@ def mountpoint_of(pid: int | None) -> Path | None:
 
 
 def read_config(path: Path) -> FromProperties:
-    """Read the file. Raises InvalidConfigError, OSError."""
+    """Read a settings file. Raises InvalidConfigError, OSError."""
     try:
         properties = parse_properties(path.read_bytes())
     except PropertiesError as error:

@@ -1,4 +1,4 @@
-"""Help with examples: click commands whose help ends with lines to copy."""
+"""Click commands whose help ends with examples to copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Example(NamedTuple):
 
 
 class _WithExamples(click.Command):
-    """A command with examples, in the order of its help: a line to type and its comment, which may stand above it."""
+    """A command with examples: each is a line to type, and a comment beside or above it."""
 
     def __init__(self, *args: Any, examples: str | Iterable[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -22,7 +22,7 @@ class _WithExamples(click.Command):
         self.examples = tuple(Example(*example) for example in found)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, each under what it is for."""
+        """Write the examples, each below its comment."""
         del ctx
         formatter.write("\nExamples:\n")
         for example in self.examples:
@@ -44,4 +44,4 @@ class ExampleCommand(_WithExamples):
 
 
 class ExampleGroup(_WithExamples, click.Group):
-    """A group of commands with examples of how they are used together."""
+    """A group of commands, with examples of how to use them together."""

@@ -1,4 +1,4 @@
-"""Lines of text for people, without control characters. Commands that print no table need not import `terminal`."""
+"""Prints lines of text without control characters. Commands without tables need not import `terminal`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from topicfs.storage.messages import printable
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Print one line on standard output (or error); names and texts in it may come from anywhere."""
+    """Print one line on standard output (or error), with untrusted characters escaped."""
     click.echo(fitted(printable(text), sys.stderr) if error else printable(text), err=error)
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Wrap a message between words to the width of a terminal; leave it on one line for any other stream."""
+    """Wrap a message to the width of a terminal; leave it on one line for any other stream."""
     if not stream.isatty():
         return text
     from shutil import get_terminal_size

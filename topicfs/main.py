@@ -1,4 +1,4 @@
-"""The command's entry: finds the sub-command, and turns every error into one clear line and an exit status."""
+"""The command's entry point: runs a sub-command, and turns every error into one clear line and an exit status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 import signal
 
 SUCCESS, FAILURE, MISUSE, INTERRUPTED = 0, 1, 2, 130
-"""Exit statuses: done; not done, or `check` found something; not understood; ended by Ctrl-C."""
+"""Exit statuses: success; failure, or `check` found something; usage error; interrupted by Ctrl-C."""
 
 COMMANDS = {
     "mount": ("mount:mount", "Show the topics of a directory, or of a cluster, as files."),
@@ -45,15 +45,16 @@ COMMANDS = {
     "completion": ("completion:completion", "Print what makes a shell complete topics and options."),
     "manual": ("manual:manual", "Write manual pages for man(1)."),
 }
-"""The module in `commands` and the name of each sub-command, and its line in the help. A module is imported when its command is
-called: `dump` works on a machine without pyfuse3, and the help of the whole command imports none of them."""
+"""The module in `commands`, the name and the help line of each sub-command. A module is imported when its command
+runs: so `dump` works without pyfuse3, and the help of the whole command imports no module.
+"""
 
 
 class LazyGroup(ExampleGroup):
     """A group whose commands are those of COMMANDS, in that order."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return names in the order in which a new user needs them."""
+        """Return the names in the order in which a new user needs them."""
         del ctx
         return list(COMMANDS)
 
@@ -108,8 +109,8 @@ class LazyGroup(ExampleGroup):
 def cli(*, debug: bool) -> None:
     """Durable, Kafka-compatible topics as plain files.
 
-    A mount shows topics as directories and records as lines. Without FUSE `topicfs append` and `topicfs cat` do the
-    same on the data directory. Every command explains itself by examples: topicfs COMMAND --help.
+    A mount shows topics as directories and records as lines. Without FUSE, `topicfs append` and `topicfs cat` do the
+    same on the data directory. For examples of a command, see topicfs COMMAND --help.
     """
     import logging
 
@@ -122,7 +123,7 @@ def cli(*, debug: bool) -> None:
 
 
 def describe(error: BaseException) -> str:
-    """Return one line for a person: the thing, the cause, and the remedy where the error knows one."""
+    """Return one line for people: the thing, the cause, and the remedy if known."""
     from topicfs.storage.errors import StorageError
     from topicfs.storage.messages import reason_of
 
@@ -144,17 +145,19 @@ def status_of(error: BaseException) -> int:
 
 
 OFTEN, RARELY = gc.get_threshold(), (50_000, 10, 10)
-"""Python's thresholds for searching for garbage, which a mount keeps, and those of a command: what it imports is no garbage."""
+"""Thresholds of Python's garbage collector: its defaults for a mount; rare collections for a command, whose imported
+modules are not garbage.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit; or answer a shell that completes its words."""
+    """Run the command and exit; or answer a shell's completion request."""
     if arguments is None and (asked := _answer_shell()) is not None:
         sys.exit(asked)
     keep_interrupts()
     gc.set_threshold(*RARELY)
     status = run(sys.argv[1:] if arguments is None else arguments)
-    gc.freeze()  # Python searches for garbage once more when it exits; the process frees its memory anyway.
+    gc.freeze()  # Skip the garbage collection at exit; the system frees the memory anyway.
     sys.exit(status)
 
 
@@ -200,20 +203,20 @@ def _failed(error: Exception, errors: TextIO, *, debug: bool) -> int:
 
 
 def _reader_went_away() -> int:
-    """End quietly: the reader of our output closed it (`| head`), and nothing may be flushed into the pipe."""
+    """Exit quietly: the reader closed our output (`| head`), and nothing more may be written to the pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return SUCCESS
 
 
 PAUSE_SECONDS = 0.01
-"""Time after which the interrupt is repeated: by then the finalizer has ended."""
+"""Delay before the interrupt is repeated: the finalizer has ended by then."""
 
 
 def keep_interrupts() -> None:
-    """Repeat, from now on, a KeyboardInterrupt that Python drops; SIGALRM is taken for that.
+    """Repeat, from now on, a KeyboardInterrupt that Python drops; uses SIGALRM.
 
-    KeyboardInterrupt is raised wherever the main thread just is. In a finalizer or in a callback of compiled code nobody
-    can catch it: Python prints it as an ignored exception, and the program goes on.
+    KeyboardInterrupt is raised wherever the main thread happens to be. In a finalizer or in a callback of compiled
+    code it cannot be caught: Python prints it as an ignored exception, and the program goes on.
     """
     signal.signal(signal.SIGALRM, _interrupt)
     sys.unraisablehook = _told
@@ -221,12 +224,12 @@ def keep_interrupts() -> None:
 
 def _told(unraisable: sys.UnraisableHookArgs) -> None:
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
-        # Not now: it would be raised in this very function.
+        # Not immediately, because it would be raised in this function.
         signal.setitimer(signal.ITIMER_REAL, PAUSE_SECONDS)
     else:
         sys.__unraisablehook__(unraisable)
 
 
 def _interrupt(_number: int, _frame: object) -> None:
-    """Interrupt by whoever handles SIGINT by then, which may be an event loop."""
+    """Call the present handler of SIGINT, which may belong to an event loop."""
     signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Appends, and topics created and deleted, through the mount of the daemon that owns the directory."""
+"""Appends, creates and deletes topics through the mount of the daemon that owns the directory."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ from topicfs.storage.model import ONLINE, Offset, PartitionOffsets
 
 @contextmanager
 def explained(mountpoint: Path, name: str) -> Iterator[None]:
-    """Raise the newest reason that `@status` shows for an error at the path `name`, if it came since the block began.
+    """Replace an error at the path `name` by the newest reason in `@status`, if it is newer than the block.
 
-    If the reason names a line of the write, raise FormError. Another program's error at the same path looks the same.
+    If the reason names a line of the write, raises FormError. Another program's error at the same path cannot be
+    distinguished.
     """
     began = written(system_clock())
     try:
@@ -54,11 +55,11 @@ def explained(mountpoint: Path, name: str) -> Iterator[None]:
 
 BATCH_FILE, PRODUCERS = "log.batch", "@producers"
 REQUEST_BYTES = 31 * 4096
-"""Largest write that every kernel passes on as one request: one of at most 32 pages, and it may begin within a page."""
+"""Largest write that every kernel sends as one request: at most 32 pages, and it may start within a page."""
 
 
 class MountedTopic:
-    """A topic as the directory's files show it; what is appended to its partitions goes through the mount."""
+    """A topic as shown by the directory's files; appends to its partitions go through the mount."""
 
     def __init__(self, topic: Topic, mountpoint: Path, files: ExitStack) -> None:
         self._topic = topic
@@ -75,10 +76,10 @@ class MountedTopic:
 
 
 class MountedPartition:
-    """A partition as the directory's files show it; what is appended goes through the mount."""
+    """A partition as shown by the directory's files; appends go through the mount."""
 
     def __init__(self, partition: Partition, topic_id: str, mountpoint: Path, files: ExitStack) -> None:
-        """Take the partition, which is one of the topic with this id; `files` closes what is opened."""
+        """Wrap `partition` of the topic with this ID; `files` closes the opened files."""
         self._partition, self._mountpoint, self._files = partition, mountpoint, files
         self._topic_id = topic_id
         self._name = f"{partition.topic}/{partition.number}/{BATCH_FILE}"
@@ -89,7 +90,7 @@ class MountedPartition:
         return getattr(self._partition, name)
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> None:
-        del encoded_here  # The daemon checks what comes through a file.
+        del encoded_here  # The daemon checks data that comes through a file.
         with self._writing:
             try:
                 self._file = self._file or self._open()
@@ -103,7 +104,7 @@ class MountedPartition:
             self.sync()
 
     def _open(self) -> IO[bytes]:
-        """Open the partition's file. Raises PartitionGoneError if a new topic has the name by now."""
+        """Open the partition's file. Raises PartitionGoneError if a new topic has the name."""
         file = (self._mountpoint / self._name).open("ab", buffering=0)
         folder = self._partition.directory
         if folder is not None and topic_id_of(folder, NativeFileSystem(read_only=True)) != self._topic_id:
@@ -115,7 +116,7 @@ class MountedPartition:
         return file
 
     def _forget(self) -> None:
-        """Close the file, so that the next append opens it again: after a refused batch a daemon takes no more from it."""
+        """Close the file; the next append reopens it, because the daemon accepts nothing after a refused batch."""
         with suppress(OSError):
             self._close()
 
@@ -125,7 +126,7 @@ class MountedPartition:
             file.close()
 
     def offsets(self) -> PartitionOffsets:
-        """Return the offsets that the directory's files had when they were opened; after an append the end that the daemon knows."""
+        """Return the offsets at the time of opening; after an append, the end is the daemon's current one."""
         opened = self._partition.offsets()
         if self._file is None:
             return opened
@@ -139,7 +140,7 @@ class MountedPartition:
 
 
 class MountedProducers(ProducerRegistry):
-    """The named producers as the directory's files show them; what is stored goes through the mount."""
+    """The named producers as shown by the directory's files; changes go through the mount."""
 
     def __init__(self, directories: Sequence[Path], mountpoint: Path) -> None:
         super().__init__(NativeFileSystem(read_only=True), lambda: directories)
@@ -155,9 +156,9 @@ class MountedProducers(ProducerRegistry):
 
 @contextmanager
 def only_run(mountpoint: Path, topic: str, partition: int | None) -> Iterator[None]:
-    """Wait for other runs of named producers through the mount, and for the disk to have what they appended.
+    """Wait for other runs of named producers through the mount, and until their appends are on disk.
 
-    The kernel ends a killed program, and with it its lock, after the daemon has answered its last write.
+    When a program is killed, its lock is released only after the daemon has answered its last write.
     """
     with ExitStack() as files:
         held = os.open(mountpoint, os.O_RDONLY)
@@ -171,16 +172,16 @@ def only_run(mountpoint: Path, topic: str, partition: int | None) -> Iterator[No
 
 
 def write(file: IO[bytes], data: bytes) -> None:
-    """Write all of it, in requests that reach the daemon as they are."""
+    """Write all of `data`, in writes that reach the daemon as single requests."""
     view, start = memoryview(data), 0
     while start < len(view):
         start += file.write(view[start : start + REQUEST_BYTES])
 
 
 def line_groups(block: bytes) -> Iterator[bytes]:
-    """Yield a block in writes that reach a daemon as one request each, and end with a line unless it is longer.
+    """Split a block into writes that reach the daemon as single requests, at line ends where possible.
 
-    A daemon takes the begun line of a program that is killed for a record.
+    If a program is killed in a line, the daemon stores the part of the line as a record.
     """
     start = 0
     while start < len(block):
@@ -190,7 +191,7 @@ def line_groups(block: bytes) -> Iterator[bytes]:
 
 
 def batch_groups(block: bytes | bytearray) -> Iterator[bytes]:
-    """Yield whole batches, as many as fit into one request; a larger batch by itself."""
+    """Split a block into whole batches, as many per request as fit; a larger batch alone."""
     start = 0
     for batch in scan(block):
         if batch.end_position - start > REQUEST_BYTES and batch.position > start:
@@ -200,7 +201,10 @@ def batch_groups(block: bytes | bytearray) -> Iterator[bytes]:
 
 
 def end_offsets(topic: Path, topic_id: str, partition: int | None) -> int:
-    """Return the end of a mounted topic's partition, or the sum of all ends. Raises OSError, also for a new topic of that name."""
+    """Return the end offset of a mounted topic's partition, or the sum of all.
+
+    Raises OSError, also if the topic was replaced by a new one.
+    """
     if status_of(topic)["topic_id"] != topic_id:
         raise FileNotFoundError(errno.ENOENT, "the topic was deleted", topic.name)
     return sum(int(status_of(one)["log_end_offset"]) for one in _partitions(topic, partition))
@@ -217,7 +221,7 @@ def numbers_of(topic: Path) -> list[int]:
 
 
 def status_of(partition: Path) -> dict[str, str]:
-    """Read the `status` of a mounted topic or partition (OSError)."""
+    """Parse the `status` of a mounted topic or partition (OSError)."""
     lines = (line.partition(" ") for line in (partition / "status").read_text().splitlines())
     return {name: value for name, _, value in lines}
 
@@ -225,7 +229,7 @@ def status_of(partition: Path) -> dict[str, str]:
 def create_topic(
     mountpoint: Path, name: str, *, partitions: int | None, replicas: int | None, overrides: Mapping[str, str]
 ) -> None:
-    """Create a topic with a name that the caller has checked. If it cannot be as asked, remove it again."""
+    """Create a topic with a valid name. If it cannot be created as requested, remove it again."""
     TopicConfig.from_overrides(overrides)
     if partitions is not None:
         check_partitions(partitions)
@@ -252,13 +256,13 @@ def create_topic(
 
 
 def _remove(mountpoint: Path, name: str) -> None:
-    """Remove a topic again if nobody has appended to it."""
+    """Remove a new topic if nothing was appended to it."""
     with suppress(StorageError, OSError):
         delete_topic(mountpoint, name, with_records=False)
 
 
 def delete_topic(mountpoint: Path, name: str, *, with_records: bool) -> None:
-    """Delete a topic. Raises TopicNotEmptyError for records that may not be deleted, StorageError, OSError."""
+    """Delete a topic. Raises TopicNotEmptyError if it has records and they must be kept, StorageError, OSError."""
     topic = mountpoint / name
     if not (topic / "config").exists():
         raise UnknownTopicError.of(name)

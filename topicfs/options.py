@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share: those for where topics are, such as `--data`, and where schemas are."""
+"""Options and arguments shared by several commands: for places of topics, such as `--data`, and for schemas."""
 
 from __future__ import annotations
 
@@ -39,24 +39,27 @@ def _typed(parse: Callable[[str], Named], text: str) -> Named:
 
 
 def parse_directories(text: str) -> tuple[Path, ...]:
-    """Read `DIR1,DIR2` (click.BadParameter)."""
+    """Parse `DIR1,DIR2` (click.BadParameter)."""
     return _typed(data_directory.parse_directories, text)
 
 
 def parse_cluster(text: str) -> ClusterAddress:
-    """Read a cluster's address (click.BadParameter)."""
+    """Parse a cluster's address (click.BadParameter)."""
     return _typed(cluster_address, text)
 
 
 def parse_place(text: str) -> Place:
-    """Read `DIR[,DIR]` or a cluster's address (click.BadParameter)."""
+    """Parse `DIR[,DIR]` or a cluster's address (click.BadParameter)."""
     return _typed(places.parse_place, text)
 
 
 def option_of_data(
     name: str, parse: Callable[[str], object], *, metavar: str, text: str
 ) -> Callable[[Command], Command]:
-    """Return the option `--data` for the parameter `name`. Its default is from the environment, else `./data`; `text` is its help."""
+    """Return the option `--data` for the parameter `name`; `text` is its help.
+
+    Its default is from the environment, else `./data`.
+    """
     return click.option(
         "--data",
         "-d",
@@ -79,7 +82,7 @@ def data_option(command: Command) -> Command:
 
 
 def data_argument(command: Command) -> Command:
-    """Add `[DIR[,DIR]]` to a command that takes nothing else, with the same defaults: `directories`."""
+    """Add the argument `[DIR[,DIR]]` with the defaults of `--data`: `directories`."""
     return click.argument(
         "directories",
         metavar="[DIR[,DIR]]",
@@ -101,18 +104,18 @@ without_option = click.option(
 _WITHOUT_MEANING = {
     "replica.lag.time.max.ms": " (a disk that hangs is waited for; one that fails is left out at once)"
 }
-"""What happens instead, for settings of which a user may rely on the effect."""
+"""The effect that replaces an unsupported setting, if users may rely on it."""
 
 
 def warn_of_ignored(path: Path, ignored: list[str]) -> None:
-    """Print once, on standard error, the names in the file that have no meaning here."""
+    """Print once, on standard error, the names in the file that have no effect here."""
     if ignored:
         names = ", ".join(name + _WITHOUT_MEANING.get(name, "") for name in ignored)
         say(f"topicfs: {path}: without meaning here: {names}", error=True)
 
 
 def checked_security(client_config: Path | None) -> Security:
-    """Read how connections are secured, and say once what has no meaning here. Raises StorageError, OSError."""
+    """Read connections' security settings; warn once of those without effect. Raises StorageError, OSError."""
     security = security_of(client_config)
     if client_config is not None:
         warn_of_ignored(client_config, list(security.ignored))
@@ -147,7 +150,7 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 CREDENTIALS = "TOPICFS_SCHEMA_REGISTRY_AUTH"
-"""The variable with USER:PASSWORD."""
+"""Environment variable with USER:PASSWORD."""
 
 
 def schema_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -221,7 +224,7 @@ def listener_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _listener(listen: str, advertise: str | None, *, any_address: bool) -> ListenerOptions:
-    """Return the options of a listener; a usage error for what is no address."""
+    """Return the options of a listener; an invalid address is a usage error."""
     from topicfs.listener.address import parse_endpoint
     from topicfs.listener.errors import ListenerError
     from topicfs.listener.listener import ListenerOptions
@@ -234,7 +237,7 @@ def _listener(listen: str, advertise: str | None, *, any_address: bool) -> Liste
 
 
 def _checked(url: str) -> str:
-    """Return the URL of a registry; a usage error where it is none."""
+    """Return the URL of a registry; an invalid URL is a usage error."""
     from topicfs.schemas.sources.registry import checked_url
 
     try:
@@ -244,7 +247,7 @@ def _checked(url: str) -> str:
 
 
 def _credentials(file: Path | None) -> str | None:
-    """Read USER:PASSWORD. Raises InvalidConfigError where it is none."""
+    """Read USER:PASSWORD. Raises InvalidConfigError if it is invalid."""
     text = os.environ.get(CREDENTIALS) if file is None else file.read_text(encoding="utf-8").strip("\n")
     if text is not None and (":" not in text or "\n" in text):
         raise InvalidConfigError(f"{CREDENTIALS if file is None else file}: no line USER:PASSWORD")

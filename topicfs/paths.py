@@ -1,4 +1,4 @@
-"""Paths as a mount has them, relative to the mount point."""
+"""Paths in a mount, relative to the mountpoint."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class TopicPath(NamedTuple):
     topic: str
     partition: int | None
     name: str
-    """The file's name with its suffix; `log` where none was given."""
+    """The file's name with its suffix; by default `log`."""
 
     def __str__(self) -> str:
         return f"{self.topic}/{'' if self.partition is None else f'{self.partition}/'}{self.name}"
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition meant. Raises InvalidNameError where only a topic was named."""
+        """The partition of the path. Raises InvalidNameError if it names only a topic."""
         if self.partition is None:
             raise InvalidNameError(f"{self.topic}: name a partition too, as in {self.topic}/0/{self.name}")
         return TopicPartition(self.topic, self.partition)
 
 
 def check_group_name(group: str) -> None:
-    """Raise InvalidNameError for the name of a group that no directory of a mount can have."""
+    """Raise InvalidNameError if the group's name cannot be the name of a directory."""
     if "/" in group or group in {"", ".", ".."}:
         raise InvalidNameError(f"{group!r}: a group's name must be a valid directory name, without '/'")
 
@@ -39,7 +39,7 @@ def check_group_name(group: str) -> None:
 def parse_path(text: str) -> TopicPath:
     """Parse a path such as `orders/0/log`, `orders/0` or `orders/log.kv`, which need not exist.
 
-    Raises InvalidNameError where it has no such form.
+    Raises InvalidNameError if it is malformed.
     """
     parts = text.strip("/").split("/")
     match parts:

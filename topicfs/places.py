@@ -21,20 +21,20 @@ class Place(NamedTuple):
     """Empty for a cluster."""
     cluster: ClusterAddress | None = None
     client_config: Path | None = None
-    """Settings of the connections to the cluster."""
+    """Connection settings for the cluster."""
     left_out: tuple[Path, ...] = ()
-    """Replica directories that are lost, and that a change does without."""
+    """Lost replica directories, without which changes are made."""
 
     def opened(self, *, config: EngineConfig | None = None) -> AbstractContextManager[Engine]:
-        """Open the topics to be read. Raises StorageError, OSError."""
+        """Open the topics for reading. Raises StorageError, OSError."""
         if self.cluster is None:
             return opened_for_reading(self.directories, config=config)
         return self._opened_cluster(self.cluster, read_only=True)
 
     def opened_for_writing(self, *, through_mount: str, make: bool = False) -> AbstractContextManager[Engine]:
-        """Open the topics to be changed; `through_mount` does the same while a daemon owns the directory.
+        """Open the topics for writing; `through_mount` is the command to suggest while a daemon owns the directory.
 
-        With `make` a directory that is not there is made.
+        With `make` a missing directory is created.
 
         Raises StorageError, OSError.
         """
@@ -59,7 +59,7 @@ def open_cluster(
     cache: tuple[Path, int] | None = None,
     compression: str | None = None,
 ) -> Engine:
-    """Open a cluster; `cache` is a directory for what was read, and its bytes, `compression` a codec's name.
+    """Open a cluster; `cache` is a directory for fetched records and its size, `compression` a codec's name.
 
     Raises ClusterError, OSError.
     """
@@ -72,14 +72,14 @@ def open_cluster(
 
 
 def security_of(client_config: Path | None) -> Security:
-    """Read how connections are secured. Raises StorageError, OSError."""
+    """Read the security settings of connections. Raises StorageError, OSError."""
     from topicfs.cluster.protocol.security import PLAINTEXT, read_security
 
     return PLAINTEXT if client_config is None else read_security(client_config)
 
 
 def parse_place(text: str) -> Place:
-    """Read `DIR[,DIR]` or a cluster's address. Raises PlaceError, AddressError."""
+    """Parse `DIR[,DIR]` or a cluster's address. Raises PlaceError, AddressError."""
     if is_cluster(text):
         return Place(cluster=cluster_address(text))
     return Place(parse_directories(text))

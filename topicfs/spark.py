@@ -1,4 +1,4 @@
-"""Topics in and out of Apache Spark, for programs: `topicfs.spark.register(session)`. Needs the extra `topicfs[spark]`."""
+"""Topics as sources and sinks of Apache Spark: `topicfs.spark.register(session)`. Needs the extra `topicfs[spark]`."""
 
 from topicfs.pipeline import (
     from_topicfs_avro,

@@ -1,4 +1,4 @@
-"""The output of commands: with colors on a terminal, as plain text into a pipe."""
+"""Output of commands: with colors on a terminal, as plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ THEME = Theme(
         "found": "bold green",
     }
 )
-"""The few styles of this command, by what they mean."""
+"""The styles of the command, by meaning."""
 
 
 PIPE_COLUMNS = 1000
 
 
 def console(*, error: bool = False) -> Console:
-    """Return a console on standard output (or error); colors and boxes only where it is a terminal."""
+    """Return a console on standard output (or error); colors and boxes only on a terminal."""
     screen = Console(theme=THEME, stderr=error, highlight=False, soft_wrap=True)
     if not screen.is_terminal:
-        # A table in a pipe has no window to fit into: nothing of it is cut.
+        # A table in a pipe has no width limit: cut nothing.
         screen.width = PIPE_COLUMNS
     return screen
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Return a text for a table or a line of a console that comes from outside: no markup, and no control characters."""
+    """Return untrusted text for a table or line: without markup and control characters."""
     return Text(printable(text), style=style)
 
 

@@ -44,7 +44,7 @@ def access_of(flags: int) -> Access:
 def refuse_writing(access: Access) -> None:
     """Raise FileError (EPERM) if a read-only file is opened for writing."""
     if access.writes:
-        raise FileError(Refusal.NOT_PERMITTED, "not to be written")
+        raise FileError(Refusal.NOT_PERMITTED, "the file is read-only")
 
 
 def check_append(access: Access, *, truncation_accepted: bool) -> None:

@@ -148,7 +148,7 @@ class RecordBatches(Framing):
     def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
         if waiting.refused is not None:
             raise InvalidRecordError(
-                "a batch before this one was refused, and nobody knows where the next one begins; open the file again"
+                "an earlier batch was refused, so the start of this one is unknown; open the file again"
             )
         data = waiting.tail + data if waiting.tail else data
         cut = _end_of_batches(data, limit)
@@ -158,7 +158,7 @@ class RecordBatches(Framing):
         return Waiting(refused=error)
 
     def ended(self, tail: bytes) -> bytes:
-        raise InvalidRecordError(f"the last batch is torn: {len(tail)} bytes of it came, and not its end")
+        raise InvalidRecordError(f"the last batch is incomplete: only {len(tail)} bytes of it were written")
 
 
 LINES = Framing()
@@ -174,9 +174,9 @@ def _end_of_batches(data: bytes, limit: int) -> int:
     while len(data) - at >= FRAME_SIZE:
         size = size_at(data, at)
         if size is None:
-            raise InvalidRecordError(f"no record batch at byte {at} of what was written")
+            raise InvalidRecordError(f"no record batch at byte {at} of the written data")
         if size > limit:
-            raise RecordTooLargeError(f"batch of {size} bytes, max.message.bytes is {limit}")
+            raise RecordTooLargeError(f"a batch of {size} bytes exceeds max.message.bytes={limit}")
         if at + size > len(data):
             break
         at += size

@@ -237,7 +237,7 @@ class AppendHandle:
         try:
             await remote.add(self._target, lines, self, self._caller)
         except FileError as error:
-            self._unanswered = UnansweredError(error.number, "the lines were not kept; open the file again")
+            self._unanswered = UnansweredError(error.number, "the lines were not stored; open the file again")
             raise self._unanswered from None
 
     async def _end_in_flight(self) -> None:
@@ -267,7 +267,7 @@ class AppendHandle:
         try:
             await self._appending.blocking.run(call, caller=self._caller)
         except UnansweredError:
-            reason = "it is not known whether the lines were kept; open the file again"
+            reason = "unknown whether the lines were stored; open the file again"
             self._unanswered = UnansweredError(Refusal.FAILED, reason)
             self._appending.reports.error(self._target.name, f"interrupted: {reason}")
             raise
@@ -379,14 +379,12 @@ class AppendHandle:
             except Exception as error:  # noqa: BLE001 - there is no call left to raise it in
                 self._report_lost(error)
         if patience.cancelled_caught:
-            what = (
-                "what was written last is still under way" if in_flight else "the last line was not answered"
-            )
-            self._appending.reports.error(self._target.name, f"{what}: kept or lost")
+            what = "the last append is still running" if in_flight else "the last line was not confirmed"
+            self._appending.reports.error(self._target.name, f"{what} and may be stored or lost")
 
     def _report_lost(self, error: Exception) -> None:
         self._appending.reports.error(
-            self._target.name, f"lost when the file was closed: {file_error(error)}"
+            self._target.name, f"lines lost when the file was closed: {file_error(error)}"
         )
 
     async def _commit_tail(self) -> None:

@@ -172,7 +172,9 @@ class RemoteLingerBuffer:
                 while self._queues:
                     await _next(next(iter(self._queues.values())))
             for target in self._queues:
-                self._reports.error(target.name, "the last lines were not answered: kept or lost")
+                self._reports.error(
+                    target.name, "the last lines were not confirmed and may be stored or lost"
+                )
 
     async def _append(self, queue: _Queue) -> None:
         """Append waiting lines until none are left."""

@@ -98,7 +98,7 @@ def word_target(name: str, word: str, purpose: str, act: Callable[[], object]) -
 
     def check(lines: bytes) -> None:
         if (text := last_line(lines)) != word:
-            raise InvalidConfigError(f"{text}: `{word}` alone can be written, {purpose}")
+            raise InvalidConfigError(f"{text}: `{word}` is the only word that can be written, {purpose}")
 
     return CommandTarget(name, check, lambda _: act())
 
@@ -195,8 +195,8 @@ class Encoder:
         if newest >= 0 and age_ms > retention_ms:
             self._reports.warning(
                 name,
-                f"appended records {age_ms} ms old, but retention.ms={retention_ms}: they go with their segment at "
-                "a coming retention pass; write retention.ms=-1 to the topic's config to keep them",
+                f"appended records {age_ms} ms old, but retention.ms={retention_ms}: retention will soon "
+                "delete them with their segment; write retention.ms=-1 to the topic's config to keep them",
             )
 
 

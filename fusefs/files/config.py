@@ -44,7 +44,7 @@ def parse_changes(lines: bytes) -> dict[str, str | None]:
     try:
         text = lines.decode("utf-8")
     except UnicodeDecodeError:
-        raise InvalidConfigError("settings are text, one name=value a line") from None
+        raise InvalidConfigError("settings must be UTF-8, one name=value per line") from None
     changes: dict[str, str | None] = {}
     for line in text.split("\n"):
         stripped = line.strip()

@@ -135,7 +135,7 @@ class PositionFile(_PartitionFile):
         offset = find_position(text, *self._found(), self.context.settings.isolation)
         if text.isdecimal() and int(text) != offset:
             self.context.reports.warning(
-                self.path, f"{text} lies outside of the log: the position is {offset}"
+                self.path, f"{text} is outside the log: the position is now {offset}"
             )
         engine.groups.set_positions(self._group, {self._partition: Position(offset)})
 

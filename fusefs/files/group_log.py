@@ -50,7 +50,7 @@ class GroupLogNode(FileNode):
         context = self.context
         if context.engine.read_only:
             raise ReadOnlyError(
-                "who reads as a member of a group moves its positions, and this mount is read-only"
+                "reading as a member moves the group's positions, and this mount is read-only"
             )
         what = GroupRead(
             path=f"/{self.path}",
@@ -89,7 +89,7 @@ def check_command_access(access: Access, path: str) -> None:
     """Raise FileError for write-only and O_APPEND opens: written lines are commands about this handle's reads."""
     if access.writes and (access.appends or not access.reads):
         raise FileError(
-            Refusal.INVALID, f"{path}: opened for reading, or for reading and writing: exec 3<> {path}"
+            Refusal.INVALID, f"{path}: open it for reading, or for reading and writing: exec 3<> {path}"
         )
 
 

@@ -128,7 +128,7 @@ class LogHandle(Handle):
         """Raise FileError (EPERM) unless the program set O_APPEND after opening, as make does."""
         if not writer.opener_appends():
             reason = (
-                f"written at byte {position} by a program that has written {self.end} bytes; a log takes lines at its end "
+                f"written at byte {position} by a program that has written {self.end} bytes; a log only accepts lines at its end "
                 "alone: copy a sparse file with cp --sparse=never"
             )
             error = FileError(Refusal.NOT_PERMITTED, reason, reported=True)
@@ -175,7 +175,8 @@ class UnsizedHandle(Handle):
         if self._stopped_at is not None and self._stopped_at == self._told_size():
             remedy = "copy it with `cp`, or with `topicfs mirror`"
             raise FileError(
-                Refusal.FAILED, f"its size is not known before it is read, so not all was read; {remedy}"
+                Refusal.FAILED,
+                f"the size of the file is unknown until it is read, so the program did not read all of it; {remedy}",
             )
 
     async def fsync(self) -> None:

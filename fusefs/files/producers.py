@@ -39,7 +39,7 @@ class ProducersFile(TextFile):
                 self._check_target(*read_entry(line))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise InvalidConfigError(
-                    f"not the progress of a producer ({error!r}); `topicfs append --producer` writes it"
+                    f"not a producer's progress ({error!r}); only `topicfs append --producer` writes this file"
                 ) from None
 
     def _check_target(self, _name: str, source: str, progress: InputProgress) -> None:

@@ -43,7 +43,7 @@ class TakeNode(FileNode):
         check_command_access(access, self.path)
         context = self.context
         if context.engine.read_only:
-            raise ReadOnlyError("who takes records of a queue changes it, and this mount is read-only")
+            raise ReadOnlyError("taking records changes the queue, and this mount is read-only")
         blocking, program = context.appending.blocking, self.program(pid)
         form = context.decoding.following(self._form)
         holder = f"{program_of(pid)} {pid}"

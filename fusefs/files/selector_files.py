@@ -100,7 +100,7 @@ def _found_file(
     if isinstance(place, RecordPlace):
         found = find_record(files.partition, place.offset, isolation=isolation)
         if found is None:
-            raise SelectorError(f"{name}: the record at offset {place.offset} is gone")
+            raise SelectorError(f"{name}: the record at offset {place.offset} no longer exists")
         return RecordFile(parent, name, files, selector, form, found)
     view = files.views.range(form, place.start_offset, place.end_offset)
     kind = SnapshotRangeFile if isinstance(selector, LastN | TimeRange) else RangeFile
@@ -223,7 +223,9 @@ class RecordFile(FileNode):
         files = self._files
         found = find_record(files.partition, self._offset, isolation=files.context.settings.isolation)
         if found is None:
-            raise FileError(Refusal.NOT_FOUND, f"offset {self._offset}: the record is gone", reported=True)
+            raise FileError(
+                Refusal.NOT_FOUND, f"offset {self._offset}: the record no longer exists", reported=True
+            )
         return found
 
     def attributes(self) -> Attributes:

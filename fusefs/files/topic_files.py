@@ -91,7 +91,7 @@ class TopicFiles(TopicState[TopicTarget]):
             try:
                 files.views.remember()
             except (StorageError, OSError) as error:
-                self.context.reports.warning(files.path, f"what was measured is forgotten: {error}")
+                self.context.reports.warning(files.path, f"measured positions were not saved: {error}")
 
     def delete(self) -> None:
         """End open files after the topic was deleted."""

@@ -211,7 +211,7 @@ class FollowHandle(Handle):
     def _again(self, position: int, size: int) -> Text:
         start = len(self._last) - (self._position - position)
         if start < 0:
-            raise FileError(Refusal.READ_ONCE, "what was read before is gone; `log` has it")
+            raise FileError(Refusal.READ_ONCE, "earlier records cannot be read again here; `log` has them")
         return self._last[start : start + size]
 
     def _fill_in_thread(self) -> bool:
@@ -243,7 +243,7 @@ class FollowHandle(Handle):
                     self._rest = found
                     return True
         except SegmentDeletedError as error:
-            reason = f"records are gone: {error}"
+            reason = f"records were deleted: {error}"
             raise FileError(Refusal.GONE, reason, reported=True) from None
         finally:
             self._filling.release()

@@ -138,7 +138,7 @@ class WaitingReads:
             if read.user is None:
                 read.user = self._user_of(read.pid)
         if sum(read.user == user for read in self._reads) >= most:
-            whose = "processes that cannot be seen" if user == _NO_USER else f"user {user}"
+            whose = "processes that are not visible" if user == _NO_USER else f"user {user}"
             raise FileError(Refusal.TOO_MANY_READS, f"{most} reads of {whose} wait already", reported=True)
 
     def _user_of(self, pid: int) -> int:

@@ -95,7 +95,7 @@ def find_batches(
             if size > max_content_bytes:
                 problem = OversizeBatchError(
                     batches[number].position,
-                    f"a batch of {size} bytes; at most {max_content_bytes} are read at once",
+                    f"a batch of {size} bytes; the limit is {max_content_bytes}",
                 )
                 batches = Batches(batches.rows[: number * fields.ROW_SIZE], problem.position)
                 break
@@ -187,9 +187,9 @@ def _as_sent(data: Buffer, batches: Batches, max_batch_bytes: int) -> Iterator[b
 def _check(header: BatchHeader, max_batch_bytes: int) -> None:
     """Raise InvalidRecordError or RecordTooLargeError if a log would refuse the batch because of its header."""
     if header.size_bytes > max_batch_bytes:
-        raise RecordTooLargeError(f"batch of {header.size_bytes} bytes, at most {max_batch_bytes} are taken")
+        raise RecordTooLargeError(f"batch of {header.size_bytes} bytes, the limit is {max_batch_bytes}")
     if header.is_control:
-        raise InvalidRecordError("a transaction's marker, which comes from a coordinator alone")
+        raise InvalidRecordError("a transaction marker, which only a coordinator may write")
 
 
 def _without_transaction(data: Buffer, header: BatchHeader) -> bytearray:

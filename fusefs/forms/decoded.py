@@ -75,7 +75,7 @@ class DecodedLines:
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         # Not used: files opened for writing get another form (`DecodedForms.writing`).
-        raise NotImplementedError("lines are written to a topic, by its schemas: EncodedLines")
+        raise NotImplementedError("cannot parse without a topic's schemas: use EncodedLines")
 
     def _lines(
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int

@@ -59,5 +59,5 @@ def check_line(form: Form, columns: Columns, index: int) -> None:
         batch = next(batch for batch in columns.batches if batch.record_end > index)
         raise OversizeBatchError(
             batch.position,
-            f"the line of offset {offset} in log{form.suffix} would have {size} bytes; at most {MAX_CONTENT_BYTES} are shown",
+            f"the line of offset {offset} in log{form.suffix} would have {size} bytes; the limit is {MAX_CONTENT_BYTES}",
         )

@@ -57,7 +57,7 @@ def _record(fields: dict[str, Any], offset: Offset, timestamp: int, octets: Octe
     if type(time) is not int or not -_INT64_END <= time < _INT64_END:
         raise RefusedLineError("ts is not a 64-bit integer")
     if "payload" not in fields and "payload_base64" not in fields:
-        raise RefusedLineError("payload is missing (null stands for a tombstone)")
+        raise RefusedLineError("payload is missing (write null for a tombstone)")
     return Record(offset, Timestamp(time), octets(fields, "key"), octets(fields, "payload"), _headers(fields))
 
 
@@ -93,14 +93,14 @@ def plain_octets(fields: dict[str, Any], name: str) -> bytes | None:
     """Return a key or payload, plain or in base64; None for null, and for a missing key."""
     if f"{name}_base64" in fields:
         if name in fields:
-            raise RefusedLineError(f"{name} is given twice, plain and in base64")
+            raise RefusedLineError(f"{name} is present twice, plain and in base64")
         return _from_base64(fields[f"{name}_base64"], f"{name}_base64")
     return _from_text(fields.get(name), name)
 
 
 def _headers(fields: dict[str, Any]) -> tuple[Header, ...]:
     if "headers" in fields and "headers_base64" in fields:
-        raise RefusedLineError("headers are given twice, plain and in base64")
+        raise RefusedLineError("headers are present twice, plain and in base64")
     name = "headers_base64" if "headers_base64" in fields else "headers"
     flat = fields.get(name, [])
     if not isinstance(flat, list) or len(flat) % 2:

@@ -215,16 +215,14 @@ def _columns(text: Buffer, timestamp: cython.longlong) -> Columns:
             length: cython.longlong = _take_field(memory.writable(plain), at, source, position, tab)
             if length < -1:
                 raise FormError(
-                    index + 1, "a backslash in the key is followed by none of t, n, r and backslash"
+                    index + 1, "a backslash in the key must be followed by t, n, r or a backslash"
                 )
             column[fields.KEY_LENGTHS * count + index] = length
             at += max(length, 0)
             position = tab + 1
         length = _take_field(memory.writable(plain), at, source, position, stop)
         if length < -1:
-            raise FormError(
-                index + 1, "a backslash in the value is followed by none of t, n, r and backslash"
-            )
+            raise FormError(index + 1, "a backslash in the value must be followed by t, n, r or a backslash")
         column[fields.VALUE_POSITIONS * count + index] = at
         column[fields.VALUE_LENGTHS * count + index] = length
         column[fields.HEADER_POSITIONS * count + index] = 0

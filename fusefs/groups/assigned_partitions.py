@@ -103,7 +103,9 @@ class AssignedPartition:
         self._reader = ChunkReader(self._source, offset)
         self.done = offset
         if committed is not None:
-            warn(f"{self.partition}: position {committed.offset} is outside of the log; goes on at {offset}")
+            warn(
+                f"{self.partition}: position {committed.offset} is outside the log; reading continues at {offset}"
+            )
         if reset.kind == EARLIEST:
             self.said = offset  # Do not commit it yet: the next member begins at the same record.
 
@@ -146,7 +148,7 @@ class AssignedPartition:
         if not lost or (offset < place and reset.kind == NONE):
             offset = reset_offset(self._source.partition, self._source, reset, now)
         if offset != place:
-            warn(f"records are gone: {error}; goes on at {offset}")
+            warn(f"records were deleted: {error}; reading continues at {offset}")
         self._source = self._source._replace(cuts=cuts)
         self._reader = reader = ChunkReader(self._source, offset)
         if self.done is not None:

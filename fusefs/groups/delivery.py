@@ -78,7 +78,7 @@ class Delivery:
         self._base = max(self._base, position - self._given)  # Seeking forward skips no records.
         asked = position - self._base
         if asked < self._answered:
-            raise FileError(Refusal.READ_ONCE, "what was read before is done with, and gone")
+            raise FileError(Refusal.READ_ONCE, "earlier records are done and cannot be read again")
         if chunk is None or share is None:
             return
         self._given = asked

@@ -60,7 +60,7 @@ def find_position(
     if matched["sign"]:
         if present is None:
             raise InvalidPositionError(
-                f"{text}: the group has no position in {partition.topic}-{partition.number} to go on from"
+                f"{text}: the group has no position in {partition.topic}-{partition.number} to count from"
             )
         offset = present.offset + (offset if matched["sign"] == "+" else -offset)
     return Offset(min(max(offset, start_offset), end_offset))

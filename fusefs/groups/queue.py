@@ -119,7 +119,7 @@ class TakeHandle(Handle):
     async def _say(self, word: QueueWord) -> None:
         place = self._last if word.place is None else word.place
         if place is None:
-            raise RecordNotHeldError("nothing was read yet, so that there is nothing to say a word about")
+            raise RecordNotHeldError("no record was read yet")
         session = self._session
         await self._blocking.run(
             lambda: session.acknowledge({place: word.acknowledgement}), caller=self._program

@@ -302,7 +302,9 @@ class GroupHandle(Handle):
             trio.lowlevel.spawn_system_task(self._end_at, self._alarm)
         for partition in [at for at, one in self._partitions.items() if not held.has(at, one.share.topic_id)]:
             if self._keeps(self._partitions[partition].share):
-                self._taken = NotAssignedError(f"{partition} was taken away: nothing that was given is done")
+                self._taken = NotAssignedError(
+                    f"{partition} was revoked: the records read from it are not committed"
+                )
             self._delivery.forget(partition)
             self._let_go(partition)
         for partition in held.partitions - held.wanted_back:
@@ -396,7 +398,9 @@ class GroupHandle(Handle):
             with trio.fail_after(END_SECONDS if self._over else float("inf")):
                 await self._commit_now()
         except trio.TooSlowError:
-            raise FileError(Refusal.FAILED, "no answer to the commit: records may be given again") from None
+            raise FileError(
+                Refusal.FAILED, "no answer to the commit: records may be delivered again"
+            ) from None
         kept = any(self._keeps(one.share) for one in self._partitions.values())
         if self._what.limit.commits_at_end and not kept:
             await self.release()

@@ -28,7 +28,7 @@ def whole_lines(begun: bytes, data: bytes) -> tuple[list[bytes], bytes]:
     """Split the earlier rest and the new bytes into whole lines and a new rest. Raises InvalidConfigError."""
     *lines, rest = (begun + data).split(b"\n")
     if len(rest) > LINE_BYTES:
-        raise InvalidConfigError(f"a line of more than {LINE_BYTES} bytes is no word for a group")
+        raise InvalidConfigError(f"a line of more than {LINE_BYTES} bytes is not a command")
     return [line for line in lines if line.strip()], rest
 
 
@@ -63,5 +63,5 @@ def parse_word(line: bytes) -> QueueWord:
     except (KeyError, InvalidNameError):
         raise InvalidConfigError(
             f"{word} {name}".strip()
-            + ": accept, release, reject or renew can be written, and behind it a record's name"
+            + ": accept, release, reject or renew can be written, optionally followed by a record's name"
         ) from None

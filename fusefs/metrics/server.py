@@ -30,8 +30,8 @@ BREATHER_SECONDS = 0.1
 _NOTHING_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BUSY = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 _REMEDIES = {
-    errno.EADDRINUSE: "; another program listens there: name another port",
-    errno.EACCES: "; ports below 1024 are root's: name a higher one",
+    errno.EADDRINUSE: "; another program uses this port: choose another one",
+    errno.EACCES: "; only root may use ports below 1024: choose a higher one",
     errno.EADDRNOTAVAIL: "; this machine has no such address",
 }
 

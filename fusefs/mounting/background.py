@@ -99,9 +99,9 @@ def _pass_on(reading: int, writing: int, daemon: int) -> NoReturn:
 
 def _ending(exit_code: int) -> str:
     if exit_code >= 0:
-        return f"the daemon ended with exit status {exit_code} before the mount stood"
+        return f"the daemon ended with exit status {exit_code} before mounting"
     name = signal.strsignal(-exit_code) or "unknown"
-    return f"the daemon was ended by signal {-exit_code} ({name}) before the mount stood"
+    return f"the daemon was ended by signal {-exit_code} ({name}) before mounting"
 
 
 def _read_all(descriptor: int) -> bytes:
@@ -113,6 +113,6 @@ def _outcome(reading: int) -> int:
     words = _read_all(reading)
     if words == b".":
         return 0
-    reason = words[1:].decode() or "the daemon was ended before it said why"
+    reason = words[1:].decode() or "the daemon ended without a report"
     print(f"topicfs: {printable(reason)}", file=sys.stderr, flush=True)  # noqa: T201 - the command's own answer
     return 1

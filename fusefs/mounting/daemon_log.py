@@ -87,7 +87,7 @@ class JournalHandler(logging.Handler):
             pass  # The journal exists, but is busy.
         except OSError as error:
             self.close()
-            remedy = "no journal listens there; use --log-format text or json"
+            remedy = "there is no journal; use --log-format text or json"
             raise OSError(error.errno, remedy, str(path)) from None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -103,7 +103,7 @@ class JournalHandler(logging.Handler):
         }
         try:
             if self._lost:
-                said = f"{self._lost} entries are missing here: the journal did not take them in time"
+                said = f"{self._lost} entries are missing here: the journal was too slow"
                 self._transport.send(
                     {**fields, "MESSAGE": said, "PRIORITY": priority(logging.WARNING)}.items()
                 )

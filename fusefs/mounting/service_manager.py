@@ -93,6 +93,6 @@ class ServiceManager:
                 manager.connect(self._address)
                 manager.sendall(text.encode(), flags)
         except BlockingIOError:
-            _LOGGER.debug("the service manager has not read what it was told")
+            _LOGGER.debug("the service manager has not read the last message")
         except OSError as error:
-            _LOGGER.warning("the service manager was not told %s: %s", text.partition("=")[0], error)
+            _LOGGER.warning("the service manager did not get %s: %s", text.partition("=")[0], error)

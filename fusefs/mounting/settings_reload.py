@@ -49,7 +49,7 @@ class SettingsReload:
     def reload(self) -> None:
         """Reload and apply (blocking); unreadable settings change nothing, and the reason is reported."""
         if self._rereads is None:
-            _LOGGER.info("settings: nothing to read again: the mount was made without --config")
+            _LOGGER.info("settings: nothing to reload: the mount has no --config")
             return
         try:
             wanted = self._rereads()
@@ -60,14 +60,14 @@ class SettingsReload:
         except Exception:
             # Whatever failed, keep the mount running.
             _LOGGER.exception("settings: unexpected")
-            self._reports.error("settings", "could not be read again; the log has the traceback")
+            self._reports.error("settings", "could not be reloaded; the log has the traceback")
             return
         changes = list(differences(self._config, wanted))
         self._config = wanted
         for change in changes:
             _LOGGER.info("settings: %s", change)
         if not changes:
-            _LOGGER.info("settings: read again, the same as before")
+            _LOGGER.info("settings: reloaded, unchanged")
 
 
 def _has_terminal() -> bool:

@@ -73,14 +73,14 @@ def _by_fusermount(mountpoint: Path, source: bytes, options: list[str], *, read_
     if not descriptors:
         if not ran.returncode:  # It is mounted, but this process has no descriptor left.
             unmount_command(str(mountpoint), lazily=True)
-        reason = ran.stderr.decode(errors="replace").strip() or "no device was received"
+        reason = ran.stderr.decode(errors="replace").strip() or "fusermount3 sent no device"
         raise _refused(mountpoint, reason)
     os.set_inheritable(descriptors[0], False)
     return descriptors[0]
 
 
 def _refused(mountpoint: Path, reason: str) -> MountError:
-    remedy = "it takes /dev/fuse, fusermount3 (package fuse3) and a mountpoint of one's own"
+    remedy = "mounting needs /dev/fuse, fusermount3 (package fuse3) and a mountpoint that you own"
     return MountError(f"{mountpoint}: cannot be mounted ({reason}); {remedy}")
 
 

@@ -172,7 +172,8 @@ class Directory(Node):
     async def make_directory(self, name: str, pid: int) -> Directory:
         """Handle mkdir(2) for process `pid`. Raises FileError."""
         raise FileError(
-            Refusal.NOT_PERMITTED, f"{self.path}: directories are made at the top (topics) and in topics"
+            Refusal.NOT_PERMITTED,
+            f"{self.path}: directories can only be created at the top (topics) and in topics (partitions)",
         )
 
     async def remove_file(self, name: str, pid: int) -> None:
@@ -186,7 +187,9 @@ class Directory(Node):
     async def remove_directory(self, name: str, pid: int) -> None:
         """Handle rmdir(2) for process `pid`. Raises FileError."""
         self.lookup(name)
-        raise FileError(Refusal.NOT_PERMITTED, "topics alone are removed, by rmdir at the top", reported=True)
+        raise FileError(
+            Refusal.NOT_PERMITTED, "only topics can be removed, by rmdir at the top", reported=True
+        )
 
 
 class FileNode(Node):
@@ -199,7 +202,7 @@ class FileNode(Node):
 
     def truncate(self, size: int, end: int | None) -> None:
         """Change the size; `end` is the `Handle.end` of the calling program. Raises FileError."""
-        raise FileError(Refusal.NOT_PERMITTED, "not to be written")
+        raise FileError(Refusal.NOT_PERMITTED, "the file is read-only")
 
 
 class Link(Node):
@@ -218,7 +221,7 @@ def accept_truncation(size: int, present: int | None, end: int | None) -> None:
     Raises FileError (EPERM).
     """
     if size != (present if end is None else end):
-        raise FileError(Refusal.NOT_PERMITTED, "a log is not cut; it takes lines at its end")
+        raise FileError(Refusal.NOT_PERMITTED, "a log cannot be truncated, only appended to")
 
 
 class InodeTable:

@@ -48,7 +48,7 @@ class KernelNotifications(KernelCache):
             try:
                 thread.start()
             except RuntimeError as error:  # No thread is available: the next call tries again.
-                _LOGGER.warning("forgetting names cannot begin: %s", error)
+                _LOGGER.warning("cannot start the thread that invalidates names: %s", error)
             else:
                 self._thread = thread
 
@@ -60,7 +60,7 @@ class KernelNotifications(KernelCache):
                 os.write(self.device, _HEAD.pack(_HEAD.size + len(body), _INVALIDATE_ENTRY, 0) + body)
             except OSError as error:
                 # Usually ENOENT; otherwise the cached name expires after its timeout.
-                _LOGGER.debug("%s: not forgotten: %s", forgotten, error)
+                _LOGGER.debug("%s: not invalidated: %s", forgotten, error)
 
     def end(self) -> None:
         """End the thread, and send no more notifications (blocking).

@@ -86,7 +86,9 @@ class KindDirectory(Directory):
         def remove() -> None:
             if not self.context.settings.allow_delete and self.keeps_state(name):
                 remedy = f"in a mount with --allow-delete, or by `topicfs groups delete {name}`"
-                raise FileError(Refusal.NOT_EMPTY, f"{name} has positions; they go {remedy}", reported=True)
+                raise FileError(
+                    Refusal.NOT_EMPTY, f"{name} has positions; delete them {remedy}", reported=True
+                )
             self.service.delete(name)
 
         await self.change(remove, pid)

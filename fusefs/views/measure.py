@@ -384,7 +384,7 @@ class Measure:
             self.advance(position=position)
         with self._lock:
             if self.retired or position < self._index.start.position:
-                raise SegmentDeletedError(f"{self._name()}: what stood at {position} was removed")
+                raise SegmentDeletedError(f"{self._name()}: the records at position {position} were removed")
             frontier = self._index.frontier
             return frontier if position >= frontier.position else self._index.at(position)
 

@@ -328,7 +328,7 @@ class MergedReader:
         """
         if position < self._position:
             if len(self._rounds) > KEPT_ROUNDS:
-                raise SegmentDeletedError(f"the order of the records at {position} is no longer known")
+                raise SegmentDeletedError(f"the stream can no longer be read again at {position}")
             self._begin()
         self._forget(position - KEPT_BYTES)
         for _ in range(ROUNDS_AT_ONCE):

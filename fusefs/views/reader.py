@@ -65,7 +65,7 @@ class ViewReader:
     def _read(self, view_position: int, size: int, *, short_at_damage: bool) -> Text:
         self._front = self._view.front()
         if view_position < self._front.position:
-            raise SegmentDeletedError(f"what stood at {view_position} was removed")
+            raise SegmentDeletedError(f"the records at position {view_position} were removed")
         self._stop, self._size = view_position + size, size
         self._rendering.expect(size)
         self._jumped = False
@@ -92,7 +92,7 @@ class ViewReader:
         """Raise SegmentDeletedError if a non-sequential read used the index and segments were rewritten meanwhile."""
         if self._jumped and self._view.outdated:
             self._earlier = self._window = _Window(_NOWHERE, _NOWHERE)
-            raise SegmentDeletedError(f"what stood at {view_position} was rewritten")
+            raise SegmentDeletedError(f"the records at position {view_position} were rewritten")
 
     def _take(self, at: int, stop: int) -> Text:
         """Return what the windows hold from `at` on, at least one byte; call after `_reach`."""

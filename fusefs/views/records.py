@@ -59,7 +59,7 @@ def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
         if found.batch.base_offset < log_start_offset:
             raise BatchCutError(
                 f"{partition.topic}-{partition.number}: the batch of offset {found.offset} "
-                f"begins at {found.batch.base_offset}, and all below {log_start_offset} was deleted"
+                f"begins at {found.batch.base_offset}, and records below {log_start_offset} were deleted"
             )
         return bytes(found.batch_bytes)
     try:

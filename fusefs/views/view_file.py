@@ -135,14 +135,14 @@ def decode_view_file(data: bytes) -> ViewFile:
     except (struct.error, UnicodeDecodeError) as error:
         raise ViewFileError(f"position {position}: {error}") from error
     if position != len(body):
-        raise ViewFileError(f"{len(body) - position} bytes behind the last section")
+        raise ViewFileError(f"{len(body) - position} bytes after the last section")
     return ViewFile(Offset(base_offset), sections)
 
 
 def _decode_section(body: bytes, position: int) -> tuple[str, Section, int]:
     """Parse the section at a position; return the form's suffix, the section, and where it ends."""
     if position >= len(body):
-        raise ViewFileError("fewer sections than announced")
+        raise ViewFileError("fewer sections than the header says")
     name_end = position + 1 + body[position]
     suffix = body[position + 1 : name_end].decode()
     size_bytes, first_checksum, last_position, last_checksum = _MARK.unpack_from(body, name_end)
@@ -211,7 +211,7 @@ class ViewStore:
             try:
                 self._write(ViewFile(base_offset, {**kept, suffix: section}))
             except (OSError, StorageError) as error:
-                _LOGGER.info("%s: not remembered: %s", self.directory / view_file(base_offset), error)
+                _LOGGER.info("%s: not saved: %s", self.directory / view_file(base_offset), error)
 
     def remove_stale(self, segments: Collection[Offset]) -> None:
         """Remove the files of deleted segments, and half-written files."""

@@ -1,6 +1,6 @@
-"""Prints the package's copyright file: topicfs, and the Python packages that stand with it in one folder.
+"""Prints the package's copyright file: for topicfs, and for the Python packages in the same folder.
 
-Run by the Python of that folder. A package's own license texts are in its `.dist-info` there.
+Run by the Python of that folder. The license texts of the packages are in their `.dist-info` folders.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sysconfig
 
 
 def license_of(package: importlib.metadata.Distribution) -> str:
-    """Return what a package says of its license, in one line."""
+    """Return the license that a package declares, in one line."""
     about = package.metadata
     classified = [
         text.rpartition(" :: ")[2] for text in about.get_all("Classifier", []) if text.startswith("License")

@@ -1,5 +1,5 @@
-"""A real Apache Kafka broker: fetched by Maven once, run on loopback, stopped for good.
+"""A real Apache Kafka broker: fetched by Maven once, run on loopback, always stopped.
 
-`libraries` has the jars (`pom.xml` is the one place of their versions), `broker` one node, `formatting` the files
-that it begins with, `tools` the command line tools, kcat among them, and `client` an independent client.
+`libraries` has the jars (`pom.xml` is the only place with their versions), `broker` runs one node, `formatting`
+writes its initial files, `tools` runs the command line tools, including kcat, and `client` is an independent client.
 """

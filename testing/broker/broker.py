@@ -1,4 +1,4 @@
-"""Brokers on loopback, each in a folder of its own: one that is its own controller, or three of one cluster."""
+"""Brokers on loopback, each in its own folder: one that is its own controller, or a cluster of three."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ SETTINGS: Mapping[str, str] = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # A killed node is let in again only when its old session has ended (9 s by default).
+    # A killed node is readmitted only after its old session has ended (9 s by default).
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # The controller writes to its log so often although nothing happens (every 500 ms by default).
+    # How often an idle controller writes to its log (every 500 ms by default).
     "metadata.max.idle.interval.ms": "5000",
-    # Each looks three times a second whether there is work, and the controller has as many again.
+    # Idle threads wake up three times a second, in the broker and in the controller.
     "num.network.threads": "1",
     "num.io.threads": "2",
     "auto.create.topics.enable": "false",
@@ -54,20 +54,20 @@ SETTINGS: Mapping[str, str] = {
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "log.initial.task.delay.ms": "500",
     "log.cleaner.backoff.ms": "500",
-    # Indexes are preallocated: twice 10 MB a partition otherwise, which tests would copy.
+    # Indexes are preallocated: by default 2 × 10 MB per partition, which tests would copy.
     "log.index.size.max.bytes": "65536",
 }
-"""One node, small indexes, and every background duty soon."""
+"""One node, small indexes, and short periods of all background duties."""
 
 
 class BrokerError(Exception):
-    """The broker did not do what was asked; the end of its log is in the message."""
+    """The broker did not do what was requested; the message contains the end of its log."""
 
 
 class Broker:
-    """A node over `home`: `home/log` is its log directory, `home/broker.log` what it printed.
+    """A node in the folder `home`: `home/log` is its log directory, `home/broker.log` its output.
 
-    It may be started, stopped, killed and started again; leaving it as a context manager always ends it.
+    It may be started, stopped, killed and started again; leaving the context manager always ends it.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class Broker:
         controller: Broker | None = None,
         may_be_cut_off: bool = False,
     ) -> None:
-        """`protocols`: a listener for each beside that of plain text (SSL, SASL_PLAINTEXT, SASL_SSL).
+        """`protocols`: an extra listener for each, besides plain text (SSL, SASL_PLAINTEXT, SASL_SSL).
 
-        `controller`: another broker that is this one's too, in place of itself. What may be cut off needs one.
+        `controller`: another broker whose controller this broker uses; required if it `may_be_cut_off`.
         """
         self.home = home
         self.node = node
@@ -95,9 +95,9 @@ class Broker:
         self._controller = controller
         self._port, self.controller_port, *ports = reserve_ports(2 + len(protocols))
         self.ports: Mapping[str, int] = dict(zip(protocols, ports, strict=True))
-        """By protocol; their certificates are for `localhost`."""
+        """Ports by protocol; the certificates are for `localhost`."""
         self._ways: tuple[Proxy, ...] = ()
-        """To it, and from it to its controller."""
+        """Proxies to the broker, and from it to its controller."""
         if may_be_cut_off and controller is not None:
             self._ways = Proxy(self._port), Proxy(controller.controller_port)
 
@@ -119,7 +119,7 @@ class Broker:
         )
 
     def knows(self, count: int) -> bool:
-        """Return whether this broker lists `count` brokers as alive."""
+        """Return whether this broker considers `count` brokers alive."""
         client = AdminClient({"bootstrap.servers": self.bootstrap_server, "log_level": 0})
         return count == len(client.list_topics(timeout=START_TIMEOUT_SECONDS).brokers)
 
@@ -135,7 +135,7 @@ class Broker:
             way.close()
 
     def format(self, *, by_tool: bool = False) -> None:
-        """Make this node's part of a new cluster; an older release needs its own tool for that."""
+        """Format this node's directory for a new cluster; an older release needs its own tool for that."""
         properties = self._properties()
         self.home.mkdir(parents=True, exist_ok=True)
         self._properties_file.write_bytes(format_properties(properties))
@@ -146,12 +146,12 @@ class Broker:
             format_directory(self.log_dir, self._java, properties, cluster_id=self.cluster_id, node=self.node)
 
     def start(self) -> None:
-        """Run, and return when clients are served."""
+        """Start the broker, and return when it serves clients."""
         self.launch()
         self.wait_until_served()
 
     def launch(self) -> None:
-        """Run. Call this from the main thread: the system ends the broker with the thread that started it."""
+        """Start the broker, from the main thread: the system ends the broker with the thread that started it."""
         if threading.current_thread() is not threading.main_thread():
             raise BrokerError(
                 "a broker that another thread starts ends with that thread: start it in the main thread"
@@ -169,7 +169,7 @@ class Broker:
             )
 
     def wait_until_served(self) -> None:
-        """Return when clients are served; a broker that does not get there is killed (BrokerError)."""
+        """Return when the broker serves clients; if it does not within the timeout, kill it (BrokerError)."""
         try:
             self._wait_until_served()
         except BaseException:
@@ -177,21 +177,22 @@ class Broker:
             raise
 
     def stop(self, *, seconds: float = STOP_TIMEOUT_SECONDS) -> None:
-        """Shut down cleanly within some time: the marker is written."""
+        """Shut down cleanly within `seconds`, with the clean-shutdown marker."""
         self._end(signal.SIGTERM, seconds)
         if not (self.log_dir / ".kafka_cleanshutdown").exists():
             raise BrokerError(f"stopped, but not cleanly\n{self._last_lines()}")
 
     def kill(self) -> None:
-        """End at once, as by kill -9."""
+        """Kill the broker with SIGKILL."""
         self._end(signal.SIGKILL, STOP_TIMEOUT_SECONDS)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """A block in which it stands still: connections stay open, and nothing is answered."""
+        """Pause the broker for a block: connections stay open, and nothing is answered."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
-        # The signal takes effect a moment later on another processor: until then a request may still be answered.
+        # The signal takes effect a moment later on another processor; until then a request may still be
+        # answered.
         while not _stands_still(self._process.pid):
             time.sleep(0.001)
         try:
@@ -201,7 +202,7 @@ class Broker:
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
-        """A block in which nobody reaches it, nor it its controller: it goes on, and does not know that others took over."""
+        """Disconnect the broker from clients and from its controller for a block: it keeps running as an old leader."""
         assert self._ways
         with ExitStack() as stack:
             for way in self._ways:
@@ -210,7 +211,7 @@ class Broker:
 
     @contextmanager
     def stopped(self) -> Iterator[Path]:
-        """The log directory in a block in which the broker is cleanly stopped; it is started again afterwards."""
+        """Stop the broker cleanly for a block, and yield its log directory; start it again afterwards."""
         self.stop()
         try:
             yield self.log_dir
@@ -261,7 +262,7 @@ class Broker:
         raise BrokerError(f"not ready after {START_TIMEOUT_SECONDS} s\n{self._last_lines()}")
 
     def _accepts(self) -> bool:
-        """Return whether the port is open: librdkafka itself would wait ever longer between two attempts."""
+        """Return whether the port is open; librdkafka itself would wait longer and longer between attempts."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(socket.create_connection(("127.0.0.1", self._port), timeout=1))
@@ -287,7 +288,7 @@ class Broker:
 def running_broker(
     home: Path, java: Java, settings: Mapping[str, str] | None = None, *, protocols: Sequence[str] = ()
 ) -> Iterator[Broker]:
-    """Format and start a broker in the new folder `home`; it is ended afterwards whatever happened."""
+    """Format and start a broker in the new folder `home`; it is always ended afterwards."""
     with Broker(home, java, settings, protocols=protocols) as broker:
         broker.format()
         broker.start()
@@ -298,13 +299,13 @@ def running_broker(
 def running_cluster(
     home: Path, java: Java, settings: Mapping[str, str] | None = None
 ) -> Iterator[dict[int, Broker]]:
-    """Run three brokers in the new folder `home`, by their numbers: the first is the controller and has to stay alive.
+    """Run three brokers in the new folder `home`, by number: the first is the controller and must stay alive.
 
-    Kafka's own topics have a replica at each. The second one may be cut off.
+    Kafka's own topics have a replica on each. The second broker may be cut off.
     """
     own = ("offsets.topic", "transaction.state.log")
     replicated = {f"{name}.replication.factor": "3" for name in own}
-    # A follower asks again as soon as it was given something; where nothing comes it asks so often (every 500 ms by default).
+    # How long a follower's fetch waits for new records (500 ms by default).
     replicated |= {"replica.fetch.wait.max.ms": "2000", **(settings or {})}
     with ExitStack() as stack:
         first = Broker(home / "node1", java, replicated)
@@ -324,11 +325,11 @@ def running_cluster(
 
 
 def _stands_still(pid: int) -> bool:
-    """Return whether every thread of a process is stopped."""
+    """Return whether all threads of a process are stopped."""
     try:
         stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
-        return False  # A thread ended meanwhile.
+        return False  # A thread has ended meanwhile.
     return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
 
@@ -350,11 +351,11 @@ WITHOUT_ZOOKEEPER = frozenset(
         "metadata.max.idle.interval.ms",
     }
 )
-"""Settings of a broker that is, or has, a controller of Kafka's own."""
+"""Settings of a broker in KRaft mode."""
 
 
 class ZooKeeperBroker(Broker):
-    """A broker and its ZooKeeper, which listens where another broker's controller would."""
+    """A broker with ZooKeeper, which listens on the controller's port of other brokers."""
 
     def __init__(self, home: Path, java: Java, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(home, java, settings)
@@ -369,12 +370,12 @@ class ZooKeeperBroker(Broker):
             self._zookeeper.wait()
 
     def format(self, *, by_tool: bool = False) -> None:  # noqa: ARG002 (it has no such tool)
-        """Write the settings: this release formats an empty directory itself when it starts."""
+        """Write the settings: this release formats an empty directory itself at the start."""
         self.log_dir.mkdir(parents=True)
         self._properties_file.write_bytes(format_properties(self._properties()))
 
     def launch(self) -> None:
-        """Run both. Call this from the main thread, as for any broker."""
+        """Start both. Call this from the main thread, as for any broker."""
         if self._zookeeper is None:
             settings = {
                 "dataDir": str(self.home / "zookeeper"),

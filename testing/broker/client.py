@@ -1,4 +1,4 @@
-"""A client that produces and consumes through librdkafka, with everything that a record has."""
+"""A client that produces and consumes through librdkafka, with all parts of records."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ Result = TypeVar("Result")
 TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 0.02
 ADMIN_SECONDS = 1.0
-"""For so long an admin client is used, whose connections cost a broker more than most requests. A restart takes longer."""
+"""How long an admin client is reused, because its connections cost a broker more than most requests. A restart takes
+longer.
+"""
 _CURRENT: dict[str, tuple[AdminClient, float]] = {}
-"""By broker, the admin client that is used, and until when."""
+"""The admin client in use, and its expiry time, by broker."""
 _KEPT: deque[AdminClient] = deque(maxlen=16)
-"""The newest admin clients of all brokers."""
+"""Recent admin clients of all brokers, kept alive."""
 _NEWEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call] # it comes half typed
 _OLDEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # as above
 _Headers: TypeAlias = "Sequence[tuple[str, bytes | None]]"
@@ -57,7 +59,7 @@ _TYPES = {
 
 
 class Outgoing(NamedTuple):
-    """A record to produce; without a timestamp the client's clock counts."""
+    """A record to produce; the client's clock sets a missing timestamp."""
 
     value: bytes | None
     key: bytes | None = None
@@ -66,14 +68,14 @@ class Outgoing(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """A record as a consumer got it."""
+    """A record from a consumer."""
 
     record: Record
     timestamp_type: TimestampType
 
 
 def let_go() -> None:
-    """Destroy the admin clients that were kept, while the interpreter is still whole."""
+    """Destroy the kept admin clients before the interpreter shuts down."""
     _CURRENT.clear()
     _KEPT.clear()
 
@@ -84,10 +86,10 @@ class Client:
 
     @property
     def admin(self) -> AdminClient:
-        """A new one every second: an old one remembers leader epochs from before a restart.
+        """Return an admin client at most one second old: an older one remembers leader epochs from before a restart.
 
-        It is kept for a while longer: its thread may still be on its way out when the answer is there, and a client
-        destroyed under it takes the process with it.
+        It is kept alive for longer: its thread may still be running after the answer, and destroying the client then
+        would crash the process.
         """
         now = time.monotonic()
         admin, until = _CURRENT.get(self.bootstrap_server, (None, now))
@@ -105,12 +107,13 @@ class Client:
         replicas: Sequence[int] = (),
         settings: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic that keeps old records, unless `settings` say otherwise; return its id once its leaders serve it.
+        """Create a topic that keeps old records, unless `settings` differ; return its ID once its leaders serve it.
 
-        `replicas`: the brokers that have them, the first one its leader. Otherwise there is one replica.
+        `replicas`: the brokers with the replicas, the first one as leader. The default is one replica.
         """
         if replicas:
-            # While the controller does not count the first one as alive, another one would lead, and go on doing so.
+            # Until the controller considers the first one alive, another broker would become and stay the
+            # leader.
             _wait_until(
                 lambda: set(replicas) <= self.admin.list_topics(timeout=TIMEOUT_SECONDS).brokers.keys(),
                 f"brokers {list(replicas)} are alive",
@@ -126,13 +129,13 @@ class Client:
             try:
                 self.admin.create_topics([topic])[name].result(TIMEOUT_SECONDS)
             except KafkaException as error:
-                # The client asks again by itself where the answer came too late.
+                # The client repeats the request by itself if the answer is late.
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
-        # A broker that stood still for long does not count as alive at first.
+        # A broker that was paused for long is not considered alive at first.
         _patiently(create, ("INVALID_REPLICATION_FACTOR",))
-        # The controller knows the topic, the broker itself only a moment later, and leads it after another one.
+        # The broker itself learns of the topic, and of its leadership, later than the controller.
         topic_id = _patiently(lambda: self.topic_id(name), ("UNKNOWN_TOPIC_OR_PART",))
         _patiently(lambda: self._ends(name, partitions), (*PASSING_ERRORS, "UNKNOWN_TOPIC_OR_PART"))
         return topic_id
@@ -144,12 +147,11 @@ class Client:
         return frozenset(self.admin.list_topics(timeout=TIMEOUT_SECONDS).topics)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics, those that are there, and wait until the broker lists none of them.
+        """Delete the existing ones of these topics, and wait until the broker lists none of them.
 
-        The controller answers first; the broker lists a deleted topic for a moment more.
+        The controller answers first; the broker lists a deleted topic for a moment longer.
 
-        :raises KafkaException: a topic was not deleted
-        :raises TimeoutError: the broker still lists one
+        :raises KafkaException: a topic was not deleted :raises TimeoutError: the broker still lists one
         """
         gone = sorted(names)
         admin = self.admin
@@ -166,7 +168,7 @@ class Client:
         return list(found.partitions[partition].isrs)
 
     def set_setting(self, topic: str, name: str, value: str) -> None:
-        """Set it, and wait until the broker knows: the controller answers first."""
+        """Set a setting, and wait until the broker shows it: the controller answers earlier."""
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         admin = self.admin
@@ -182,7 +184,7 @@ class Client:
     def allow(
         self, name: str, user: str, *operations: AclOperation, kind: ResourceType = ResourceType.TOPIC
     ) -> None:
-        """Allow a user operations on a topic or group, and so refuse them to all others; wait until the broker does."""
+        """Allow a user operations on a topic or group, which denies them to all others; wait until this is in force."""
         about = (kind, name, ResourcePatternType.LITERAL)
         bindings = [
             AclBinding(*about, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
@@ -209,11 +211,11 @@ class Client:
         return [int(one.result(TIMEOUT_SECONDS).offset) for one in found]
 
     def wait_for_end(self, topic: str, offset: int) -> None:
-        """Wait until partition 0 of a topic ends there: a transaction's marker is written after its commit was answered."""
+        """Wait until partition 0 ends at `offset`: a transaction's marker is written after the commit's answer."""
         _wait_until(lambda: self.offset_for(topic) == offset, f"{topic} ends at {offset}")
 
     def offset_for(self, topic: str, spec: OffsetSpec = _NEWEST, *, partition: int = 0) -> int:
-        """Ask ListOffsets; a timestamp for which there is no record gives -1."""
+        """Return the result of ListOffsets; -1 for a timestamp without a record at or after it."""
         place = TopicPartition(topic, partition)
 
         def ask() -> int:
@@ -223,7 +225,7 @@ class Client:
         return _patiently(ask, PASSING_ERRORS)
 
     def offset_at(self, topic: str, timestamp: int, *, partition: int = 0) -> int:
-        """The first record at or after `timestamp`, as ListOffsets finds it; -1: none."""
+        """Return the first record at or after `timestamp` by ListOffsets; -1: none."""
         return self.offset_for(topic, OffsetSpec.for_timestamp(timestamp), partition=partition)
 
     def producer(self, **options: Any) -> Producer:
@@ -238,7 +240,7 @@ class Client:
 
     @contextmanager
     def transaction(self, producer: Producer, *, commit: bool = True) -> Iterator[None]:
-        """A transaction of an initialized producer, committed or aborted at the end."""
+        """Run a block in a transaction of an initialized producer, and commit or abort it."""
         producer.begin_transaction()
         yield
         producer.flush(TIMEOUT_SECONDS)
@@ -252,9 +254,9 @@ class Client:
         start: int | None = None,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> list[Consumed]:
-        """Read from `start` (None: the log start) to the end there is now, checksums checked."""
+        """Read from `start` (None: the log start) to the current end, and check checksums."""
         if start is None:
-            # Left to find it out itself, librdkafka takes half a second.
+            # Detecting this by itself takes librdkafka half a second.
             start = self.offset_for(topic, _OLDEST, partition=partition)
         consumer = Consumer(
             self._options(
@@ -274,11 +276,11 @@ class Client:
             consumer.close()
 
     def records(self, topic: str, **how: Any) -> list[Record]:
-        """The records alone of what `consume` gives."""
+        """Return only the records from `consume`."""
         return [consumed.record for consumed in self.consume(topic, **how)]
 
     def consume_in_group(self, group: str, topic: str, count: int) -> list[Record]:
-        """Read the next `count` records as the one member of a group, from the start if it is new, and commit."""
+        """Read the next `count` records as the only member of a group, from the start if it is new, and commit."""
         consumer = Consumer(
             self._options(
                 group_id=group,
@@ -309,7 +311,7 @@ class Client:
 def send(
     producer: Producer, topic: str, records: Iterable[Outgoing], *, partition: int = 0, batch: int = 0
 ) -> list[int]:
-    """Produce by an existing producer and wait for every record's offset; raises KafkaException."""
+    """Produce with an existing producer and wait for every record's offset; raises KafkaException."""
     offsets: list[int] = []
     errors: list[KafkaError] = []
 
@@ -342,7 +344,7 @@ def _topic_id(admin: AdminClient, name: str) -> str:
 
 
 def _patiently(ask: Callable[[], Result], passing: Sequence[str]) -> Result:
-    """Retry while the answer is one of the errors that pass."""
+    """Call `ask` again while its error is one of the temporary errors in `passing`."""
     codes = {getattr(KafkaError, name) for name in passing}
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:

@@ -1,9 +1,9 @@
-"""The content of a node's log directory before its first start, without Kafka's own tool, which takes a second of the processor.
+"""Formats a node's log directory without Kafka's own tool, which takes a second of CPU time.
 
-    meta.properties         the ids of the cluster, of the node and of the directory
-    bootstrap.checkpoint    the versions of a new cluster's features: the same for every cluster of a release of Kafka
+    meta.properties         the IDs of the cluster, of the node and of the directory
+    bootstrap.checkpoint    the feature versions of a new cluster: the same for every cluster of a release of Kafka
 
-The tool is run once a checkout, for the second file.
+The tool runs once per checkout, to get the second file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ FEATURES = "bootstrap.checkpoint"
 
 
 class FormatError(Exception):
-    """Kafka's own tool failed; what it said is in the message."""
+    """Kafka's own tool failed; the message contains its output."""
 
 
 def format_directory(
     log_dir: Path, java: Java, properties: Mapping[str, str], *, cluster_id: str, node: int
 ) -> None:
-    """Make the new directory `log_dir` that of a node of a new cluster."""
+    """Format the new directory `log_dir` for a node of a new cluster."""
     kept = ARCHIVES / f"{_release(java)}.{FEATURES}"
     if not kept.exists():
         _keep_features(kept, java, properties)
@@ -45,7 +45,7 @@ def _release(java: Java) -> str:
 
 
 def _keep_features(kept: Path, java: Java, properties: Mapping[str, str]) -> None:
-    """Have the tool format a directory that nobody uses; processes that do it at once have the same result."""
+    """Run the tool on a temporary directory and keep its file; concurrent processes get the same result."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         log_dir, file = Path(folder) / "log", Path(folder) / "server.properties"
@@ -56,7 +56,7 @@ def _keep_features(kept: Path, java: Java, properties: Mapping[str, str]) -> Non
 
 
 def format_by_tool(java: Java, properties: Path, *, cluster_id: str) -> None:
-    """Have Kafka's tool format the directories that a file of properties names (FormatError)."""
+    """Run Kafka's tool on the directories in a properties file (FormatError)."""
     command = java.command("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

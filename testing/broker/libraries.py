@@ -26,25 +26,25 @@ MINIMUM_JAVA = 17
 
 
 class UnavailableError(Exception):
-    """Java, Maven or the jars cannot be had here; one line says which and why."""
+    """Java, Maven or the jars are not available; the message is one line with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java machine and Kafka's classes."""
+    """A Java runtime and Kafka's classes."""
 
     program: str
     jars: Path
-    """The folder of the jars."""
+    """The folder with the jars."""
     flags: Sequence[str] = field(default_factory=lambda: quick_start("kafka"))
-    """Flags of each Java machine that is started."""
+    """Flags for each started JVM."""
 
     def command(
         self, main_class: str, *arguments: str, heap: str = "256M", temporary: Path | None = None
     ) -> list[str]:
-        """The command for one of Kafka's main classes.
+        """Return the command for one of Kafka's main classes.
 
-        `temporary` is where native libraries are unpacked, which stay there when the process is killed.
+        Native libraries are unpacked in `temporary`, and stay there if the process is killed.
         """
         return [
             self.program,
@@ -62,12 +62,12 @@ class Java:
 
 
 def find_java() -> Java:
-    """Have everything ready to run a broker; raises UnavailableError."""
+    """Prepare everything to run a broker; raises UnavailableError."""
     return Java(_find_program(), _find_jars(KAFKA))
 
 
 def find_java_of(release: str) -> Java:
-    """Have everything ready to run a broker of another release of Kafka; raises UnavailableError."""
+    """Prepare everything to run a broker of another release of Kafka; raises UnavailableError."""
     with tempfile.TemporaryDirectory() as folder:
         pom = Path(folder) / "pom.xml"
         pom.write_text(re.sub(r"(?<=<kafka\.version>)[^<]+", release, KAFKA.pom.read_text()))

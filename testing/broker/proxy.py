@@ -1,4 +1,4 @@
-"""A port on loopback that leads to another one, and may be cut: to the two ends as if the wire between them was."""
+"""A port on loopback that forwards to another port, and can be cut like a network cable."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ CHUNK_BYTES = 1 << 16
 
 
 class Proxy:
-    """The way. While it is cut connections stay open, new ones are taken, and no byte passes."""
+    """The proxy. While it is cut, connections stay open, new ones are accepted, and no byte passes."""
 
     def __init__(self, target: int) -> None:
-        """`target` is the port that it leads to; a connection to it is made with each that comes in."""
+        """`target` is the port to forward to, with one connection for each incoming one."""
         self._target = target
         self._passable = threading.Event()
         self._passable.set()
@@ -24,7 +24,7 @@ class Proxy:
 
     @contextmanager
     def cut(self) -> Iterator[None]:
-        """A block in which nothing passes; what was sent meanwhile arrives afterwards."""
+        """Cut the proxy for a block; bytes sent meanwhile arrive afterwards."""
         self._passable.clear()
         try:
             yield
@@ -32,7 +32,7 @@ class Proxy:
             self._passable.set()
 
     def close(self) -> None:
-        """Take no new connections; those there are end with either end."""
+        """Accept no new connections; existing ones end with either end."""
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -54,7 +54,7 @@ class Proxy:
             back.join()
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
-        """Pass bytes on in one direction until either end closes."""
+        """Forward bytes in one direction until either end closes."""
         with suppress(OSError):
             while data := source.recv(CHUNK_BYTES):
                 self._passable.wait()

@@ -172,4 +172,4 @@ async def test_open_files_whose_records_are_lost_are_stale(
         for name, again in (("0/log", [b"a", b"b", *NEW]), ("0/4-", NEW[2:])):
             assert lines(*again) == await program.cat(f"{TOPIC}/{name}")
         assert NEW[1] == await program.cat(f"{TOPIC}/0/3")
-        assert "goes on at 2" in client.reports
+        assert "reading continues at 2" in client.reports

@@ -209,7 +209,7 @@ def test_a_record_too_large_is_refused(topicfs):
         (("append", "orders/nonsense"), "records are appended to log, log.kv, "),
         (("cat", "orders/5"), "orders/5: no such partition; orders has partition 0 alone"),
         (("cat", "absent/0"), "absent: no such topic"),
-        (("cat", "orders"), "orders: is a directory; name a file in it"),
+        (("cat", "orders"), "orders: is a directory; choose a file in it"),
         (("cat", "a/b/c/d"), "a: no such topic"),
         (("cat", "--follow", "a/b/c/d"), "not of the form TOPIC/PARTITION/NAME"),
         (("append", "orders/0/42"), "records are appended to log, log.kv, "),

@@ -1,4 +1,4 @@
-"""The places at which reading begins and ends, as users write them.
+"""Where reading begins and ends, as users write it.
 
 42  "42"                                  an offset
 -10  "-10"                                the newest ten records
@@ -30,10 +30,10 @@ Place: TypeAlias = Single | LastN | AtTime | str
 def ranges_of(
     partitions: Iterable[Partition], start: Where, stop: Where, isolation: Isolation
 ) -> list[RecordRange]:
-    """Return the records of each partition from `start` up to, excluding, `stop`, as of now.
+    """Return the current records of each partition from `start` up to, excluding, `stop`.
 
     A start below the log start means the log start, and a stop beyond the end means the end. Raises
-    OffsetOutOfRangeError for a start beyond the end, and ValueError for what is no place.
+    OffsetOutOfRangeError for a start beyond the end, and ValueError for an invalid start or stop.
     """
     first, last, found = parsed(start), parsed(stop), list(partitions)
     if len(found) > 1 and any(isinstance(place, Single | LastN) for place in (first, last)):
@@ -49,7 +49,7 @@ def ranges_of(
 
 
 def parsed(where: Where) -> Place | None:
-    """Read a place. Raises ValueError, TypeError."""
+    """Parse a start or stop. Raises ValueError, TypeError."""
     if where is None or where in (_EARLIEST, _LATEST):
         return None if where is None else str(where)
     if isinstance(where, datetime):
@@ -71,7 +71,7 @@ def parsed(where: Where) -> Place | None:
 
 
 def level_of(isolation: str) -> Isolation:
-    """Return the isolation that a caller named. Raises ValueError."""
+    """Return the isolation level with that name. Raises ValueError."""
     try:
         return Isolation(isolation)
     except ValueError:
@@ -81,7 +81,7 @@ def level_of(isolation: str) -> Isolation:
 def offset_of(
     partition: Partition, place: Place | None, isolation: Isolation, *, clip: bool = False
 ) -> Offset:
-    """Return the offset that a place means in a partition whose bounds are known; without a place the log start.
+    """Return the offset that `place` means in a partition whose bounds are known; None means the log start.
 
     Raises OffsetOutOfRangeError for an offset beyond the end, unless `clip` makes it the end.
     """

@@ -1,4 +1,4 @@
-"""Reading on from an offset, and waiting for more: what following a topic and reading as a member have in common."""
+"""Reading on from an offset and waiting for more, for followers of a topic and for members."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.model import Isolation, Offset
 
 POLL_SECONDS = 0.2
-"""Time between two looks at files that another process writes: nobody tells of changes there."""
+"""Time between two looks at files that another process writes, because it sends no notifications."""
 
 
 class Cursor:
-    """Reads one partition on and on. One caller at a time."""
+    """Reads one partition continuously. Not thread-safe."""
 
     def __init__(self, partition: Partition, offset: Offset, isolation: Isolation) -> None:
         self.source = Source(partition, VALUES, isolation, partition.cuts)
@@ -34,7 +34,7 @@ class Cursor:
         self._end = offset
 
     def next(self) -> list[Record]:
-        """Return the records that come next, some hundred or thousand; none if there are none yet.
+        """Return the next records, some hundreds or thousands; empty if there are none yet.
 
         Raises SegmentDeletedError if they were deleted, or if an unclean election lost records that were read.
         """
@@ -44,7 +44,7 @@ class Cursor:
             if records is not None:
                 self.next_offset = Offset(records[-1].offset + 1)
                 return records
-            # Behind markers and gaps, which show nothing.
+            # Skip markers and gaps, which show nothing.
             self.next_offset = max(self.next_offset, self._end)
             partition.find_bounds()
             self.source.check(self.next_offset)
@@ -56,20 +56,20 @@ class Cursor:
 
 
 class News:
-    """Waits for what listeners report: new records, new partitions, another assignment."""
+    """Waits for notifications: new records, new partitions, another assignment."""
 
     def __init__(self, *, polls: bool) -> None:
-        """Prepare to wait. With `polls` each wait ends after a moment, because nobody reports changes."""
+        """With `polls` each wait is short, because nobody sends notifications."""
         self._polls = polls
         self._event = threading.Event()
         self.signal = self._event.set
 
     def begin(self) -> None:
-        """Forget what was reported before: the caller looks at everything now."""
+        """Forget earlier notifications: call it before looking at everything."""
         self._event.clear()
 
     def wait(self, seconds: float | None) -> None:
-        """Wait until something is reported, at most `seconds`."""
+        """Wait for a notification, at most `seconds`."""
         if self._polls:
             seconds = POLL_SECONDS if seconds is None else min(seconds, POLL_SECONDS)
         self._event.wait(seconds)
@@ -83,9 +83,9 @@ def follow(
     timeout: float | None,
     polls: bool,
 ) -> Iterator[Record]:
-    """Yield the records of partitions from `start` on, and those appended later; end if none came for `timeout` seconds.
+    """Yield records from `start` on, and those appended later; end if none arrives for `timeout` seconds.
 
-    `partitions` returns the partitions as of now: those of a topic may become more. Raises StorageError after a deletion.
+    `partitions` returns the current partitions, because a topic may get more. Raises StorageError after a deletion.
     """
     return _followed(partitions, parsed(start), isolation, timeout, News(polls=polls))
 

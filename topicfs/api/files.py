@@ -1,6 +1,6 @@
-"""Topics as the files of directories show them, which another process may write: read as they are at each call.
+"""Topics as shown by a directory's files, which another process may write: read again for each call.
 
-They stand where an engine would, for reading alone; a daemon that owns the files changes them.
+They implement the engine's protocol for reading only; changes go through the daemon that owns the files.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ READ_ONLY = "the directory was opened read-only; open the directory itself witho
 
 
 class FileTopics:
-    """The topics of data directories; with a mountpoint, those of the daemon that owns them."""
+    """The topics of data directories and, with a mountpoint, of the daemon that owns them."""
 
     read_only = True
     remote = False
 
     def __init__(self, directories: Sequence[Path], mountpoint: Path | None = None) -> None:
-        """Read what is there (StorageError, PipelineError, OSError)."""
+        """Read the directories (StorageError, PipelineError, OSError)."""
         self._paths = tuple(directories)
         self.mountpoint = mountpoint
         self.sources = SourceDirectories(directories)
         self.reading = threading.Lock()
         """Held while the directories are read again."""
         self.opened = ExitStack()
-        """Files of the mount that are open for appends."""
+        """Files of the mount that are open for appending."""
         self._known: dict[str, FileTopic] = {}
         self._disk = NativeFileSystem(read_only=True)
 
@@ -52,7 +52,7 @@ class FileTopics:
         return cast("engine.Topic", self._topic(name, self.numbers(name)[0]))
 
     def _topic(self, name: str, number: int) -> FileTopic:
-        """Return the topic that a partition belongs to: the same object for as long as it is the same topic."""
+        """Return the topic of a partition: the same object for as long as it is the same topic."""
         topic_id = self.topic_id(TopicPartition(name, number)) or ""
         known = self._known.get(name)
         if known is None or known.topic_id != topic_id:
@@ -65,11 +65,11 @@ class FileTopics:
             return self.sources.partitions()
 
     def numbers(self, topic: str) -> Sequence[int]:
-        """Return the numbers of a topic's partitions as of now (UnknownTopicError)."""
+        """Return the current partition numbers of a topic (UnknownTopicError)."""
         found = []
         if self.mountpoint is None:
             found = [number for name, number in self._partitions() if name == topic]
-        else:  # Only the daemon knows whether the topic is whole, and keys are divided among all partitions.
+        else:  # Only the daemon knows whether all partitions are there, and keys are hashed over all partitions.
             with suppress(FileNotFoundError):
                 found = numbers_of(self.mountpoint / topic)
         if not found:
@@ -77,7 +77,7 @@ class FileTopics:
         return sorted(found)
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the id of the topic to which a partition's files belong now; None if there is no such partition."""
+        """Return the ID of the topic that owns the partition's files now; None if there is no such partition."""
         folders = [path / names.partition_directory(partition) for path in self._paths]
         ids = (topic_id_of(folder, self._disk) or "" for folder in folders if self._disk.exists(folder))
         return next(ids, None)
@@ -92,7 +92,7 @@ class FileTopics:
 
 
 class FileTopic:
-    """A topic with its id; see `storage.engine.Topic`."""
+    """A topic, identified by its ID; see `storage.engine.Topic`."""
 
     def __init__(self, files: FileTopics, name: str, topic_id: str) -> None:
         self._files = files
@@ -116,7 +116,7 @@ class FileTopic:
 
 
 class FilePartition:
-    """A partition of the topic with this id; see `storage.engine.Partition`. `find_bounds` looks at the files again."""
+    """A partition of the topic with this ID; see `storage.engine.Partition`. `find_bounds` reads the files again."""
 
     def __init__(self, files: FileTopics, name: TopicPartition, topic_id: str) -> None:
         self._files, self._name, self._topic_id = files, name, topic_id
@@ -129,7 +129,7 @@ class FilePartition:
         return getattr(self._log, name)
 
     def find_bounds(self) -> None:
-        """Read the files as they are now. Raises PartitionGoneError, StorageError, OSError."""
+        """Read the current files. Raises PartitionGoneError, StorageError, OSError."""
         self._check()
         with self._files.reading:
             self._files.sources.refresh()
@@ -137,7 +137,7 @@ class FilePartition:
         self._check()
 
     def read(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> Fetched:
-        """Read batches of this topic, and not of one that took its name."""
+        """Read batches of this topic, never of a new one with the same name."""
         if self._log is None:
             self.find_bounds()
         assert self._log is not None
@@ -150,10 +150,10 @@ class FilePartition:
         raise ReadOnlyError(f"{self._name}: {READ_ONLY}")
 
     def check_in_sync(self) -> None:
-        """Do nothing: who owns the files knows it."""
+        """Do nothing: only the owner of the files can check that."""
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
-        """Never call `listener`: nobody tells of changes."""
+        """Ignore `listener`: nobody sends notifications."""
         del listener
         return lambda: None
 

@@ -1,4 +1,4 @@
-"""A group of readers, its members, and the records they get: from an engine of this process, or a daemon's mount."""
+"""A group of readers, its members, and the records they get: from an engine in this process, or a daemon's mount."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ class _Reading(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Records of one partition, and the offset behind them."""
+    """Records of one partition, and the offset after them."""
 
     partition: TopicPartition
     records: Sequence[Record]
     next_offset: int
     reading: _Reading | None = None
-    """The reading that they are of; None for those of a mount, whose daemon knows what it gave."""
+    """The reading that returned them; None for those from a mount, whose daemon tracks them."""
 
 
 class Feed(Protocol):
-    """A membership in a group, and its records."""
+    """A group membership and its records."""
 
     def take(self, timeout: float | None) -> Given | None:
-        """Return the records that come next; None if none comes for `timeout` seconds."""
+        """Return the next records; None if none arrives for `timeout` seconds."""
 
     def commit(self, done: Mapping[TopicPartition, Given]) -> None:
-        """Commit the positions behind what was given, but for partitions that went to others, and for deleted topics.
+        """Commit the positions after the given records, except for lost partitions and deleted topics.
 
-        They are in the log when this returns. Raises NotAssignedError, GroupError, OSError.
+        The positions are in the log on return. Raises NotAssignedError, GroupError, OSError.
         """
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class EngineFeed:
     """A member of a group of an engine in this process, or of a cluster: joining starts a thread."""
 
     def __init__(self, engine: Engine, group: str, topics: Sequence[str], isolation: Isolation) -> None:
-        """Join; the group gives out partitions later. Raises InvalidGroupError, ReadOnlyError."""
+        """Join; the group assigns partitions later. Raises InvalidGroupError, ReadOnlyError."""
         self._engine, self._group, self._isolation = engine, group, isolation
         self._news = News(polls=False)
         self._readings: dict[TopicPartition, _Reading] = {}
@@ -110,7 +110,7 @@ class EngineFeed:
                 if records:
                     self._readings[partition] = self._readings.pop(
                         partition
-                    )  # The others come first next time.
+                    )  # Take turns: the other partitions come first next time.
                     return Given(partition, records, reading.cursor.next_offset, reading)
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
@@ -121,18 +121,20 @@ class EngineFeed:
         try:
             try:
                 return cursor.next()
-            except SegmentDeletedError:  # As Kafka's consumers do, it goes on where `auto.offset.reset` says.
+            except (
+                SegmentDeletedError
+            ):  # As in Kafka's consumers, `auto.offset.reset` decides where to continue.
                 cursor.go_to(self._reset(cursor))
                 return cursor.next()
         except PartitionGoneError:
-            return ()  # Its topic was deleted: soon the member does not hold it.
+            return ()  # Its topic was deleted, so the member will lose it soon.
 
     def _reset(self, cursor: Cursor) -> Offset:
         reset = self._engine.groups.config(self._group).auto_offset_reset
         return reset_offset(cursor.source.partition, cursor.source, reset, system_clock())
 
     def _adopt(self) -> None:
-        """Give back the partitions that others are to get, and take those that came."""
+        """Give up revoked partitions, and start reading newly assigned ones."""
         held = self._membership.held()
         if held.lost is not None:
             raise held.lost.with_traceback(None)
@@ -149,7 +151,7 @@ class EngineFeed:
         topic = self._engine.topics().get(partition.topic)
         found = None if topic is None else topic.partitions().get(partition.partition)
         if topic is None or found is None or not held.has(partition, topic.topic_id):
-            return  # It was deleted: soon the member does not hold it.
+            return  # It was deleted, so the member will lose it soon.
         committed = held.positions.get(partition)
         found.find_bounds()
         bounds = found.offsets()
@@ -182,10 +184,10 @@ class EngineFeed:
 
 
 class MountFeed:
-    """A member that an open file of a mount is: its group's `commit` is `manual`."""
+    """A member through an open file of a mount; its group has `commit=manual`."""
 
     def __init__(self, mountpoint: Path, group: str, topics: Sequence[str]) -> None:
-        """Join; a group that is new gets `commit=manual`. Raises GroupError, StorageError, OSError."""
+        """Join; a new group gets `commit=manual`. Raises GroupError, StorageError, OSError."""
         check_group_name(group)
         self._mountpoint = mountpoint
         self._name = f"@groups/{group}/{','.join(topics)}/log.json"
@@ -215,7 +217,7 @@ class MountFeed:
                 try:
                     os.write(self._file, f"commit {partition} {given.next_offset}\n".encode())
                 except OSError as error:
-                    if error.errno != errno.ESTALE:  # It went to another member, or its topic was deleted.
+                    if error.errno != errno.ESTALE:  # Another member got it, or its topic was deleted.
                         raise
 
     def close(self) -> None:
@@ -237,7 +239,7 @@ def _make_manual(directory: Path, group: str) -> None:
 
 
 def _given(lines: bytes) -> Sequence[Given]:
-    """Return the records of lines of JSON, those of a partition that come one after the other together."""
+    """Parse records from lines of JSON; adjacent records of a partition are grouped."""
     places = [json.loads(line) for line in lines.splitlines()]
     records = [
         with_place(record, place["topic"], place["partition"], place["offset"])
@@ -251,7 +253,7 @@ def _given(lines: bytes) -> Sequence[Given]:
 
 
 class Group:
-    """A group of readers: it has one position in each partition, kept as Kafka keeps it."""
+    """A group of readers: has one position in each partition, stored as Kafka stores it."""
 
     def __init__(
         self,
@@ -259,7 +261,7 @@ class Group:
         engine: Engine | FileTopics,
         opened: Callable[[], AbstractContextManager[GroupsPlace]],
     ) -> None:
-        """Name a group of the engine; `opened` returns the place of its positions."""
+        """`opened` opens the place of the group's positions."""
         self.name = name
         self._engine = engine
         self._opened = opened
@@ -268,11 +270,11 @@ class Group:
         return f"<Group {self.name}>"
 
     def join(self, *topics: str, isolation: str = READ_COMMITTED, timeout: float | None = None) -> Member:
-        """Become a member that reads these topics, or all that a pattern such as `order*` names; a thread is started.
+        """Become a member that reads these topics, or all that match a pattern such as `order*`; starts a thread.
 
-        The partitions are divided among all members, also those of other programs. Without a position a member begins by the
-        group's `auto.offset.reset`. The iteration ends if no record comes for `timeout` seconds. Raises GroupError,
-        ReadOnlyError, OSError.
+        The partitions are divided among all members, including those of other programs. Without a position, a member
+        begins as the group's `auto.offset.reset` says. Iteration ends if no record arrives for `timeout` seconds.
+        Raises GroupError, ReadOnlyError, OSError.
         """
         if not topics:
             raise ValueError(f"{self.name}: name the topics to read")
@@ -294,12 +296,12 @@ class Group:
         return Member(self, MountFeed(engine.mountpoint, self.name, topics), timeout)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """Return the offset of the next record of each partition in which the group has a position (UnknownGroupError)."""
+        """Return the offset of the next record in each partition where the group has a position (UnknownGroupError)."""
         with self._opened() as place:
             return {**place.describe(self.name).positions}
 
     def set_positions(self, positions: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> None:
-        """Set positions of a group that has no members; it is made if there is none (GroupNotEmptyError)."""
+        """Set positions of a group without members, creating the group if necessary (GroupNotEmptyError)."""
         try:
             wanted = {
                 TopicPartition(topic, index(number)): Offset(index(offset))
@@ -317,15 +319,15 @@ class Group:
 
 
 class Member:
-    """A member of a group. One caller at a time."""
+    """A member of a group. Not thread-safe."""
 
     def __init__(self, group: Group, feed: Feed, timeout: float | None) -> None:
         self._group = group
-        """Held because it keeps the topics open."""
+        """Keeps the topics open."""
         self._feed = feed
         self._timeout = timeout
         self._done: dict[TopicPartition, Given] = {}
-        """What the caller was given last, by partition."""
+        """The last records returned of each partition."""
 
     def __repr__(self) -> str:
         return f"<Member of {self._group.name}>"
@@ -337,7 +339,7 @@ class Member:
         self.close()
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield records as they come; partitions that others are to get are given back between two of them."""
+        """Yield records as they arrive; revoked partitions are given up between two records."""
         while (given := self._feed.take(self._timeout)) is not None:
             for record in given.records:
                 self._done[given.partition] = given._replace(next_offset=record.offset + 1)
@@ -345,7 +347,7 @@ class Member:
             self._done[given.partition] = given
 
     def poll(self, timeout: float | None = None) -> list[Record]:
-        """Return the records that come next, some of one partition; none if none comes for `timeout` seconds."""
+        """Return the next records, all of one partition; empty if none arrives for `timeout` seconds."""
         given: Given | None = self._feed.take(timeout)
         if given is None:
             return []
@@ -353,13 +355,13 @@ class Member:
         return list(given.records)
 
     def commit(self) -> None:
-        """Commit the position behind every record that this member was given so far; it is in the log when this returns.
+        """Commit the positions after all records returned so far; they are in the log on return.
 
-        Partitions that went to others meanwhile are left out: their new readers get what was not committed again.
+        Partitions that other members got meanwhile are left out: their new readers get uncommitted records again.
         """
         self._feed.commit(self._done)
         self._done.clear()
 
     def close(self) -> None:
-        """Leave the group. What was not committed is given to other members, or to the next one."""
+        """Leave the group. Other members, or the next one, get records that were not committed."""
         self._feed.close()

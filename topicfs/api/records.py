@@ -1,4 +1,4 @@
-"""The records of users: made from columns many at a time, and turned into columns when they are appended."""
+"""The records of users: created from columns in bulk, and converted to columns when they are appended."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from topicfs.storage.model import NO_TIMESTAMP, Buffer, Isolation, Offset, Times
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 CHUNK_RECORDS = 256
-"""Of more, the objects of one piece leave the processor's cache before the program sees them."""
+"""With more, the objects of a chunk would no longer fit in the processor's cache."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Record(NamedTuple):
-    """A record that was read, or that is to be appended. It never changes."""
+    """A record that was read, or that is to be appended. Immutable."""
 
     value: bytes | None
     """The payload; None is a tombstone."""
     key: bytes | None = None
     headers: Headers = ()
-    """Names with values, in order; a name may come more than once."""
+    """Names with values, in order; a name may occur more than once."""
     timestamp: int = NO_TIMESTAMP
-    """Milliseconds since 1970, UTC. -1: none; a record that is appended then gets the present time."""
+    """Milliseconds since 1970, UTC. -1: no timestamp; an appended record then gets the current time."""
     topic: str = ""
-    """The topic, partition and offset that the record was read from; an append ignores them."""
+    """The topic, partition and offset that the record was read from; appends ignore them."""
     partition: int = -1
     offset: int = -1
 
 
 class Appended(NamedTuple):
-    """The place of what was appended."""
+    """Where a record or batch was appended."""
 
     partition: int
     offset: int | None
-    """Offset of the first record. None beside a mount, whose daemon does not tell it."""
+    """Offset of the first record. None for a mount, whose daemon does not report it."""
 
 
 _new = partial(tuple.__new__, Record)
 
 
 def chunks(wanted: RecordRange, isolation: Isolation) -> Iterator[list[Record]]:
-    """Yield the records of a range, some hundreds at a time: as many as the processor's cache holds."""
+    """Yield the records of a range, some hundreds at a time, to fit in the processor's cache."""
     for partition, columns, start, end in runs(wanted, isolation):
         for first in range(start, end, CHUNK_RECORDS):
             yield _records_of(partition, columns, first, min(first + CHUNK_RECORDS, end))
@@ -84,7 +84,7 @@ def _name(header: model.Header) -> str:
 
 
 def records_between(ranges: Sequence[RecordRange], isolation: Isolation) -> Iterator[Record]:
-    """Yield the records of all ranges; those of several partitions are merged by time."""
+    """Yield the records of all ranges; several partitions are merged by time."""
     if len(ranges) == 1:
         for chunk in chunks(ranges[0], isolation):
             yield from chunk
@@ -94,13 +94,13 @@ def records_between(ranges: Sequence[RecordRange], isolation: Isolation) -> Iter
 
 
 def with_place(record: model.Record, topic: str, partition: int, offset: int) -> Record:
-    """Return a record as users see it."""
+    """Convert a record of the engine to one for users."""
     headers = tuple((_name(header), header.value) for header in record.headers)
     return Record(record.value, record.key, headers, record.timestamp, topic, partition, offset)
 
 
 def appended_columns(records: Iterable[Record | Buffer]) -> Columns:
-    """Return what is to be appended as columns; plain bytes are values. Raises TypeError, InvalidRecordError."""
+    """Convert records to columns for an append; plain bytes are values. Raises TypeError, InvalidRecordError."""
     now = system_clock()
     return columns_of([_checked(record, Offset(index), now) for index, record in enumerate(records)])
 
@@ -133,7 +133,7 @@ def _checked(record: Record | Buffer, offset: Offset, now: Timestamp) -> model.R
 
 
 def pairs(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]) -> Headers:
-    """Return headers, also those of a mapping, in order. Raises TypeError for what are no pairs."""
+    """Return headers as pairs, in order; a mapping is accepted too. Raises TypeError for other values."""
     found = tuple(headers.items() if isinstance(headers, Mapping) else headers)
     if not all(isinstance(one, tuple | list) and len(one) == 2 for one in found):
         raise TypeError("headers are pairs, as in [('source', b'shop')], or a dict")
@@ -141,7 +141,7 @@ def pairs(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None
 
 
 def octets(value: object, what: str) -> bytes | None:
-    """Return bytes of their own. Raises TypeError for what is neither bytes nor None."""
+    """Return an immutable copy. Raises TypeError unless `value` is bytes or None."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):

@@ -32,7 +32,7 @@ class Readable:
     """The records of a topic, or of one partition."""
 
     polls: bool
-    """True if following looks at files again and again, because another process writes them."""
+    """True if following reads files repeatedly, because another process writes them."""
 
     def _partitions(self) -> Mapping[int, engine.Partition]:
         raise NotImplementedError
@@ -40,10 +40,10 @@ class Readable:
     def records(
         self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED
     ) -> Iterator[Record]:
-        """Yield the records from `start` up to, excluding, `stop`; without them all that are there now.
+        """Yield the records from `start` up to, excluding, `stop`; by default all current records.
 
-        Both are an offset, a time or a word (docs/api.md). Records of several partitions are merged by time.
-        Raises CorruptionError at a damaged batch, after all records before it.
+        Each is an offset, a time or a word (docs/api.md). Records of several partitions are merged by time. Raises
+        CorruptionError at a damaged batch, after all records before it.
         """
         level = level_of(isolation)
         return records_between(ranges_of(self._partitions().values(), start, stop, level), level)
@@ -51,7 +51,7 @@ class Readable:
     def follow(
         self, start: Where = None, *, isolation: str = READ_COMMITTED, timeout: float | None = None
     ) -> Iterator[Record]:
-        """Yield the records from `start` on, and wait for more; end if none comes for `timeout` seconds."""
+        """Yield the records from `start` on, and wait for more; end if none arrives for `timeout` seconds."""
         return follow(self._partitions, start, level_of(isolation), timeout=timeout, polls=self.polls)
 
     def arrow(self, start: Where = None, stop: Where = None, *, isolation: str = READ_COMMITTED) -> Any:
@@ -63,12 +63,12 @@ class Readable:
 
 
 class Partition(Readable):
-    """One partition of a topic: its records have offsets, in the order in which they were appended."""
+    """One partition of a topic: its records have offsets, in append order."""
 
     def __init__(
         self, served: engine.Partition, check: Callable[[], object], *, internal: bool, polls: bool
     ) -> None:
-        """Show a partition of an engine; `check` raises UnknownTopicError once its topic was deleted."""
+        """`check` raises UnknownTopicError if the partition's topic was deleted."""
         self._served, self._check, self._internal, self.polls = served, check, internal, polls
         self.topic, self.number = served.topic, served.number
 
@@ -98,8 +98,8 @@ class Partition(Readable):
     def append_many(self, records: Iterable[Record | Buffer], *, durable: bool = False) -> Appended:
         """Append records as one batch: all of them or none. Plain bytes are values.
 
-        With `durable` they are on disk when it returns, or on all replicas in sync of a cluster. Raises
-        RecordTooLargeError for a batch of more than `max.message.bytes`, and what else the topic refuses.
+        With `durable` they are on disk on return, or on all in-sync replicas of a cluster. Raises RecordTooLargeError
+        for a batch larger than `max.message.bytes`, and other errors of the engine.
         """
         if self._internal:
             raise PolicyViolationError(f"{self.topic}: Kafka's own; only Kafka writes there")
@@ -118,18 +118,20 @@ class Partition(Readable):
             remedy = f"append less at once, or raise it for {self.topic}"
             error.args = (f"{self.topic}-{self.number}: {reason}; {remedy}",)
             raise
-        return Appended(self.number, getattr(done, "base_offset", None))  # A mount's daemon tells nothing.
+        return Appended(
+            self.number, getattr(done, "base_offset", None)
+        )  # A mount's daemon does not report the offset.
 
 
 class Topic(Readable):
-    """A topic, and its partitions by number. If the topic is deleted, a new topic with its name is not this one."""
+    """A topic, and its partitions by number. After a deletion it never becomes a new topic of the same name."""
 
     def __init__(self, served: engine.Topic, present: Callable[[str], engine.Topic], *, polls: bool) -> None:
-        """Show a topic of an engine; `present` returns the one that has a name now (UnknownTopicError)."""
+        """`present` returns the topic that has a name now (UnknownTopicError)."""
         self._present = present
         self.name, self.id = served.name, served.topic_id
         self.internal = served.internal
-        """True for one of Kafka's own, which only Kafka writes."""
+        """True for one of Kafka's own topics, which only Kafka writes."""
         self.polls = polls
         self._partitioner = KafkaPartitioner()
         self._choosing = threading.Lock()
@@ -139,11 +141,11 @@ class Topic(Readable):
 
     @property
     def config(self) -> Mapping[str, str]:
-        """The settings that this topic overrides, with Kafka's names for them."""
+        """The settings that this topic overrides, by Kafka's names."""
         return dict(self._served().overrides)
 
     def _served(self) -> engine.Topic:
-        """Return the topic as it is now. Raises UnknownTopicError if it was deleted."""
+        """Return the current topic of the engine. Raises UnknownTopicError if it was deleted."""
         served = self._present(self.name)
         if served.topic_id != self.id:
             raise UnknownTopicError(f"{self.name}: was deleted; another topic has its name now")
@@ -157,7 +159,7 @@ class Topic(Readable):
 
     def __getitem__(self, number: int) -> Partition:
         """Return a partition by its number (UnknownTopicError, TypeError)."""
-        if not isinstance(number, SupportsIndex):  # Such as an int of numpy.
+        if not isinstance(number, SupportsIndex):  # Also accepts numpy's integers.
             raise TypeError(f"{number!r}: a partition of {self.name} is its number, as in topic[0]")
         partitions = self._partitions()
         if number not in partitions:
@@ -180,10 +182,10 @@ class Topic(Readable):
         partition: int | None = None,
         durable: bool = False,
     ) -> Appended:
-        """Append one record, to the partition that the hash of its key names, as Kafka's producer does.
+        """Append one record, to the partition given by the hash of its key, as Kafka's producer does.
 
-        Records without a key stay in one partition for a while, and then another one has its turn. With `durable` it is
-        on disk when this returns, or on all replicas in sync of a cluster. Raises what `Partition.append_many` does.
+        Records without a key stay in one partition for a while, and then go to another one. With `durable` the record
+        is on disk on return, or on all in-sync replicas of a cluster. Raises the errors of `Partition.append_many`.
         """
         time = milliseconds(timestamp) if isinstance(timestamp, datetime) else timestamp
         record = Record(octets(value, "a value"), octets(key, "a key"), pairs(headers), time)

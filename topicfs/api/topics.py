@@ -1,4 +1,4 @@
-"""Topics, as users see them: a data directory, a mount or a cluster is opened here."""
+"""Topics as users see them: opens a data directory, a mount or a cluster."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def open_topics(
 ) -> Topics:
     """Open the topics of a data directory, of a mount, or of a cluster: `kafka://host:9092`.
 
-    A directory that is not there is made when it gets its first topic; several are written `dir1,dir2`. If a daemon has mounted
-    the directory, its files are read, and what changes something goes through its mount. Otherwise this process owns the
-    directory until `close`. `client_config` is a file with settings of the connection to a cluster, by the names of
-    Kafka's Java clients. A cluster's client has threads of its own, and so has a directory with replicas.
+    A missing directory is created with its first topic; several are written `dir1,dir2`. If a daemon has mounted the
+    directory, its files are read, and changes go through its mount. Otherwise this process owns the directory until
+    `close`. `client_config` is a file with connection settings for a cluster, by the names of Kafka's Java clients. A
+    cluster's client starts threads, and so does a directory with replicas.
 
     Raises StorageError, OSError.
     """
@@ -53,29 +53,29 @@ def open_topics(
     if client_config is not None:
         place = place._replace(client_config=Path(client_config))
     if behind is not None and place.cluster is None and serving_mount(place) is None:
-        read_only = True  # Mounted by somebody who only reads.
+        read_only = True  # The mount is read-only.
     return Topics(place, read_only=read_only)
 
 
 class Topics:
-    """The topics of a place, by name. Calls are safe from any thread."""
+    """The topics of a place, by name. Thread-safe."""
 
     def __init__(
         self, place: Place, *, read_only: bool = False, make: bool = True, through_mount: str = THROUGH_MOUNT
     ) -> None:
-        """Open the place, with `make` a directory that is not there, too. See `open_topics`.
+        """Open the place; with `make` create a missing directory. See `open_topics`.
 
-        `through_mount` is what an error offers if another process owns the directory.
+        `through_mount` is what an error suggests if another process owns the directory.
         """
         self._place = place
         self._opened = ExitStack()
-        weakref.finalize(self, self._opened.close)  # A program may end without closing it.
+        weakref.finalize(self, self._opened.close)  # Programs may end without closing it.
         self._mountpoint = None if read_only else serving_mount(place)
         self._through_mount = through_mount
         self._for_python = through_mount == THROUGH_MOUNT
-        """False for the command, whose errors name its own options."""
+        """False for the command, whose errors mention its own options."""
         self._engine: Engine | FileTopics | None = None
-        """None: there is no directory, or an empty one; the first topic makes it."""
+        """None: the directory is missing or empty; the first topic creates it."""
         if place.cluster is not None and read_only:
             self._engine = self._opened.enter_context(place.opened())
         elif read_only or self._mountpoint is not None:
@@ -111,7 +111,7 @@ class Topics:
         self.close()
 
     def close(self) -> None:
-        """Close the place: what was appended is put on disk, and others may own the directory. Idempotent."""
+        """Flush what was appended to disk, and release the directory. Idempotent."""
         self._opened.close()
 
     def __iter__(self) -> Iterator[str]:
@@ -146,7 +146,7 @@ class Topics:
         config: Mapping[str, str | int] | None = None,
         replicas: int | None = None,
     ) -> Topic:
-        """Create a topic; without `partitions` it gets as many as `num.partitions` says.
+        """Create a topic; the default for `partitions` is `num.partitions`.
 
         Raises InvalidNameError, TopicExistsError, InvalidConfigError, ReadOnlyError, StorageError, OSError.
         """
@@ -157,13 +157,13 @@ class Topics:
                 self._mountpoint, name, partitions=partitions, replicas=replicas, overrides=overrides
             )
             return self[name]
-        # `check_new` has refused a number of replicas where there are none: an engine of replicas alone is given one.
+        # `check_new` refuses `replicas` without replication, so only a replicated engine gets it.
         more = {} if replicas is None else {"replicas": replicas}
         self._owned(name).create_topic(name, partitions=partitions, overrides=overrides, **more)  # type: ignore[arg-type]
         return self[name]
 
     def check_new(self, name: str, *, replicas: int | None = None) -> None:
-        """Raise what `create` would raise for a topic of this name."""
+        """Raise the errors that `create` would raise for a topic of this name."""
         _check_name(name)
         if is_internal(name):
             raise errors.PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
@@ -174,7 +174,7 @@ class Topics:
             raise errors.StorageError(f"{'' if self._for_python else '--'}replicas: {NO_REPLICAS}")
 
     def delete(self, name: str, *, with_records: bool = False) -> None:
-        """Delete a topic, `with_records` also one that holds some.
+        """Delete a topic; one with records only `with_records`.
 
         Raises UnknownTopicError, TopicNotEmptyError, ReadOnlyError, StorageError, OSError.
         """
@@ -190,16 +190,16 @@ class Topics:
                 raise
 
     def maintain(self) -> None:
-        """Do what is due in a directory that this process owns: retention, compaction, checkpoints.
+        """Run due duties of a directory that this process owns: retention, compaction, checkpoints.
 
-        A mount's daemon and a cluster's brokers do it themselves. A program that keeps a directory open for long calls
-        it once a minute or so.
+        A mount's daemon and a cluster's brokers run them themselves. A program that keeps a directory open for long
+        should call this about once a minute.
         """
         if self._engine is not None and not isinstance(self._engine, FileTopics):
             self._engine.maintenance(system_clock())
 
     def group(self, name: str) -> Group:
-        """Return a group of readers, which need not exist yet."""
+        """Return a group of readers; it need not exist yet."""
         from topicfs.api.group import Group
 
         _check_name(name)
@@ -242,7 +242,7 @@ def _setting(name: str, value: object) -> str:
 
 
 def _holds_something(directory: Path) -> bool:
-    """Return whether a directory is there and holds files (OSError)."""
+    """Return whether a directory exists and contains files (OSError)."""
     try:
         return any(directory.iterdir())
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Completion of words: the topics, partitions, files and groups that a shell offers at a TAB, of the data directory that is meant.
+"""Completion of words in a shell: topics, partitions, files and groups of the data directory on the command line.
 
-Topics and partitions are those of directories on disk, so that nothing is opened; for groups the directory is read, or the
-mount of its owner asked. Nothing is locked, and a cluster is not asked. Whatever goes wrong, nothing is offered.
+Topics and partitions are found by the names of directories on disk, without opening them. For groups, the directory
+is read, or the mount of its owner. Nothing is locked, and clusters are not queried. On any error, nothing is offered.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 VARIABLE = "_TOPICFS_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 MANY_PARTITIONS = 20
-"""Of a topic with more, its partitions are offered once its own name stands."""
+"""The partitions of a topic with more partitions are offered only after the topic's full name was typed."""
 DECODED_NAMES = ("log.avro.json", "log.proto.json", "log.jsonschema.json")
 NAMES = ("log", "log.kv", "log.json", "log.batch", *DECODED_NAMES, "earliest", "latest", "start", "status")
-"""Names in a partition that a command reads; records and ranges are without number."""
+"""Names in a partition that commands read, without the many names of records and ranges."""
 
 _CHANGED = {
     "bash": {"    return 0\n": "    [[ ${COMPREPLY[0]} == *[/=] ]] && compopt -o nospace\n    return 0\n"},
@@ -32,12 +32,13 @@ _CHANGED = {
         'compadd -U -S "" -V unsorted -a completions || compadd -U -V unsorted -a completions\n'
     },
 }
-"""Lines of click's scripts and their replacements. No space follows a name that goes on, such as a topic or a setting
-(fish adds none). fish shows the whole text of a help, which may have commas."""
+"""Lines of click's scripts and their replacements. No space is added after an incomplete name, such as a topic or a
+setting (fish never adds one). fish shows the whole help text, which may contain commas.
+"""
 
 
 def instructed(cli: click.Command) -> int | None:
-    """Answer a shell; None where no shell asks."""
+    """Handle a completion request of a shell; return None if there is none."""
     from click.shell_completion import shell_complete
 
     instruction = os.environ.get(VARIABLE)
@@ -45,7 +46,7 @@ def instructed(cli: click.Command) -> int | None:
 
 
 def script(cli: click.Command, shell: str) -> str:
-    """Return what a shell evaluates so that it asks."""
+    """Return the script that a shell evaluates to get completion."""
     from click.shell_completion import get_completion_class
 
     shells = get_completion_class(shell)
@@ -75,7 +76,7 @@ def partitions(context: click.Context, _parameter: click.Parameter, incomplete: 
 
 
 def paths(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer `orders/0`, and behind `orders/0/` the files in it."""
+    """Offer `orders/0`, and after `orders/0/` the files in it."""
     stem, slash, _ = incomplete.rpartition("/")
     if slash and stem.count("/") == 1:
         return _items((f"{stem}/{name}" for name in NAMES), incomplete)
@@ -144,7 +145,7 @@ def _partition_paths(context: click.Context, incomplete: str) -> Iterator[str]:
 
 
 def _partitions(context: click.Context) -> dict[str, list[int]]:
-    """Find the topics' partitions by the names of their directories; Kafka's own topics are not offered."""
+    """Return the partitions of each topic, by the names of their directories, without Kafka's own topics."""
     from topicfs.storage.disk.names import DirectoryMark, is_internal, parse_partition_directory
 
     found: dict[str, set[int]] = {}
@@ -161,7 +162,7 @@ def _partitions(context: click.Context) -> dict[str, list[int]]:
 
 
 def _directories(context: click.Context) -> tuple[Path, ...]:
-    """Find the directories that the command line means as far as it stands."""
+    """Return the directories named by the incomplete command line."""
     from topicfs.places import Place
 
     given = context.params.get("place") or context.params.get("directories")

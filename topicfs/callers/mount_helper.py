@@ -1,8 +1,8 @@
 """`mount.topicfs`: what mount(8) runs for `mount -t topicfs DIR MOUNTPOINT -o acks=all,ro`, and for a line of fstab(5).
 
-The options behind -o are those of `topicfs mount` without their dashes, written with `-` or `_`. Those that are mount's own
-are left to it: `ro` and `rw` have a meaning, `noauto`, `user`, `_netdev`, `x-systemd.automount` and their like are about
-when to mount.
+The options after -o are those of `topicfs mount` without their dashes, written with `-` or `_`. mount's own options
+are accepted: `ro` and `rw` have their meaning; `noauto`, `user`, `_netdev`, `x-systemd.automount` and similar ones
+only say when to mount, and are ignored.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _MOUNTS_OWN = re.compile(
     r"|comment=.*|[xX]-.*|nosymfollow"
 )
 _NOT_OPTIONS = frozenset({"foreground", "help"})
-"""A mount always goes to the background: mount(8) waits until it stands."""
+"""Options that do not apply: a mount always goes to the background, because mount(8) waits until it is ready."""
 
 
 class OptionError(ValueError):
-    """An option behind -o that no mount has."""
+    """The option after -o does not exist."""
 
 
 def main() -> None:
-    """Run as mount(8) runs a helper: SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS] [-t TYPE], in any order."""
+    """Run as a helper of mount(8): SOURCE MOUNTPOINT [-sfnv] [-o OPTIONS] [-t TYPE], in any order."""
     sys.exit(helped(sys.argv[1:]))
 
 
 def helped(arguments: Sequence[str]) -> int:
-    """Mount; return the exit status as mount(8) has it."""
+    """Mount; return an exit status of mount(8)."""
     try:
         words = mount_words(arguments)
     except OptionError as error:
@@ -50,7 +50,7 @@ def helped(arguments: Sequence[str]) -> int:
 
 
 def mount_words(arguments: Sequence[str]) -> list[str] | None:
-    """Return the words of `topicfs` that do what mount(8) asks for; None where nothing is to be done (-f).
+    """Return the arguments of `topicfs` for the call of mount(8); None if there is nothing to do (-f).
 
     Raises OptionError.
     """
@@ -76,7 +76,7 @@ def mount_words(arguments: Sequence[str]) -> list[str] | None:
 
 
 def mount_options() -> dict[str, click.Option]:
-    """Return the options of `topicfs mount` that may stand behind -o, by their names without dashes."""
+    """Return the options of `topicfs mount` that are allowed after -o, by name without dashes."""
     return {
         name.removeprefix("--"): option
         for option in mount.params

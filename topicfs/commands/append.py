@@ -1,4 +1,4 @@
-"""`topicfs append`: lines into a topic without a mount."""
+"""`topicfs append`: appends lines to a topic without a mount."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from topicfs.storage.messages import reason_of
 
 RECORD_FILES = tuple(f"log{suffix}" for suffix in (*(form.suffix for form in FORMS), *DECODED_SUFFIXES))
 BLOCK_BYTES = 1 << 20
-"""Bytes read and appended at a time: as many as one request of the kernel to a mount has."""
+"""Bytes read and appended at a time: the size of the kernel's largest request to a mount."""
 Outcome = Callable[[Exception, int, int], str]
-"""Says after an error what was appended; the numbers are the lines and bytes of the blocks before it."""
+"""Describes after an error what was appended; the numbers are the lines and bytes of the blocks before it."""
 _REFUSALS = (FormError, InvalidRecordError, RecordTooLargeError)
-"""Errors of a block of which certainly nothing was appended."""
+"""Errors of a block after which certainly nothing of it was appended."""
 UNBOUNDED = 2**31
-"""Bytes of a record as it is read; the topic judges its size."""
+"""Limit while reading: the topic checks the record's size."""
 
 
 @click.command(
@@ -112,19 +112,21 @@ def append(
 ) -> None:
     """Append the lines of FILE, or of standard input, to a topic.
 
-    NAME is log (a line is a value; the default), log.kv, log.json or, of one partition, log.batch; or log.avro.json,
-    log.proto.json, log.jsonschema.json, whose payloads are encoded by the topic's newest schema. A FILE is checked before its first
-    record is appended: a line that is no record refuses it as a whole. Standard input is appended as it comes. If an
-    append fails later, as on a full disk, the error says how many lines are in the topic and, of a FILE in one
-    partition, which command prints the rest. When the command ends, everything is on disk, or on as many replicas of
-    a cluster as it asks for. While a daemon of yours, or of root, owns the directory, the lines go through its mount, where others
-    may append meanwhile: after an error the message then says how many lines were written, and how many records came.
+    NAME is log (a line is a value; the default), log.kv, log.json or, for one partition, log.batch; or log.avro.json,
+    log.proto.json, log.jsonschema.json, whose payloads are encoded by the topic's newest schema. A FILE is checked
+    before its first record is appended: one invalid line refuses the whole file. Standard input is appended as it
+    arrives. If an append fails later, for example on a full disk, the error says how many lines are in the topic and,
+    for a FILE and one partition, which command prints the rest. When the command ends, all lines are on disk, or on
+    as many replicas of a cluster as --acks requires. While a daemon of yours, or of root, owns the directory, the
+    lines go through its mount, where others may append too: an error then says how many lines were written, and how
+    many records were added.
 
-    With --producer the lines carry an idempotent producer's id, epoch and sequence numbers, kept under NAME in every
-    data directory. Run again after a crash at any point, or after the file has grown, it appends what is missing and
-    nothing twice, also in a compacted topic. Runs through a mount wait for each other. A topic that was deleted and created again gets all lines. A run
-    that cannot know what is missing appends nothing and says so: after a crash, records were removed and the
-    producer expired (producer.id.expiration.ms after its newest record, a day).
+    With --producer the lines carry an idempotent producer's ID, epoch and sequence numbers, kept under NAME in every
+    data directory. Run again after a crash at any point, or after the file has grown, the command appends the missing
+    lines and nothing twice, even to a compacted topic. Runs through a mount wait for each other. A topic that was
+    deleted and created again gets all lines. If the command cannot know what is missing, it appends nothing and says
+    so: this happens after a crash if records were removed and the producer expired (producer.id.expiration.ms after
+    its newest record, by default a day).
     """
     path = parse_path(target)
     _check_name(target, path)
@@ -161,7 +163,7 @@ def append(
                 topic, producers = _topic(engine, path), producers_of(engine)
                 _append_once(topic, path, encoder, producers, producer=producer, stream=stream)
                 return
-            # Of a directory all is put on disk at once in the end; a cluster answers for each append.
+            # A directory is flushed once at the end; a cluster confirms each append.
             take = partial(lines_target.append, durable=engine.remote and acks != "1")
             outcome = _outcome(_ends(engine, path), path, framing, source)
             sync = (lambda: None) if engine.remote else lines_target.sync
@@ -180,7 +182,7 @@ def _check_name(target: str, path: TopicPath) -> None:
 def _check_options(
     path: TopicPath, *, producer: str | None, compression: str | None, acks: str | None, place: Place
 ) -> None:
-    """Raise click.UsageError for options that do not go with the target."""
+    """Raise click.UsageError for options that do not apply to the target."""
     if producer is not None and path.name == BATCH_FILE:
         raise click.UsageError("--producer numbers lines; batches carry their own producers")
     if compression is not None and path.name == BATCH_FILE:
@@ -194,7 +196,7 @@ def _check_options(
 
 
 def _check_order(target: str, file: Path) -> None:
-    """Raise click.UsageError if the topic and the file are most likely swapped."""
+    """Raise click.UsageError if the topic and the file are probably swapped."""
     if Path(target).is_file() and str(file) != "-" and not file.exists():
         raise click.UsageError(f"name the topic before the file: topicfs append {file} {target}")
 
@@ -208,9 +210,9 @@ def _append_through(
     source: str,
     encoder: Encoder | None,
 ) -> None:
-    """Append through the mount of the daemon that owns the directory. The directory's files say which lines it takes.
+    """Append through the mount of the daemon that owns the directory. The directory's files give the topic's limits.
 
-    An encoder makes batches of the lines here: compressed ones, or by schemas that the daemon does not have.
+    `encoder` makes the batches in this process: compressed ones, or by schemas that the daemon does not have.
     """
     framing = BATCHES if path.name == BATCH_FILE else LINES
     topic = _topic(engine, path)
@@ -248,7 +250,7 @@ def _append_once(
     producer: str,
     stream: IO[bytes],
 ) -> None:
-    """Append the lines of the file that are not in the log yet, and print how many those were."""
+    """Append the lines of the file that are not in the log yet, and print their number."""
     partitions = _partitions(topic, path)
     name = f"{Path(stream.name).resolve()} > {path}@{topic.topic_id}"
     run = NamedProducer(producers, producer, name, partitions)
@@ -272,7 +274,7 @@ def _encoder(engine: Engine, path: TopicPath, codec: Codec | None, schemas: Sche
 
 
 def _topic(engine: Engine, path: TopicPath) -> Topic:
-    """Return a path's topic, which has its partition (UnknownTopicError)."""
+    """Return a path's topic, and check that it has the partition (UnknownTopicError)."""
     if path.partition is not None:
         engine.partition(path.topic, path.partition)
     return engine.topic(path.topic)
@@ -296,9 +298,10 @@ def _each(
     *,
     cut: Callable[[bytes], Iterable[bytes]] = lambda block: (block,),
 ) -> None:
-    """Pass the records of `stream` to `take`, block by block; an error names the line by its number, and the outcome.
+    """Pass the records of `stream` to `take`, block by block; an error gives the line's number and the outcome.
 
-    `cut` takes a block apart. `sync` is called before the first block, for it fails while too few replicas are in sync, and after the last one.
+    `cut` splits a block. `sync` is called before the first block, because it fails if too few replicas are in sync,
+    and after the last one.
     """
     lines = size = 0
     try:
@@ -329,10 +332,10 @@ def _ends(engine: Engine, path: TopicPath) -> Callable[[], int] | None:
 def _outcome(
     ends: Callable[[], int] | None, path: TopicPath, framing: Framing, source: str, *, alone: bool = True
 ) -> Outcome:
-    """Return a function that says after an error how many lines are in the topic, and how to go on.
+    """Return a function that describes after an error how many lines are in the topic, and how to continue.
 
-    `ends` returns the sum of the partitions' end offsets; without it, and for a file of batches, blocks are told. If others
-    may append meanwhile, this process is not `alone`.
+    `ends` returns the sum of the partitions' end offsets; without it, and for batches, the message counts blocks. If
+    others may append meanwhile, this process is not `alone`.
     """
     before = 0 if ends is None else ends()
 
@@ -365,9 +368,9 @@ def _blocks_before(framing: Framing, error: Exception, lines: int, size: int) ->
 
 
 def blocks(stream: IO[bytes], framing: Framing = LINES) -> Iterator[bytes]:
-    """Yield whole records, some MiB at a time; a last line without an end gets one.
+    """Yield whole records, some MiB at a time; adds a missing line end to the last line.
 
-    Raises InvalidRecordError for data that is no batch, or a torn one, where `framing` is that of batches.
+    If `framing` is for batches, raises InvalidRecordError for data that is not a batch, or a torn one.
     """
     waiting = NOTHING
     while data := stream.read(BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""`topicfs cat`: the mount's files without a mount."""
+"""`topicfs cat`: prints files of a mount without a mount."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.2
 TICK_NS = 100_000_000
-"""Nanoseconds; longer than between two times that a kernel gives to files (at most 10 ms)."""
+"""Nanoseconds; longer than the kernel's tick for file times (at most 10 ms)."""
 Signature: TypeAlias = tuple[int, ...]
 
 
@@ -101,24 +101,24 @@ def cat(
 ) -> None:
     r"""Print the content of files by their paths in a mount.
 
-    PATH begins at the mount point: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME of a partition is log (the
+    PATH is relative to the mountpoint: TOPIC/PARTITION/NAME, TOPIC/NAME or @status. NAME in a partition is log (the
     default), a record (42, @TIME, earliest, latest) or a range (42-99, 42-, -10, @TIME-@TIME, @TIME-), each as it is,
-    with .kv, .json or .batch, or with payloads decoded by their schemas, as .avro.json, .proto.json or
-    .jsonschema.json; or start, state, status, segments/FILE. NAME of a topic is log or a range of times,
-    which merge its partitions; or config, status. Of follow, which has no end, there is --follow.
+    with .kv, .json or .batch, or with payloads decoded by their schemas as .avro.json, .proto.json or
+    .jsonschema.json; or start, state, status, segments/FILE. NAME in a topic is log or a range of times, which merge
+    its partitions; or config, status. Instead of follow, which has no end, use --follow.
 
-    Nothing is locked or changed. Beside a running daemon everything is shown, beside a broker what lies below its last
-    checkpoint; for the very latest read the cluster.
+    Nothing is locked or changed. While a daemon runs, everything is shown; while a broker runs, what lies below its
+    last checkpoint. To see the newest records, read from the cluster.
 
-    At a damaged batch a file ends with what stands before it, an error and exit status 1; the files after it are still
-    printed. A range that begins behind the batch shows the rest.
+    At a damaged batch, a file ends with the records before it, an error and exit status 1; the following files are
+    still printed. To see the records after the batch, use a range that begins after it.
 
-    With --group, PATH is TOPIC/log, .kv, .json or .batch. What was printed is committed when the next piece was asked
-    for, or at the end. While a daemon owns the directory this reads through its mount.
+    With --group, PATH is TOPIC/log, .kv, .json or .batch. Printed records are committed when the next piece is read,
+    or at the end. While a daemon owns the directory, this reads through its mount.
 
-    With --format, PATH names records: log, a record or a range, without a suffix. A text is printed for each record as
-    it is, with \n \r \t \xHH for what a shell does not take; csv begins with the names of its columns; arrow is
-    Arrow's stream and parquet a file, whose columns are those of Spark's Kafka source.
+    With --format, PATH names records: log, a record or a range, without a suffix. A text is printed for each record,
+    with \n \r \t \xHH for special characters; csv begins with a line of column names; arrow is Arrow's stream and
+    parquet a file, with the columns of Spark's Kafka source.
     """
     if follow and len(paths) > 1:
         raise click.UsageError("--follow takes one path")
@@ -152,9 +152,9 @@ def cat(
 
 
 class _Later(ModuleType):
-    """A module that is imported when something in it is first used, which may be never.
+    """A module that is imported when one of its names is first used.
 
-    (`importlib.util.LazyLoader` imports it at the next import statement, which looks at the module's spec.)
+    (`importlib.util.LazyLoader` would import it at the next import statement, which reads the module's spec.)
     """
 
     def __getattr__(self, name: str) -> Any:
@@ -178,7 +178,7 @@ def _printer(shown_as: str | None, plain: FilePrinter, *, follow: bool) -> Forma
 
 
 class FilePrinter:
-    """Prints files as they are in a mount."""
+    """Prints files as a mount shows them."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class FilePrinter:
         self._directories, self._schemas = directories, schemas
 
     def show(self, engine: Engine, path: str) -> Offset | None:
-        """Write a file's content; the offset behind it where it grows with its partition, None for all else."""
+        """Write a file's content; return the offset after it if it grows with its partition, else None."""
         sys.modules.setdefault("trio", _Later("trio"))
         from topicfs.fusefs.reader import PathError, run_alone
 
@@ -213,7 +213,7 @@ class FilePrinter:
                 async for data in contents:
                     self.output.write(data)
             if data[-1:] != b"\n" and self.output.isatty():
-                self.output.write(b"\n")  # A prompt, or the next file, begins a line.
+                self.output.write(b"\n")  # The prompt, or the next file, should start on a new line.
             return reader.end_of(file)
 
     def flush(self) -> None:
@@ -224,7 +224,7 @@ class FilePrinter:
 
 
 def follow_from(place: Place, path: TopicPath, printer: FormatPrinter) -> None:
-    """Print the content of a path and continue with what is appended, until interrupted or the topic is deleted."""
+    """Print the content of a path and then appended records, until interrupted or the topic is deleted."""
     if place.cluster is None:
         _follow_directories(place.directories, path, printer)
         return
@@ -250,9 +250,9 @@ def _growing(path: str, offset: Offset | None) -> Offset:
 
 
 def _follow_directories(directories: tuple[Path, ...], place: TopicPath, printer: FormatPrinter) -> None:
-    """Another process appends; opening the directories again shows what it has checkpointed.
+    """Follow directories that another process writes, by opening them again after each of its checkpoints.
 
-    Their signature is taken before they are read, so that a change in between shows the next time.
+    The signature is computed before the directories are read, so that a concurrent change is seen the next time.
     """
     path, suffix = _followed_path(place)
     seen = signature(directories)
@@ -277,24 +277,24 @@ def _follow_directories(directories: tuple[Path, ...], place: TopicPath, printer
 
 
 def _check_same(engine: Engine, path: TopicPath, topic_id: str) -> None:
-    """Raise UnknownTopicError if the partition is gone, also if there is a new one of the same name."""
+    """Raise UnknownTopicError if the partition is gone, even if there is a new one of the same name."""
     engine.partition(*path.topic_partition)
     if topic_id not in (NO_TOPIC_ID, engine.topic(path.topic).topic_id):
         raise UnknownTopicError.of(path.topic)
 
 
 def _followed_path(place: TopicPath) -> tuple[str, str]:
-    """Return the path of a place in a partition, and the suffix of its form. Raises InvalidNameError for a topic's."""
+    """Return the path to follow in a partition, and its form's suffix. Raises InvalidNameError for a topic."""
     topic, partition = place.topic_partition
     suffix = next((suffix for suffix in SUFFIXES if place.name.endswith(suffix)), "")
     return f"{topic}/{partition}/{place.name}", suffix
 
 
 def signature(directories: tuple[Path, ...]) -> Signature | None:
-    """Return values that change when the owner of the directories checkpointed something or left.
+    """Return values that change when the owner of the directories writes a checkpoint or ends.
 
-    None where that happened just now, or by a clock that is ahead: a file's time advances by the kernel's tick, and what
-    follows within it would change nothing.
+    None if that happened just now, or in the future by the file's time: file times advance by the kernel's tick, so
+    another change within the tick could not be seen.
     """
     watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
     settled_ns = time.time_ns() - TICK_NS

@@ -1,4 +1,4 @@
-"""`topicfs check`: every checksum, offset and index entry of a data directory."""
+"""`topicfs check`: checks every checksum, offset and index entry of a data directory."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from topicfs.terminal import console, is_terminal, plain
 @data_argument
 @click.pass_context
 def check(context: click.Context, directories: tuple[Path, ...]) -> None:
-    """Check every byte of a data directory, or of several; nothing there is changed.
+    """Check every byte of a data directory, or of several, without changing anything.
 
-    Checksums, record boundaries, the order of offsets and leader epochs, timestamps, every entry of both indexes,
-    producer snapshots, and the checkpoints against the logs. One line a finding (FILE: position: cause) on standard
-    output; exit status 1 if there is any.
+    Checks checksums, record boundaries, the order of offsets and leader epochs, timestamps, every entry of both
+    indexes, producer snapshots, and the checkpoints against the logs. Prints one line per finding (FILE: position:
+    cause) on standard output; the exit status is 1 if there is any.
     """
     require_directories(directories)
     files = NativeFileSystem(read_only=True)
@@ -68,13 +68,13 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
 
 
 def line(finding: Finding) -> str:
-    """Return a finding as compilers print theirs: file, position, cause."""
+    """Return a finding in the format of compiler messages: file, position, cause."""
     position = "" if finding.position is None else f" position {finding.position}:"
     return printable(f"{os.path.relpath(finding.file)}:{position} {finding.cause}")
 
 
 def print_line(text: str, progress: Progress) -> None:
-    """Print the line of a finding, above the progress bar where both are on one terminal."""
+    """Print the line of a finding, above the progress bar if both are on the same terminal."""
     if is_terminal() and not progress.disable:
         progress.console.print(text, markup=False)
     else:
@@ -82,7 +82,7 @@ def print_line(text: str, progress: Progress) -> None:
 
 
 def new_progress() -> Progress:
-    """Return a progress bar on standard error, which is removed at the end and is not drawn without a terminal."""
+    """Return a progress bar on standard error, removed at the end and not drawn without a terminal."""
     screen = console(error=True)
     return Progress(
         TextColumn("{task.description}"),

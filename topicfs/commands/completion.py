@@ -1,4 +1,4 @@
-"""`topicfs completion`: what a shell needs to complete the command's words."""
+"""`topicfs completion`: prints the script for completion in a shell."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from topicfs.examples import ExampleCommand
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print a script for SHELL: evaluated there, TAB completes commands, options, topics, partitions, files and groups.
+    """Print a script for SHELL; after evaluating it, TAB completes commands, options, topics, files and groups.
 
-    They are those of the directory that --data or TOPICFS_DATA names, or ./data. A cluster is not asked.
+    Topics and groups are those of the directory in --data or TOPICFS_DATA, or of ./data. A cluster is not queried.
     """
     from topicfs.main import cli
 

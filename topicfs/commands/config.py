@@ -1,4 +1,4 @@
-"""`topicfs config`: every setting, what it is and why; and a topic's own set without a mount."""
+"""`topicfs config`: shows every setting with its source, and sets those of a topic without a mount."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def config(
     file: Path | None,
     place: Place,
 ) -> None:
-    """Show the settings of TOPIC, or without one the defaults of all topics and the engine's own settings.
+    """Show the settings of TOPIC, or without TOPIC the defaults of all topics and the engine's own settings.
 
-    The value is the topic's own, else that of the FILE (a broker's server.properties) or of a cluster's brokers, else
-    Kafka's default. With NAME only these are shown. With NAME=VALUE the topic's own are changed, all of them or none; an
-    empty VALUE removes one. While a daemon of yours, or of root, owns the directory, the change goes through its mount.
+    A value is the topic's own, or else from FILE (a broker's server.properties) or from a cluster's brokers, or else
+    Kafka's default. NAME selects single settings. NAME=VALUE changes the topic's own settings, all of them or none;
+    an empty VALUE removes one. While a daemon of yours, or of root, owns the directory, changes go through its mount.
     """
     if topic is not None and any("=" in one for one in changes):
-        # Nothing behind the sign takes a setting back.
+        # An empty value removes the setting.
         given_changes = {name: value or None for name, value in parse_settings(changes).items()}
         _change(topic, given_changes, place)
         return

@@ -1,4 +1,4 @@
-"""`topicfs dump`: segments and indexes as kafka-dump-log prints them."""
+"""`topicfs dump`: prints segments and indexes as kafka-dump-log does."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def dump(
 ) -> None:
     """Print segments, indexes and producer snapshots in the text of kafka-dump-log.
 
-    Nothing is changed, nothing is locked; a running broker or daemon does not mind. What does not agree (an index
-    with its segment, say) is printed on standard error at the end, as there; then the exit status is 1, as for a file
-    that cannot be dumped.
+    Nothing is changed or locked, so a broker or daemon may be running. Mismatches, such as between an index and its
+    segment, are printed on standard error at the end, as kafka-dump-log does; then the exit status is 1, as for a
+    file that cannot be dumped.
     """
     every_name = [*(name for name in files.split(",") if name), *names]
     if not every_name:
@@ -69,12 +69,12 @@ def dump(
         raise click.UsageError("name one decoder: a segment holds the records of one topic")
     decoder = RecordDecoder.TRANSACTIONS if transaction_log_decoder else None
     options = DumpOptions(decoder=RecordDecoder.OFFSETS if offsets_decoder else decoder, **of_the_dump)
-    # To a program the bytes of kafka-dump-log; to a terminal nothing that it would obey.
+    # A program gets exactly kafka-dump-log's bytes; a terminal gets no control characters.
     terminals = {False: sys.stdout.isatty(), True: sys.stderr.isatty()}
     has_errors = False
     for line in dump_files(every_name, options, NativeFileSystem(read_only=True)):
         has_errors |= line.error
-        # Not click.echo, which flushes line by line: a dump has millions of them.
+        # click.echo would flush each of possibly millions of lines.
         print(
             printable(line.text) if terminals[line.error] else line.text,
             file=sys.stderr if line.error else sys.stdout,

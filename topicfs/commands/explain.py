@@ -1,4 +1,4 @@
-"""`topicfs explain`: the way from a name to a record, with the real numbers."""
+"""`topicfs explain`: shows how a record is found, with the real numbers."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ from topicfs.terminal import console
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
 @place_option
 def explain(name: str, *, as_program: bool, place: Place) -> None:
-    """Explain how a record is found: every step of the lookup, with the numbers it met.
+    """Explain how a record is found: every step of the lookup, with its numbers.
 
-    The steps are those of the search that readers use, not a retelling: which segments there are and which one was
-    chosen, which slots of its index the binary search looked at, where reading began, which batches were passed. Of a
-    cluster: which broker was asked what, and the bytes that went over the wire.
+    The steps are recorded from the search that readers use: which segments exist and which one was chosen, which
+    index slots the binary search read, where reading began, which batches were skipped. For a cluster: which broker
+    got which requests, and the bytes sent and received.
     """
     parsed = parse_path(name)
     with _opened(place) as (engine, explainer):
@@ -81,7 +81,7 @@ def explain(name: str, *, as_program: bool, place: Place) -> None:
 
 
 class Explainer(NamedTuple):
-    """The lookups of one kind of engine, which keep their steps; each takes a partition of that engine."""
+    """The lookups of one kind of engine, which record their steps; each takes a partition of that engine."""
 
     offset: Callable[[Any, Offset], Lookup]
     timestamp: Callable[[Any, Timestamp, Isolation], Lookup]
@@ -100,13 +100,13 @@ def _opened(place: Place) -> Iterator[tuple[Engine, Explainer]]:
     traced = partial(TracedConnection, trace=trace)
     opened = open_engine(place.cluster, security_of(place.client_config), read_only=True, connection=traced)
     with closing(opened) as cluster:
-        trace.take()  # What was asked until the topics were known is no part of a lookup.
+        trace.take()  # Requests made to find the topics are not part of a lookup.
         of_cluster = ClusterExplainer(cluster, trace)
         yield cluster, Explainer(of_cluster.offset, of_cluster.timestamp)
 
 
 def explained(name: str, selector: Selector, partition: Partition, explainer: Explainer) -> Explanation:
-    """Explain the lookups of a selector. Raises SelectorError where it names nothing."""
+    """Explain the lookups of a selector. Raises SelectorError if it selects nothing."""
     isolation = Isolation.READ_COMMITTED
     match selector:
         case Single(offset):
@@ -116,7 +116,7 @@ def explained(name: str, selector: Selector, partition: Partition, explainer: Ex
         case AtTime(timestamp):
             found = explainer.timestamp(partition, timestamp, isolation)
             if found.found is None:
-                resolve(selector, partition, isolation=isolation)  # It says why there is none.
+                resolve(selector, partition, isolation=isolation)  # Raises the error with the reason.
             lookups = [(f"timestamp {timestamp}", found)]
             meaning = f"the first record at or after {_shown(selector, timestamp)}"
         case TimeRange(start_timestamp, end_timestamp):
@@ -137,12 +137,12 @@ def explained(name: str, selector: Selector, partition: Partition, explainer: Ex
 
 
 def _shown(selector: AtTime | TimeRange, timestamp: Timestamp) -> str:
-    """Show a time; one that was counted from now as the calendar has it, too."""
+    """Return a time as text; a relative time also as a calendar time."""
     return f"{timestamp} ({written(timestamp)})" if selector.relative else str(timestamp)
 
 
 def _shown_range(selector: TimeRange) -> str:
-    """Show what was counted from now."""
+    """Return the relative times of a range as calendar times."""
     if not selector.relative:
         return ""
     until = "" if selector.end_timestamp is None else f" to {_shown(selector, selector.end_timestamp)}"

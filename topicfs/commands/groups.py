@@ -1,4 +1,4 @@
-"""`topicfs groups`: list, describe, reset and delete groups, beside a daemon or without one."""
+"""`topicfs groups`: lists, describes, resets and deletes groups, with or without a daemon."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ from topicfs.storage.model import Offset, Timestamp, TopicPartition
 def groups() -> None:
     """List, describe, reset and delete groups of readers and queues, in the words of kafka-consumer-groups.
 
-    A group has one position in each partition, kept in __consumer_offsets as a broker keeps it; that of a queue (share
-    group) is its start offset. While a daemon owns the directory this goes through its mount, where groups are files:
-    MOUNT/@groups/billing/orders/0/position. Queues are reset while no daemon owns the directory.
+    A group has one position in each partition, kept in __consumer_offsets as a broker keeps it; the position of a
+    queue (share group) is its start offset. While a daemon owns the directory, this goes through its mount, where
+    groups are files: MOUNT/@groups/billing/orders/0/position. Queues can be reset only while no daemon owns the
+    directory.
     """
 
 
@@ -101,7 +102,7 @@ def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
 @click.option("--json", "as_program", is_flag=True, help="One JSON array with all of it.")
 @place_option
 def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, place: Place) -> None:
-    """Describe groups: where each stands, how far that is from the end, and who reads."""
+    """Describe groups: their positions, their lag, and their readers."""
     with opened_groups(place) as found:
         described = [found.describe(name) for name in names]
     if as_program:
@@ -125,7 +126,7 @@ def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, plac
 )
 @place_option
 def delete(names: tuple[str, ...], *, topics: tuple[str, ...], place: Place) -> None:
-    """Delete groups that have no members; beside a daemon its mount must allow it (--allow-delete)."""
+    """Delete groups without members; a daemon's mount must allow it (--allow-delete)."""
     with opened_groups(place, writing=True) as found:
         described = {name: found.describe(name) for name in names}
         if topics and (queues := [name for name, one in described.items() if one.type == SHARE]):
@@ -151,7 +152,7 @@ SCENARIOS: dict[str, Callable[[Any], Scenario]] = {
     "to_datetime": lambda text: to_time(parse_datetime(text)),
     "by_duration": lambda text: to_time(Timestamp(system_clock() - parse_duration(text))),
 }
-"""The new position that each option of `reset` names."""
+"""The new position for each option of `reset`."""
 
 
 @groups.command(
@@ -200,9 +201,9 @@ def reset(
     place: Place,
     **scenarios: Any,
 ) -> None:
-    """Set positions of a group that has no members, or none yet.
+    """Set positions of a group without members, or of a new group.
 
-    One word says where to: a position beyond the log's start or end becomes that.
+    Exactly one option selects the new position; a position outside the log is moved to its start or end.
     """
     if dry_run and execute:
         raise click.UsageError("--dry-run and --execute contradict each other")
@@ -246,7 +247,7 @@ def _from_file(place: GroupsPlace, file: Path, present: Mapping[TopicPartition, 
 
 
 def _group(place: GroupsPlace, name: str) -> GroupView | None:
-    """Return the group; None for one that the reset makes."""
+    """Return the group; None if the reset creates it."""
     try:
         return place.describe(name)
     except UnknownGroupError:

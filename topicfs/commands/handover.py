@@ -1,4 +1,4 @@
-"""`topicfs handover` and `topicfs takeover`: topics to a Kafka broker, and topics of one."""
+"""`topicfs handover` and `topicfs takeover`: move topics to a Kafka broker, and from one."""
 
 from __future__ import annotations
 
@@ -73,20 +73,22 @@ def handover(
 ) -> None:
     """Put the topics of a data directory under a Kafka broker.
 
-    The broker has to make the topics itself, or it would set our directories aside as strays. So this lets it create
-    them, with their partitions and settings, waits until it is stopped, and puts the files in place; run once more
-    after the broker's start it compares what is served. It may be interrupted and run again at any point, nothing
-    that the broker has is overwritten, and DATA stays as it is. Kafka's own topics are left out.
+    The broker must create the topics itself, because it sets unknown directories aside as strays. So this command
+    lets the broker create them, with their partitions and settings, waits until it is stopped, and puts the files in
+    place; run once more after the broker's start, it compares what the broker serves. It may be interrupted and run
+    again at any point. Files of the broker are never overwritten, and DATA is not changed. Kafka's own topics are
+    left out.
 
-    Groups that have committed positions in the topics are put where they stand, when the topics are created and, for
-    what is missing then, at the end; one that has moved on in the cluster is left alone. End its consumers before.
-    So are share groups, with the records that they are to deliver again.
+    Groups with committed positions in the topics get the same positions, when the topics are created and, if some are
+    missing then, at the end; a group that has moved on in the cluster is left alone. Stop its consumers before. Share
+    groups are handed over too, with the records that they will deliver again.
 
-    A transaction that is still open is refused: no coordinator there knows of it. Producer ids come along in the
-    batches, while the cluster counts its own from wherever it is. A new producer may so get the id of one whose
-    batches stand in a partition; until that one has expired (producer.id.expiration.ms after its last batch, a day by
-    default) the broker takes its first batches there for repeated or out of order. If that may happen, hand over topics
-    whose idempotent producers have been silent for that long, or to a cluster that has given out higher ids already.
+    A topic with an open transaction is refused, because no coordinator in the cluster knows the transaction. Batches
+    keep their producer IDs, but the cluster assigns IDs from its own counter. A new producer may therefore be
+    assigned an ID that is already used in a partition; until the old producer has expired (producer.id.expiration.ms
+    after its last batch, by default a day), the broker takes the new producer's first batches there for repeated or
+    out of order. To prevent this, hand over topics whose idempotent producers have been silent for that long, or use
+    a cluster that has already assigned higher IDs.
     """
     require_directories(directories)
     require_directories(log_dirs, of_broker=True)
@@ -113,7 +115,7 @@ def _hand_over(
     connection: Mapping[str, str],
     no_wait: bool,
 ) -> None:
-    """Do what is next; `connection` has librdkafka's settings: the broker, and how to connect."""
+    """Do the next step; `connection` has librdkafka's settings: the broker, and how to connect."""
     if _running(log_dirs):
         cluster = KafkaCluster(connection["bootstrap.servers"], connection)
         if work.placed and work.prepared:
@@ -164,10 +166,10 @@ def takeover(
 ) -> None:
     """Take the topics of a stopped Kafka broker into a data directory.
 
-    Records, offsets, topic ids and settings stay what they are; a topic without a retention.ms of its own gets -1,
-    for what the broker's default was does not stand in its files. Where groups stand in the topics goes along; the
-    rest of Kafka's own topics is left out. LOG_DIR is only read; name all of its log.dirs where the broker has several.
-    With --link, too: a segment that has to change here later is copied first. Run it again after an interruption.
+    Records, offsets, topic IDs and settings are kept; a topic without its own retention.ms gets -1, because the
+    broker's default is not in its files. Positions of groups in the topics are taken along; the rest of Kafka's own
+    topics is left out. LOG_DIR is only read; name all log.dirs if the broker has several. This also holds with
+    --link: a segment that must change later is copied first. After an interruption, run the command again.
     """
     require_directories(log_dirs, of_broker=True)
     source = BrokerDirectories(

@@ -1,4 +1,4 @@
-"""`topicfs maintain`: what is due in a data directory, and doing it."""
+"""`topicfs maintain`: shows and runs the due duties of a data directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from topicfs.storage.topics.registry import read_copy
 
 
 def time(text: str) -> Timestamp:
-    """Read a time as selectors write it; a usage error where it is none."""
+    """Parse a time as selectors do; an invalid one is a usage error."""
     try:
         return parse_time(text)
     except TimeError as error:
@@ -57,9 +57,9 @@ def maintain(
 ) -> None:
     """Roll, delete and compact what is due, printing each step with its reason.
 
-    A daemon does this by itself. Here it is done at once, whatever the duties' periods are; and segments whose time
-    has passed are rolled without waiting for their next record, so that a quiet topic can be compacted. With --dry-run
-    nothing is changed: that works beside a daemon or a broker too.
+    A daemon does this by itself. This command does it immediately, whatever the duties' periods are, and rolls
+    segments whose time has passed without waiting for their next record, so that a quiet topic can be compacted. With
+    --dry-run nothing is changed, so a daemon or a broker may be running.
     """
     require_directories(directories)
     moment = Timestamp(system_clock() if now is None else now)
@@ -79,7 +79,7 @@ def maintain(
 
 
 def require_settings(directories: Sequence[Path]) -> None:
-    """Raise CorruptionError where the topics' settings cannot be read: other settings would make other steps due."""
+    """Raise CorruptionError if the topics' settings cannot be read, because the due steps depend on them."""
     files = NativeFileSystem(read_only=True)
     for directory in directories:
         read_copy(directory, files)
@@ -101,7 +101,7 @@ def _show(
 
 
 def as_text(step: PlannedStep) -> str:
-    """Return one line: partition, what, which, why."""
+    """Return one line: partition, step, segment or offsets, reason."""
     match step:
         case PlannedRoll():
             why = f"{step.reason}: {step.size_bytes:,} bytes, open for {span(step.open_ms)} of {span(step.limit_ms)}"
@@ -130,7 +130,7 @@ def _why_deleted(step: PlannedDeletion) -> str:
 
 
 def span(milliseconds: int) -> str:
-    """Print a span of time for people, to the second; to the millisecond below one."""
+    """Format a duration for people: in seconds, or in milliseconds below one second."""
     if abs(milliseconds) < 1000:
         return f"{milliseconds} ms"
     try:
@@ -140,7 +140,7 @@ def span(milliseconds: int) -> str:
 
 
 def as_json(step: PlannedStep) -> dict[str, Any]:
-    """Return the same for programs: every number the decision rests on."""
+    """Return a step for programs, with every number that the decision depends on."""
     common = {"topic": step.partition.topic, "partition": step.partition.partition}
     match step:
         case PlannedRoll():

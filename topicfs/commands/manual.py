@@ -1,4 +1,4 @@
-"""`topicfs manual`: the manual pages, as files for man(1)."""
+"""`topicfs manual`: writes the manual pages, as files for man(1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topicfs.lines import say
 from topicfs.main import FAILURE, INTERRUPTED, MISUSE, SUCCESS, cli
 
 Term: TypeAlias = tuple[str, str, str]
-"""What is typed or printed (`--data`), what stands for something (`DIR`, `=DIR`, or empty), and its explanation."""
+"""Literal text (`--data`), placeholder (`DIR`, `=DIR`, or empty), and explanation."""
 
 STATUSES: tuple[Term, ...] = (
     (str(SUCCESS), "", "Done."),
@@ -59,7 +59,7 @@ RELATED = {
     "topicfs-umount": ("topicfs-mount(1)", "umount(8)"),
     "mount.topicfs": ("topicfs-mount(1)", "topicfs-umount(1)", "fstab(5)", "mount(8)", "umount(8)"),
 }
-"""Pages to go on with, beside those above and below a page, by page."""
+"""Related pages for SEE ALSO by page, besides parent and child pages."""
 MOUNT_USAGES = (
     ("mount -t topicfs", "DIR[,DIR]|kafka://HOST:PORT MOUNTPOINT [-o OPTION[,OPTION]…]"),
     ("mount.topicfs", "DIR[,DIR]|kafka://HOST:PORT MOUNTPOINT [-sfnv] [-o OPTION[,OPTION]…]"),
@@ -87,16 +87,16 @@ FSTAB: tuple[tuple[str, str], ...] = (
 )
 
 _WIDTH = 78
-"""Columns of a source line; mandoc's checks want fewer than 80."""
+"""Columns of a source line; mandoc's checks require fewer than 80."""
 _LITERAL = re.compile(r"`([^`]+)`")
 _ESCAPES = str.maketrans(
     {"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "^": "\\(ha", "~": "\\(ti", '"': "\\(dq"}
 )
-"""Escapes for characters that man would replace by typographic ones, which a shell does not accept (groff_char(7))."""
+"""Escapes for characters that man would replace by typographic ones, which shells do not accept (groff_char(7))."""
 
 
 def pages(*, version: str, day: datetime) -> Iterator[tuple[str, str]]:
-    """Yield each page's path below a folder that MANPATH names, `man1/topicfs-cat.1`, and its source."""
+    """Yield each page's path in a folder of MANPATH, `man1/topicfs-cat.1`, and its source."""
     footer = f'"{day.astimezone(UTC):%Y-%m-%d}" "topicfs {_escaped(version)}"'
     root = click.Context(cli, info_name="topicfs", **cli.context_settings)
     for context in _with_those_below(root):
@@ -108,8 +108,8 @@ def pages(*, version: str, day: datetime) -> Iterator[tuple[str, str]]:
 def page(
     name: str, section: int, footer: str, summary: str, parts: Iterable[tuple[str, Iterable[str]]]
 ) -> str:
-    """Return the roff source of a page, without its empty sections."""
-    # Words that are typed are not to be divided at the end of a line, nor lines to be filled with blanks.
+    """Return the roff source of a page, without empty sections."""
+    # Do not hyphenate literal words, and do not justify lines.
     lines = [f'.TH "{_escaped(name.upper())}" {section} {footer}', ".nh", ".ad l"]
     lines += [".SH NAME", f"{_escaped(name)} \\-", *paragraphs(summary)]
     for title, part in parts:
@@ -262,7 +262,7 @@ def _escaped(text: str) -> str:
 def manual(directory: Path) -> None:
     """Write a page for each command, and mount.topicfs(8), into man1 and man8 below DIR.
 
-    Packages bring the pages along; this is for an install by pip.
+    Distribution packages contain the pages; this command is for an installation by pip.
     """
     version = importlib.metadata.version("topicfs")
     # https://reproducible-builds.org/specs/source-date-epoch/

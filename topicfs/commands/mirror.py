@@ -1,4 +1,4 @@
-"""`topicfs mirror`: topics of a Kafka cluster in a data directory, as the brokers have them."""
+"""`topicfs mirror`: copies topics of a Kafka cluster into a data directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from topicfs.options import CLUSTER_METAVAR, checked_security, client_config_opt
 
 
 def beginning(text: str) -> int:
-    """Read where copies begin; a usage error where it is nothing."""
+    """Parse where copies begin; an invalid value is a usage error."""
     if text in _BEGINNINGS:
         return _BEGINNINGS[text]
     if not text.startswith("@"):
@@ -97,13 +97,14 @@ def mirror_topics(
 ) -> None:
     """Copy topics of a Kafka cluster into a data directory, batch by batch at their own offsets.
 
-    Markers and aborted records, topic ids, settings, leader epochs and log starts are those of the cluster, so that
-    the files are those of its brokers, byte for byte. Retention and deleted records are followed; a topic deleted in
-    the cluster stays in the copy until one of that name is made again. It may be interrupted at any point, and goes on
-    when run again; what the cluster takes back after an unclean election is cut off here too.
+    Transaction markers and aborted records, topic IDs, settings, leader epochs and log starts are copied too, so that
+    the files are byte for byte those of the brokers. Retention and deletions of records are followed; the copy of a
+    topic that was deleted in the cluster stays until a topic of that name is created again. The mirror may be
+    interrupted at any point, and continues when run again; records that the cluster loses in an unclean election are
+    removed here too.
 
-    DIR is a data directory: it can be mounted read-only meanwhile, checked, and handed to a broker with `topicfs
-    handover`. Nobody else may write there: a copy that differs from what the mirror left is refused.
+    DIR is a data directory: meanwhile it can be mounted read-only, checked, and handed to a broker with `topicfs
+    handover`. No other program may write there: if the copy differs from what the mirror left, the mirror refuses it.
     """
     security = checked_security(client_config)
     stop = threading.Event()
@@ -127,7 +128,7 @@ def _many(count: int, what: str) -> str:
 
 @contextmanager
 def ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM end the mirror in order."""
+    """Let Ctrl-C and SIGTERM end the mirror cleanly."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         stop.set()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from topicfs.coordination.engine import Engine
 
 _LARGEST_ID = 2**32 - 2
-"""The number after it means "as it is" to chown(2)."""
+"""chown(2) takes the next number as "unchanged"."""
 _PERMISSIONS = 0o777
 
 
@@ -62,7 +62,7 @@ class _Account(click.ParamType):  # type: ignore[type-arg] # generic in newer re
 
 
 class _Mask(click.ParamType):  # type: ignore[type-arg] # as above
-    """Permissions in octal digits, those of the owner, the group and others."""
+    """A umask in octal digits, for owner, group and others."""
 
     name = "mask"
 
@@ -87,7 +87,7 @@ NEEDS_PYFUSE3 = (
     "pkg-config libfuse3-dev python3-dev fuse3; Fedora gcc pkgconf fuse3-devel python3-devel fuse3; Arch gcc pkgconf fuse3; "
     "Alpine gcc musl-dev linux-headers pkgconf fuse3-dev python3-dev fuse3. Without it there are topicfs append and topicfs cat"
 )
-"""The names are those of docs/install.md, too; tests compare."""
+"""Package names as in docs/install.md; a test compares them."""
 
 
 @click.command(
@@ -213,10 +213,11 @@ NEEDS_PYFUSE3 = (
 def mount(context: click.Context, /, **given: object) -> None:
     """Mount the topics of DIR, of several, or of a Kafka cluster, at MOUNTPOINT, an existing, empty directory.
 
-    Then: mkdir makes a topic, >> appends records, cat, tail -f, grep and cp read them. One process owns a data
-    directory at a time. Of several directories, one that fails takes only its own partitions offline. Unmount with `topicfs umount MOUNTPOINT`.
+    Then mkdir creates a topic, >> appends records, and cat, tail -f, grep and cp read them. One process at a time
+    owns a data directory. If one of several directories fails, only its own partitions go offline. Unmount with
+    `topicfs umount MOUNTPOINT`.
     """
-    # Only here, so that the other commands work on machines without FUSE.
+    # Import only here, so that the other commands work on machines without FUSE.
     try:
         from topicfs.fusefs.appending.handle import Acks
         from topicfs.fusefs.daemon import MountOptions, run
@@ -275,7 +276,7 @@ def mount(context: click.Context, /, **given: object) -> None:
 
 
 def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
-    """Put into the options of a mount how its directories replicate. Raises click.UsageError."""
+    """Add how the directories replicate to a mount's options. Raises click.UsageError."""
     replicas, without = options.pop("replicas", None), options.pop("without", ())
     if of_cluster and (replicas is not None or without):
         raise click.UsageError(
@@ -291,7 +292,7 @@ def _replicate(options: dict[str, object], *, of_cluster: bool) -> None:
 
 
 def _reread(file: Path, replicas: object) -> EngineConfig:
-    """Read the settings again, the number of replicas as it was given. Raises InvalidConfigError, OSError."""
+    """Read the settings again, with the number of replicas as it was given. Raises InvalidConfigError, OSError."""
     found = read_config(file).config
     return found._replace(replication_factor=replicas) if isinstance(replicas, int) else found
 
@@ -305,7 +306,10 @@ def _opener(
     cache_bytes: int | None,
     compression: str | None,
 ) -> Callable[[], Engine]:
-    """Return what opens a cluster in the daemon, which may be in another directory then. Raises StorageError, OSError."""
+    """Return a function that opens a cluster in the daemon, whose working directory may differ.
+
+    Raises StorageError, OSError.
+    """
     if cache_bytes is not None and cache is None:
         raise click.UsageError("--cache-bytes needs --cache DIR")
     kept = None if cache is None else (cache.absolute(), cache_bytes or CACHE_BYTES)
@@ -323,9 +327,9 @@ def _opener(
     "mountpoint", metavar="MOUNTPOINT", type=click.Path(path_type=Path), shell_complete=completion.mountpoints
 )
 def umount(mountpoint: Path) -> None:
-    """Unmount MOUNTPOINT; when the command returns everything is on disk.
+    """Unmount MOUNTPOINT; when the command returns, everything is on disk.
 
-    Its daemon ends also if a container or another mount namespace still has the mount, where it is dead then.
+    The daemon ends even if a container or another mount namespace still has the mount, which is then dead there.
     """
     from topicfs.fusefs.mounting.mountpoint import unmount
 
@@ -337,7 +341,7 @@ def umount(mountpoint: Path) -> None:
 def place_and_mountpoint(places: tuple[str, ...], named: tuple[str, ...]) -> tuple[Place, Path]:
     """Separate the place of the topics and the mountpoint; `named` are the directories of a server.properties.
 
-    Those on the command line go before. Raises click.UsageError.
+    Directories on the command line take precedence. Raises click.UsageError.
     """
     match places:
         case [place, mountpoint] if is_cluster(mountpoint):

@@ -1,4 +1,4 @@
-"""`topicfs pipeline`: jobs over whole topics, run by Spark. What they share is in `topicfs/jobs/`."""
+"""`topicfs pipeline`: jobs over whole topics, run by Spark. Shared parts are in `topicfs/jobs/`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _SEGMENT_NUMBERS = ("segment", "bytes", "batches", "records", "first_offset", "last_offset")
 _FINDING = "concat(one.file, ':', coalesce(concat(' position ', one.position, ':'), ''), ' ', one.cause)"
-"""As `topicfs check` prints it."""
+"""SQL that formats a finding like `topicfs check`."""
 _SEGMENT_COLUMNS = (
     *("directory", "topic", "partition", *_SEGMENT_NUMBERS),
     as_time("largest_timestamp"),
@@ -40,11 +40,11 @@ _SEGMENT_COLUMNS = (
 )
 _TIMES = (as_time("first_time"), as_time("last_time"))
 _LAG = "array_join(transform(groups, one -> concat(one.group, ' ', one.lag)), ', ') AS lag"
-"""The groups that read a partition, each with how far it is behind: `archive 0, billing 3`."""
+"""SQL for the lag of each group that reads a partition: `archive 0, billing 3`."""
 
 
 class _InOrder(ExampleGroup):
-    """A group whose jobs are listed in the order in which they were added; click would sort them by name."""
+    """A group that lists its jobs in the order in which they were added; click would sort them by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -78,10 +78,10 @@ _checkpoint_option = partial(
     """,
 )
 def pipeline() -> None:
-    """Run a job over whole topics with Spark, on this machine or, by --master, on a cluster.
+    """Run a job over whole topics with Spark, on this machine or, with --master, on a cluster.
 
-    It needs the extra: pip install 'topicfs[spark]', and Java. A running daemon is not disturbed; what a job writes to
-    topics goes through it.
+    It requires an extra, pip install 'topicfs[spark]', and Java. A running daemon is not disturbed; a job's writes to
+    topics go through it.
     """
 
 
@@ -127,11 +127,11 @@ def archive(
     commit_group: str | None,
     place: SparkPlace,
 ) -> None:
-    """Archive TOPICs to Parquet files in ARCHIVE, a folder a topic and date, with all of their columns.
+    """Archive TOPICs to Parquet files in ARCHIVE, a folder per topic and date, with all their columns.
 
-    A TOPIC may be a pattern as a shell has them, in quotes; later runs archive the topics that match it by then. Run
-    again it archives what came since, each record once, wherever a run was interrupted. Many small files of a date are
-    merged. It prints what the archive holds: topic, date, partition, first offset and number of records.
+    A TOPIC may be a shell pattern in quotes; later runs also archive new topics that match it. Each run archives the
+    records that arrived since the last one, each record once, even if a run was interrupted. Many small files of a
+    date are merged. Prints what the archive holds: topic, date, partition, first offset and number of records.
     """
     from topicfs.pipeline.archiving.listed import CHECKPOINT
 
@@ -179,17 +179,19 @@ def archive(
 )
 @place_option
 def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
-    """Bring the records of an ARCHIVE, made by `archive`, back into their topics with offsets and times as they were.
+    """Restore the records of an ARCHIVE, made by `archive`, into their topics with their offsets and times.
 
-    Topics that are missing are made, with the settings and partitions that they had; what would be deleted at once for
-    its age gets retention.ms=-1. Gaps between offsets stay gaps, and a log begins where its first record stood. A topic
-    that has records must have the same ones at the same offsets: then what is beyond its end is appended, so running
-    the command again continues an interrupted restore. Any other record there is an error, and nothing is changed.
+    Missing topics are created, with their former settings and partitions; records that would be deleted at once
+    because of their age get retention.ms=-1. Gaps between offsets stay, and a log begins at its first record. A topic
+    that has records must have the same ones at the same offsets; then the records beyond its end are appended, so
+    running the command again continues an interrupted restore. Any other record there is an error, and nothing is
+    changed.
 
-    A Kafka cluster assigns offsets itself: with --without-offsets partitions, order, times, keys and values are kept
-    there. Its topics must be there and empty: an interrupted restore begins again.
+    A Kafka cluster assigns offsets itself: use --without-offsets, which keeps partitions, order, times, keys and
+    values. The topics there must exist and be empty: an interrupted restore begins again.
 
-    Prints topic, partition, first and last offset of the archive, the records restored, and those that were there.
+    Prints topic, partition, first and last offset of the archive, and how many records were restored or already
+    there.
     """
     if not archive.is_dir():
         raise NoArchiveError(archive)
@@ -204,7 +206,7 @@ def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
 
 
 def _made_place(place: SparkPlace) -> SparkPlace:
-    """Return the place; a data directory that is not there yet is made, as by every command that makes topics."""
+    """Return the place; a missing data directory is created, as by every command that creates topics."""
     if place.without:
         raise click.UsageError("--without is for replicas; restore into a directory without replicas")
     if not place.is_kafka and place.path and not any(one in place.path for one in "*?[,"):
@@ -221,7 +223,7 @@ def _run_into_topic(
     target_place: SparkPlace | None,
     **of_the_job: Any,
 ) -> None:
-    """Run a job that appends to a topic, and commit how far it came. `run` gets the session and the job's options."""
+    """Run a job that appends to a topic, and commit its progress. `run` gets the session and the job's options."""
     require_checkpoint(commit_group, checkpoint)
     target_place = found_target(target_place or place, of_the_job["target"])
     place = found(place, of_the_job["source"], checkpoint=checkpoint)
@@ -258,10 +260,10 @@ def _run_into_topic(
 @target_place_option
 @place_option
 def replay(**given: Any) -> None:
-    """Append the records of TOPICs to the topic TARGET, which must be there, through a SQL filter and projection.
+    """Append the records of TOPICs to the existing topic TARGET, through a SQL filter and projection.
 
-    Keys choose partitions as in Kafka. A write into a Kafka cluster is Spark's own: at least once, and with the time of
-    writing. Prints source, target and the number of records.
+    Keys choose partitions as in Kafka. Spark's own Kafka sink writes to a cluster: at least once, and with the time
+    of writing. Prints source, target and the number of records.
     """
 
     def run(session: SparkSession, **options: Any) -> DataFrame:
@@ -331,14 +333,15 @@ def replay(**given: Any) -> None:
 @target_place_option
 @place_option
 def aggregate(**given: Any) -> None:
-    """Count the records of TOPICs in windows of their own time, and append the counts to TARGET, which must be there.
+    """Count the records of TOPICs in windows of their own time, and append the counts to the existing topic TARGET.
 
-    A result's key is its group, its value JSON: {"start": …, "end": …, "group": …, "count": …} and what --add adds; its
-    time is the window's start, so that a day's windows are archived under that day.
+    A result's key is its group, its value JSON: {"start": …, "end": …, "group": …, "count": …} and what --add adds;
+    its time is the window's start, so that the windows of a day are archived under that day.
 
-    Without --checkpoint every window comes out, those that time may still add to as well, all of them or none. With it
-    each comes out once, when it is over: when a record has come whose time is later than the window's end and --delay.
-    What comes for it after that is left out, which is said. The last windows wait for such a record, or for a run with --close.
+    Without --checkpoint all windows are written, including those that may still grow, all of them or none. With it, each
+    window is written once, when it is over: when a record arrives whose time is later than the window's end plus --delay.
+    Later records for the window are dropped, with a message. The last windows wait for such a record, or for a run with
+    --close.
 
     Prints source, target and the number of results.
     """
@@ -366,11 +369,11 @@ def aggregate(**given: Any) -> None:
 @place_option
 @click.pass_context
 def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> None:
-    """Check every byte of data directories, as `topicfs check` does, by many tasks at once; nothing there is changed.
+    """Check every byte of data directories, as `topicfs check` does, in parallel tasks, without changing anything.
 
-    Prints one row a segment: directory, topic, partition, base offset, bytes, batches, records, first and last offset,
-    largest timestamp, codecs, and what is wrong. What is wrong beside the segments has rows of its own. Exit status 1
-    if anything is. What a daemon or a broker has not finished yet is passed over.
+    Prints one row per segment: directory, topic, partition, base offset, bytes, batches, records, first and last
+    offset, largest timestamp, codecs, and findings. Findings outside of segments have their own rows. The exit status
+    is 1 if there is any finding. Data that a daemon or a broker has not finished yet is skipped.
     """
     place = found(require_files(place))
     findings = segments = 0
@@ -424,11 +427,12 @@ def verify(context: click.Context, *, only_wrong: bool, place: SparkPlace) -> No
 )
 @place_option
 def report(topics: str | None, *, output: Path, top: int, place: SparkPlace) -> None:
-    """Write a page on TOPICs (all but Kafka's own) to FILE, which opens from disk in any browser.
+    """Write a page on TOPICs (all but Kafka's own) to FILE, for any browser.
 
-    Records and bytes over time by partition, sizes of keys and values, lag between record time and append time,
-    compression; and how far groups are behind. Prints a row a partition: topic, partition, records, segments, bytes on disk and uncompressed, first
-    and last time, and the lag of each group that reads it. A cluster does not show its segments.
+    Shows records and bytes over time by partition, sizes of keys and values, the delay from record time to append
+    time, compression, and the lag of groups. Prints a row per partition: topic, partition, records, segments, bytes
+    on disk and uncompressed, first and last time, and the lag of each group that reads it. A cluster does not show
+    its segments.
     """
     if importlib.util.find_spec("matplotlib") is None:
         raise PipelineError("matplotlib is not installed here; get it with: pip install 'topicfs[spark]'")

@@ -1,4 +1,4 @@
-"""`topicfs replicas` and `topicfs topics replicas`: who leads, who is in sync, how many replicas there are to be, and where."""
+"""`topicfs replicas` and `topicfs topics replicas`: show and change replicas, their number and directories."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def replicas() -> None:
     """Show replicas, elect leaders, and move replicas.
 
-    With a mount the same is done by cat MOUNT/orders/replicas and by writing there.
+    In a mount, read MOUNT/orders/replicas and write to it instead.
     """
 
 
@@ -53,7 +53,7 @@ def replicas() -> None:
 @click.argument("topics", metavar="[TOPIC]…", nargs=-1, shell_complete=completion.topics)
 @data_option
 def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
-    """List the replicas of each partition: directory, role, log end, and how far it is behind its leader."""
+    """List the replicas of each partition: directory, role, log end, and lag behind the leader."""
     from topicfs.fusefs.files.replicas import replica_lines
 
     with opened_for_reading(directories) as engine:
@@ -79,7 +79,7 @@ def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> 
 )
 @data_option
 def elect(names: tuple[str, ...], *, preferred: bool, unclean: bool, directories: tuple[Path, ...]) -> None:
-    """Elect leaders. A daemon that owns the directories is asked through its mount."""
+    """Elect leaders, through the mount if a daemon owns the directories."""
     if preferred == unclean or len(names) != (2 if unclean else 0):
         raise click.UsageError("give either --preferred, or --unclean TOPIC/PARTITION DIR")
     with _replication(directories) as owner:
@@ -109,11 +109,11 @@ def elect(names: tuple[str, ...], *, preferred: bool, unclean: bool, directories
 def move(
     partition: str, directory: str | None, *, source: str | None, cancel: bool, directories: tuple[Path, ...]
 ) -> None:
-    """Move a replica to the data directory DIR, while it serves.
+    """Move a replica to the data directory DIR while the partition is in use.
 
-    It is copied beside appends, at most at the rate replica.alter.log.dirs.io.max.bytes.per.second of a mount's --config,
-    and takes the place of the old one once it has everything; `topicfs replicas list` shows how far it is. A daemon that
-    owns the directories does it, and goes on after a restart.
+    The replica is copied in the background, at most at replica.alter.log.dirs.io.max.bytes.per.second of a mount's
+    --config, and replaces the old one when it is complete; `topicfs replicas list` shows its progress. If a daemon
+    owns the directories, the daemon copies, and continues after a restart.
     """
     if cancel == (directory is not None) or (cancel and source is not None):
         raise click.UsageError("move TOPIC/PARTITION DIR [--from DIR], or move TOPIC/PARTITION --cancel")
@@ -135,13 +135,13 @@ def move(
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @data_option
 def topic_replicas(topic: str, number: int, *, directories: tuple[Path, ...]) -> None:
-    """Give each partition of TOPIC N replicas, while it serves: new ones catch up, others go."""
+    """Give each partition of TOPIC N replicas while it is in use: new ones catch up, surplus ones are removed."""
     with _replication(directories) as owner:
         owner.write(topic, str(number))
 
 
 class _Owner:
-    """The one that changes replicas: a daemon through its mount, or this process."""
+    """The owner of the directories, which changes replicas: a daemon through its mount, or this process."""
 
     def __init__(self, owner: Path | Engine) -> None:
         self._owner = owner
@@ -152,7 +152,7 @@ class _Owner:
         return list(self._owner.topics())
 
     def write(self, topic: str, line: str) -> None:
-        """Do what a line says that is written to the topic's `replicas`. Raises StorageError, OSError."""
+        """Execute a line as the topic's `replicas` file does. Raises StorageError, OSError."""
         from topicfs.fusefs.files.replicas import replicas_target
 
         if not isinstance(self._owner, Path):
@@ -218,16 +218,16 @@ def resolve(
 ) -> None:
     """Resolve a fork: replica directories that were written to independently.
 
-    It compares the directory DIR of --keep with the others and prints what only the others have: records, topics and
-    settings. Without --yes it changes nothing, and the exit status is 1.
+    Compares the directory DIR of --keep with the others and prints what only the others have: records, topics and
+    settings. Without --yes nothing is changed, and the exit status is 1.
 
-    With --yes the others lose that. Their logs are cut where they part from those that are kept, and the next start
-    copies the rest. Topics that only they have are deleted then. If it is interrupted run the same command again.
+    With --yes the others lose that. Their logs are truncated where they differ from the kept ones, and the next start
+    copies the rest. Topics that only they have are deleted then. After an interruption, run the same command again.
 
-    With --save each partition's lost records are saved in FOLDER/TOPIC-PARTITION.batch, as whole batches, before
-    anything is changed. Damaged batches and those of aborted transactions are not saved. Of a topic that is compacted
-    it saves every batch of which the other log lacks a record, also if compaction removed that record. --yes needs
-    --save if the log that is kept is damaged behind the last batch that both have: the other one is cut there.
+    With --save the lost records of each partition are first saved in FOLDER/TOPIC-PARTITION.batch, as whole batches.
+    Damaged batches and those of aborted transactions are not saved. For a compacted topic, every batch is saved of
+    which the kept log lacks a record, even if compaction removed that record. --yes requires --save if the kept log
+    is damaged after the last batch that both have, because the other log is truncated there.
 
     No daemon may serve the directories meanwhile.
     """

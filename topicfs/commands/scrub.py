@@ -1,4 +1,4 @@
-"""`topicfs scrub`: every byte of data directories read, and what is damaged in one replica written again from another."""
+"""`topicfs scrub`: reads every byte of data directories, and repairs one replica's damage from another."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of lines.")
 @click.pass_context
 def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: bool, as_program: bool) -> None:
-    """Read every batch and index entry of data directories, compare the replicas, and heal what can be healed.
+    """Read every batch and index entry of data directories, compare the replicas, and heal damage.
 
-    A batch whose checksum, offsets or leader epoch does not hold is written again from another replica that is in sync,
-    and an index is made again. It reads at idle I/O priority, and an interrupted one goes on where it was. One line a
-    finding on standard output (FILE: position: cause); exit status 1 if anything damaged is left, also of what was read before
-    an interruption, or if a partition is offline or cannot be read to its end.
+    A batch with a wrong checksum, offset or leader epoch is rewritten from another in-sync replica, and a damaged
+    index is rebuilt. The scrub reads at idle I/O priority; an interrupted scrub continues where it was. Prints one
+    line per finding on standard output (FILE: position: cause); the exit status is 1 if any damage is left, including
+    damage found before an interruption, or if a partition is offline or cannot be read to its end.
 
-    The path of a mount in place of directories asks its daemon, which serves meanwhile; it has always begun at the front.
+    With the path of a mount instead of directories, the daemon scrubs while it serves, always from the beginning.
 
-    A daemon does this by itself every log.scrub.interval.hours; its @status counts. Of directories without replicas it reads
-    the partitions that were used since it began.
+    A daemon also scrubs by itself every log.scrub.interval.hours; its @status has the counts. In directories without
+    replicas it reads the partitions that were used since it began.
     """
     from topicfs.replication.scrub.scrubber import become_idle
 
@@ -89,11 +89,11 @@ def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: boo
 
 
 def _scrub_mount(file: Path, *, as_program: bool) -> int:
-    """Have the daemon of a mount scrub everything, and print what it found; return how much is left damaged."""
+    """Let the daemon of a mount scrub everything, and print its findings; return how much damage is left."""
     with explained(file.parent, file.name), file.open("a") as asked:
         asked.write("start\n")
     while (lines := file.read_text().splitlines())[:1] == ["state running"]:
-        time.sleep(_LOOK_EVERY_SECONDS)  # A file of a mount tells nobody that it changed.
+        time.sleep(_LOOK_EVERY_SECONDS)  # Files of a mount send no change notifications.
     told = [line.removeprefix("found ") for line in lines if line.startswith("found ")]
     values = dict(line.split(" ", 1) for line in lines if not line.startswith("found "))
     damaged = int(values.get("damaged", 0))

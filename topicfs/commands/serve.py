@@ -1,4 +1,4 @@
-"""`topicfs serve`: a data directory for Kafka clients, without a mount."""
+"""`topicfs serve`: serves a data directory to Kafka clients, without a mount."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from topicfs.listener.listener import ListenerOptions
 
 MAINTENANCE_SECONDS = 0.5
-"""Time between two questions to the engine whether a duty is due."""
+"""Time between two checks for due duties of the engine."""
 
 _LOGGER = logging.getLogger("topicfs")
 
@@ -52,10 +52,11 @@ def serve(
     config: Path | None,
     read_only: bool,
 ) -> None:
-    """Serve the topics of DIR to Kafka clients at HOST:PORT, until ^C or SIGTERM.
+    """Serve the topics of DIR to Kafka clients at HOST:PORT, until Ctrl-C or SIGTERM.
 
-    Clients see one broker. They create topics, produce, and consume; the files are those that `topicfs mount` shows and
-    that a real broker takes over. DIR is made if it is missing. `topicfs mount --listen` does the same beside a mount.
+    Clients see one broker. They create topics, produce, and consume; the files are those that `topicfs mount` shows
+    and that a real broker can take over. A missing DIR is created. `topicfs mount --listen` serves clients of a
+    mount.
     """
     from topicfs.listener.listener import Listener
     from topicfs.replication import open_directories
@@ -84,7 +85,7 @@ def serve(
 
 
 def _maintain(engine: Engine, ended: threading.Event) -> None:
-    """Have the engine do what is due, again and again, until the end."""
+    """Run due duties of the engine repeatedly until the end."""
     while not ended.wait(MAINTENANCE_SECONDS):
         try:
             engine.maintenance(system_clock())

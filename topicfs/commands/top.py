@@ -1,4 +1,4 @@
-"""`topicfs top`: what happens in the topics of a mount, a directory or a cluster."""
+"""`topicfs top`: shows the activity in the topics of a mount, a directory or a cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from topicfs.top.screen import TopScreen
 
 TABLE_COLUMNS = 200
-"""Width of the table that is printed where there is no terminal."""
+"""Width of the table if there is no terminal."""
 
 
 @click.command(
@@ -58,11 +58,11 @@ TABLE_COLUMNS = 200
     help="Between two looks.",
 )
 def top(place: Place, *, client_config: Path | None, once: bool, as_program: bool, interval: float) -> None:
-    """Show topics with records and bytes a second, ends, sizes and lag, the busiest first.
+    """Show topics with records and bytes per second, ends, sizes and lag, the busiest first.
 
-    Below are the groups that are furthest behind. Enter opens a topic: its partitions, groups, writers and readers, and
-    at another enter its newest record. Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by
-    a part of the name, ? shows all keys, q ends.
+    The groups with the largest lag are below. Enter opens a topic: its partitions, groups, writers and readers; enter
+    again shows its newest record. Keys sort (n by name, r records/s, b bytes/s, e ends, s sizes, l lag), / filters by
+    a part of the name, ? shows all keys, q quits.
     """
     checked_security(client_config)
     source = source_of(Place(place.directories, place.cluster, client_config))
@@ -73,7 +73,7 @@ def top(place: Place, *, client_config: Path | None, once: bool, as_program: boo
 
 
 def source_of(place: Place) -> TopSource:
-    """Return where topics are looked at: in a mount, also in that of the daemon that owns a directory, or in the place itself."""
+    """Return the source for a place: a mount, also of the daemon that owns a directory, or the place itself."""
     from topicfs.groups.location import serving_mount
     from topicfs.top.engine_source import EngineSource
     from topicfs.top.mount_source import MountSource
@@ -122,7 +122,7 @@ def _watch(source: TopSource, interval: float) -> None:
     from topicfs.top.terminal_keys import TerminalKeys
 
     screen, terminal = TopScreen(source.name), console()
-    before: TopSample | None = source.sample()  # A place that is none is told before the screen is taken.
+    before: TopSample | None = source.sample()  # Report an invalid place before taking over the screen.
     assert before is not None
     screen.show(before, rows_of(before, None))
     samples: list[TopSample | Exception] = []
@@ -138,7 +138,7 @@ def _watch(source: TopSource, interval: float) -> None:
             except Exception as error:  # noqa: BLE001 - whatever it is, the screen tells it, and looks again
                 samples.append(error)
             wanted.set()
-            # A look that takes long is taken less often: at most a fifth of the time.
+            # Sampling takes at most a fifth of the time: slow sampling is done less often.
             pause = max(interval, 4 * (time.monotonic() - began))
 
     threading.Thread(target=look, name="look", daemon=True).start()

@@ -1,4 +1,4 @@
-"""`topicfs topics`: create, list, describe and delete topics without a mount."""
+"""`topicfs topics`: creates, lists, describes and deletes topics without a mount."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from topicfs.terminal import console, is_terminal, plain
 def topics() -> None:
     """Create, list, describe and delete topics; bring offline partitions back.
 
-    With a mount the same is done by mkdir, ls, cat MOUNT/orders/0/status and rmdir.
+    In a mount, use mkdir, ls, cat MOUNT/orders/0/status and rmdir instead.
     """
 
 
@@ -112,7 +112,7 @@ def create(
 )
 @place_option
 def list_topics(*, place: Place) -> None:
-    """List topics: a table on a terminal, else one name a line."""
+    """List topics: as a table on a terminal, otherwise one name per line."""
     with place.opened() as engine:
         if is_terminal():
             console().print(_overview(engine))
@@ -130,7 +130,7 @@ def list_topics(*, place: Place) -> None:
 @click.argument("name", shell_complete=completion.topics)
 @place_option
 def describe(name: str, *, place: Place) -> None:
-    """Describe a topic: its id, the settings it overrides, and its partitions."""
+    """Describe a topic: its ID, its overrides, and its partitions."""
     with place.opened() as engine:
         topic = engine.topic(name)
         screen = console()
@@ -153,7 +153,7 @@ def describe(name: str, *, place: Place) -> None:
 @click.option("--with-records", is_flag=True, help="Also if it holds records; they are gone for good.")
 @place_option
 def delete(name: str, *, with_records: bool, place: Place) -> None:
-    """Delete a topic; one that has records only with --with-records."""
+    """Delete a topic; one with records only with --with-records."""
     try:
         with Topics(place, through_mount=f"rmdir MOUNTPOINT/{name}", make=False) as topics:
             topics.delete(name, with_records=with_records)
@@ -163,7 +163,7 @@ def delete(name: str, *, with_records: bool, place: Place) -> None:
 
 
 def moment(timestamp: Timestamp) -> str:
-    """Print a record's time as selectors take it, to the second."""
+    """Format a record's time as selectors accept it, to the second."""
     if timestamp == NO_TIMESTAMP:
         return "-"
     return written(timestamp, timespec="seconds")
@@ -195,7 +195,7 @@ def _partitions(topic: Topic) -> Table:
 
 
 def _size(*log_bytes: int | None) -> str:
-    """Return the sum of sizes; `-` where one of them is not known."""
+    """Return the sum of sizes; `-` if one is unknown."""
     known = [size for size in log_bytes if size is not None]
     return decimal(sum(known)) if len(known) == len(log_bytes) else "-"
 
@@ -215,7 +215,7 @@ def _row(status: PartitionStatus) -> tuple[str, ...]:
 class Brought(NamedTuple):
     name: str
     state: str
-    """`online`, or what still keeps it from that."""
+    """`online`, or the reason why not."""
 
 
 @topics.command(
@@ -233,10 +233,11 @@ class Brought(NamedTuple):
 @data_option
 @click.pass_context
 def online(context: click.Context, /, places: tuple[str, ...], *, directories: tuple[Path, ...]) -> None:
-    """Serve partitions again that went offline, once what took them offline is repaired.
+    """Serve offline partitions again, once their cause is repaired.
 
-    A failed flush, a damaged file, a disk that was gone: what is there is recovered, and served. A daemon that owns
-    the directory is asked through its mount. One line a partition; exit status 1 if any stays offline.
+    Causes are a failed flush, a damaged file, or a missing disk: the partitions are recovered from what is on disk. A
+    daemon that owns the directory does this through its mount. Prints one line per partition; the exit status is 1 if
+    any stays offline.
     """
     wanted = tuple(place.strip("/") for place in places)
     for place in wanted:
@@ -258,7 +259,7 @@ def online(context: click.Context, /, places: tuple[str, ...], *, directories: t
 
 
 def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]:
-    """Yield the states of the partitions that were asked for, or of those that are offline."""
+    """Yield the states of the requested partitions, or of the offline ones."""
     for topic in engine.topics().values():
         for number, partition in topic.partitions().items():
             name = f"{topic.name}/{number}"
@@ -268,13 +269,13 @@ def through_engine(engine: Engine, wanted: tuple[str, ...]) -> Iterator[Brought]
 
 
 def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought]:
-    """Have a daemon load again what is offline, by a write of `online` to each partition's `state`."""
+    """Let a daemon load offline partitions, by writing `online` to each partition's `state`."""
     partitions = (path for path in mountpoint.glob("[!@]*/*/status") if path.parent.name.isdecimal())
     for path in sorted(partitions, key=lambda path: (path.parent.parent.name, int(path.parent.name))):
         name = f"{path.parent.parent.name}/{path.parent.name}"
         if not _is_asked_for(name, wanted):
             continue
-        # Asked again for each: with the first of a directory all of it may have come back.
+        # Check each again: loading the first one of a directory may bring all back.
         if _state(path) == ONLINE:
             if wanted:
                 yield Brought(name, ONLINE)

@@ -1,4 +1,4 @@
-"""`topicfs work`: run a command once for each record of a queue."""
+"""`topicfs work`: runs a command once for each record of a queue."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from topicfs.storage.errors import RecordNotHeldError, StorageError
 from topicfs.storage.messages import reason_of
 
 REJECTS = 65
-"""Exit status (EX_DATAERR) of a command that a record's data do not suit, now or ever."""
+"""Exit status (EX_DATAERR) by which a command rejects its record for good."""
 
 GIVEN_UP = 3
 """Exit status of `topicfs work` if records were rejected."""
 
 FIRST_RENEWAL_SECONDS = 0.3
-"""A third of the shortest lease that can be set; shorter commands cost no renewal."""
+"""A third of the shortest possible lease; shorter commands need no renewal."""
 
 RECONNECT_SECONDS = 0.5
 DISCONNECTED = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV})
@@ -64,15 +64,15 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: bool, place: Place) -> None:
     """Take records of TOPIC one by one as GROUP, a queue (share group), and run COMMAND for each.
 
-    The record's value is on its standard input; TOPICFS_KEY, TOPICFS_OFFSET, TOPICFS_PARTITION, TOPICFS_TOPIC,
-    TOPICFS_TIMESTAMP and TOPICFS_HEADERS are in its environment, but for a key or headers that are too large for one. Exit
-    status 0 accepts the record, 65 rejects it for good, any other gives it back: it is delivered again, five times in
-    all, and is rejected then. The record stays with its command, however long that runs. What a worker held that died is
-    delivered again at once.
+    COMMAND gets the record's value on its standard input, and TOPICFS_KEY, TOPICFS_OFFSET, TOPICFS_PARTITION,
+    TOPICFS_TOPIC, TOPICFS_TIMESTAMP and TOPICFS_HEADERS in its environment, except a key or headers too large for it.
+    Exit status 0 accepts the record, 65 rejects it for good, and any other releases it: it is delivered again, up to
+    five times in all, and then rejected. The record is leased to the command for as long as it runs. Records of a
+    worker that dies are delivered again immediately.
 
-    While a daemon owns the directory this works through its mount, so that any number of workers share a queue; if the
-    daemon ends, it waits for the next one. SIGTERM and Ctrl-C let commands that run end first; a second one ends them,
-    too. The exit status is 3 if records were rejected.
+    While a daemon owns the directory this works through its mount, so that any number of workers share a queue; if
+    the daemon ends, the worker waits for the next one. After SIGTERM or Ctrl-C, running commands finish first; a
+    second signal ends them too. The exit status is 3 if records were rejected.
     """
     with _sources(place, group, topic, waits=not drain) as (new_source, reconnect):
         workers = Workers(new_source, reconnect, command)
@@ -89,7 +89,7 @@ def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: 
 def _sources(
     place: Place, group: str, topic: str, *, waits: bool
 ) -> Iterator[tuple[Callable[[], JobSource], Reconnect]]:
-    """Give what opens a session: of the daemon's mount, or of an engine of one's own."""
+    """Yield functions that open a session: of the daemon's mount, or of an engine in this process."""
     mountpoint = serving_mount(place)
     if mountpoint is not None:
         check_group_name(group)
@@ -115,12 +115,12 @@ def _sources(
 
 
 def _wait_for_daemon(place: Place, error: OSError) -> bool:
-    """Wait until a daemon serves the directory again; return False if the error does not mean that the daemon ended."""
+    """Wait until a daemon serves the directory again; return False if `error` does not mean that the daemon ended."""
     if error.errno not in DISCONNECTED and serving_mount(place) is not None:
         return False
     say(f"topicfs: {reason_of(error)}: waiting for a daemon to serve the directory again", error=True)
     while serving_mount(place) is None:
-        time.sleep(RECONNECT_SECONDS)  # Nothing tells that a daemon has begun.
+        time.sleep(RECONNECT_SECONDS)  # A starting daemon sends no notification.
     return True
 
 
@@ -135,21 +135,21 @@ class Workers:
         self._command = command
         self._lock = threading.Lock()
         self._running: dict[int, subprocess.Popen[bytes] | None] = {}
-        """The commands of the threads that hold a record, by thread; None before it is started."""
+        """The running commands by thread; None while a thread holds a record whose command has not started."""
         self._stopping = False
         self._alive = 0
         self._signaled = False
         self._interrupted = False
         self._heard, self._tell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        """A byte for each event: the number of a signal, written as it arrives; 0: a worker has ended."""
+        """One byte per event: the number of a signal, written as it arrives; 0: a worker has ended."""
         self.failures: list[Exception] = []
         self.has_rejected = False
 
     def run(self, jobs: int) -> bool:
         """Work with `jobs` threads until all have ended; return whether Ctrl-C ended them.
 
-        After a signal, or a failure of one of them, no further record is begun; what is running is waited for. Further
-        signals are ignored from the end of this on, so that the exit status says what became of the records.
+        After a signal, or after a thread fails, no new record is started, and running commands finish. Later signals
+        are ignored from the end of this method on, so that the exit status is reliable.
         """
         handlers = {number: signal.getsignal(number) for number in ENDINGS}
         before = signal.set_wakeup_fd(self._tell)
@@ -157,12 +157,12 @@ class Workers:
             if handlers[number] is not signal.SIG_IGN:  # nohup ignores SIGHUP.
                 signal.signal(number, lambda _number, _frame: None)
         self._alive = jobs
-        heard = select.poll()  # select(2) takes no descriptor above 1,023.
+        heard = select.poll()  # select(2) cannot handle descriptors above 1,023.
         heard.register(self._heard, select.POLLIN)
         try:
             for _ in range(jobs):
                 threading.Thread(target=self._work, daemon=True).start()
-            # Those that wait for a record, or for a daemon, are not waited for.
+            # Threads that wait for a record or for a daemon are not joined.
             while self._alive and not (self._stopping and not self._running):
                 heard.poll()
                 with self._lock:
@@ -174,7 +174,7 @@ class Workers:
         return self._interrupted
 
     def _heed(self) -> bool:
-        """Handle the events so far; return whether no further record is begun. The caller holds the lock."""
+        """Handle the events so far; return whether no new record should be started. The caller holds the lock."""
         with suppress(BlockingIOError):
             for number in os.read(self._heard, 4096):
                 if number and number not in ENDINGS:
@@ -241,7 +241,7 @@ class Workers:
 
 
 def _started(command: Sequence[str], job: Job) -> subprocess.Popen[bytes]:
-    """Start the command; a key or headers that do not fit into its environment are left out."""
+    """Start the command; a key or headers too large for its environment are left out."""
     told = job.environment()
     optional = [name for name in ("TOPICFS_HEADERS", "TOPICFS_KEY") if name in told]
     while True:
@@ -258,7 +258,7 @@ def _started(command: Sequence[str], job: Job) -> subprocess.Popen[bytes]:
 
 
 def _feed(process: subprocess.Popen[bytes], source: JobSource, job: Job) -> None:
-    """Give a command its record and wait for its end, renewing the lease meanwhile."""
+    """Pass a record to a command and wait for its end, renewing the lease meanwhile."""
     value: bytes | None = job.value
     seconds = FIRST_RENEWAL_SECONDS
     while process.returncode is None:
@@ -266,7 +266,7 @@ def _feed(process: subprocess.Popen[bytes], source: JobSource, job: Job) -> None
             process.communicate(value, timeout=seconds)
         except subprocess.TimeoutExpired:
             value = None
-            with suppress(StorageError, OSError):  # It is told when the record is settled.
+            with suppress(StorageError, OSError):  # Settling the record reports the error.
                 seconds = source.renew(job) / 3
 
 

@@ -1,5 +1,5 @@
 """Records as text by kcat's tokens, CSV, Arrow and Parquet: `topicfs cat --format`.
 
-`records` finds what a path of a mount means as ranges of offsets, and reads them; `arrow_batches` are Arrow and Parquet.
-`printer` has kcat's tokens and CSV for spreadsheets, and chooses by the option's text.
+`records` converts a path of a mount to ranges of offsets, and reads them; `arrow_batches` writes Arrow and Parquet.
+`printer` has kcat's tokens and CSV for spreadsheets, and chooses the format by the option's value.
 """

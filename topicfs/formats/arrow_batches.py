@@ -1,6 +1,6 @@
 """Arrow and Parquet: the columns of `format("topicfs")` and of archives, without Spark.
 
-Arrow is its streaming format, which ends where its writer did; Parquet has its index at its end.
+Arrow is written in its streaming format, which may end anywhere; Parquet has its index at the end.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from topicfs.formats.records import RecordRange, RecordRun, runs
 from topicfs.storage.model import Isolation, TopicPartition
 
 Arrow: TypeAlias = Any
-"""pyarrow comes without types."""
+"""pyarrow has no type annotations."""
 
 GROUP_BYTES = 32 * 2**20
-"""Bytes of records that are written at once, a row group of Parquet: what is held in memory, about twice."""
+"""Bytes of records written at a time, as a row group of Parquet; memory use is about twice this."""
 GROUP_ROWS = 2**17
 READ_BYTES, READ_ROWS = 8 * 2**20, 2**15
-"""Bytes and rows from which a reader's batch is given: a program holds some of them at a time."""
+"""Bytes and rows at which a reader's batch is returned: a program holds several batches at a time."""
 
 
 class ArrowMissingError(Exception):
-    """The extra that brings pyarrow is not installed."""
+    """The extra with pyarrow is not installed."""
 
     def __init__(self) -> None:
         super().__init__("pyarrow is not installed here; get it with: pip install 'topicfs[arrow]'")
 
 
 class ArrowBatches:
-    """Writes runs of records as they come; `end` completes the file."""
+    """Writes runs of records; `end` completes the file."""
 
     def __init__(self, output: BinaryIO, make: Callable[[BinaryIO, Arrow], Arrow]) -> None:
         from topicfs.pipeline.source.arrow import SCHEMA
@@ -56,7 +56,7 @@ class ArrowBatches:
             self._bytes = self._rows = 0
 
     def end(self) -> None:
-        """Write what is held, and complete the file."""
+        """Write the buffered records, and complete the file."""
         self.flush()
         self._writer.close()
 
@@ -71,7 +71,7 @@ def batch_reader(ranges: Sequence[RecordRange], isolation: Isolation) -> Arrow:
 
 
 def _batches(wanted: RecordRange, isolation: Isolation, schema: Arrow) -> Iterator[Arrow]:
-    """Yield the records of a range; small batches of a partition are put together."""
+    """Yield the records of a range; small batches of the partition are combined."""
     held: list[RecordRun] = []
     held_bytes = rows = 0
     for run in runs(wanted, isolation):
@@ -113,7 +113,7 @@ def parquet(output: BinaryIO) -> ArrowBatches:
 
 
 class _Counted:
-    """A file whose position is counted: a pipe has none."""
+    """A file that counts its position, because pipes have none."""
 
     closed = False
 
@@ -133,7 +133,7 @@ class _Counted:
         self._output.flush()
 
     def close(self) -> None:
-        """Leave the output open, which is another's."""
+        """Do nothing: the caller owns the output."""
 
 
 def _arrow() -> Arrow:

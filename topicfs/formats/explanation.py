@@ -1,4 +1,4 @@
-"""A lookup as text for people and as JSON for programs."""
+"""Formats a lookup as text for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from topicfs.storage.segment.trace import (
 )
 
 SHOWN_NEIGHBORS = 3
-"""Number of segments or passed batches that are named on either side of the chosen one."""
+"""How many segments or skipped batches are listed on either side of the chosen one."""
 
 SHOWN_BYTES = 60
-"""Most bytes of a key or value that are shown."""
+"""How many bytes of a key or value are shown at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A name, what it means, and the lookups that led there."""
+    """A name, its meaning, and the lookups for it."""
 
     name: str
     meaning: str
@@ -65,7 +65,7 @@ def as_json(explanation: Explanation) -> dict[str, Any]:
 
 
 def as_text(explanation: Explanation) -> Iterator[Text]:
-    """Return the lines for a person; styles show on a terminal only."""
+    """Yield the lines for people; styles apply only on a terminal."""
     log = explanation.log
     offsets, segments = log.offsets(), log.segments()
     held = _offsets(offsets.log_start_offset, offsets.log_end_offset - 1)
@@ -145,7 +145,7 @@ def _index_text(number: int, step: IndexSearched) -> Iterator[Text]:
         yield _line(f"{number} index", f"{step.file} has no entry yet: from the start of the segment")
         return
     yield _line(f"{number} index", f"{step.file}, {entries}: binary search for {step.target}")
-    # The search may come back to a slot; it is shown once.
+    # The search may visit a slot twice; show it once.
     for probe in dict.fromkeys(step.probes):
         side = "above" if probe.key > step.target else "equal" if probe.key == step.target else "below"
         yield _line(
@@ -162,7 +162,7 @@ def _index_text(number: int, step: IndexSearched) -> Iterator[Text]:
 
 
 def _passed_text(number: int, steps: Sequence[LookupStep]) -> Iterator[Text]:
-    """Name the batches or segments that were passed: of many the first and the last ones."""
+    """List the skipped batches or segments: of many only the first and last ones."""
     skipped = len(steps) - 2 * SHOWN_NEIGHBORS
     for index, step in enumerate(steps):
         label = f"{number} segment" if isinstance(step, SegmentPassed) and not index else ""
@@ -203,7 +203,7 @@ def _record_text(number: int, found: ExplainedRecord) -> Iterator[Text]:
 
 
 def _choice(base_offsets: Sequence[int], chosen: int) -> Text:
-    """Name the segments around the chosen one."""
+    """List the segments around the chosen one."""
     place = base_offsets.index(chosen)
     first, last = max(0, place - SHOWN_NEIGHBORS), place + SHOWN_NEIGHBORS + 1
     text = Text("… " if first else "")

@@ -1,4 +1,4 @@
-"""The formats of `topicfs cat --format` by the option's text, and paths printed in them."""
+"""The formats of `topicfs cat --format`: chooses one by the option's value, and prints paths in it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,17 @@ NULL = b"NULL"
 
 
 class TemplateError(ValueError):
-    """A template with what is no token."""
+    """The template contains an invalid token."""
 
 
 class Template:
-    r"""A template with the tokens of kcat 1.7.1, such as `%o %k %s\n`, that is filled for each record.
+    r"""A template with the tokens of kcat 1.7.1, such as `%o %k %s\n`, filled in for each record.
 
-    %s %S %R    value; its length, -1 for null; the same as four bytes, big-endian
-    %k %K       key; its length, -1 for null
-    %T %h       timestamp in milliseconds, -1 for none; headers as name=value,name=value
-    %t %p %o    topic, partition, offset
-    \n \r \t \\ \xHH  %%
+    %s %S %R value; its length, -1 for null; the same as four bytes, big-endian %k %K key; its length, -1 for null %T
+    %h timestamp in milliseconds, -1 for none; headers as name=value,name=value %t %p %o topic, partition, offset \n
+    \r \t \\ \xHH %%
 
-    A null value or key is shown as nothing.
+    A null value or key is printed as nothing.
     """
 
     def __init__(self, text: str) -> None:
@@ -100,20 +98,26 @@ CSV, ARROW, PARQUET = "csv", "arrow", "parquet"
 
 
 class FormatPrinter(Protocol):
-    """Prints the records of paths, one after the other, in one format."""
+    """Prints the records of paths, one path after the other, in one format."""
 
     def show(self, engine: Engine, path: str) -> Offset | None:
-        """Print what a path means; the offset at which what is appended later goes on. Raises StorageError, ClickException."""
+        """Print the records of a path; return the offset from which later records follow, or None.
+
+        Raises StorageError, ClickException.
+        """
 
     def flush(self) -> None:
-        """Write all that was taken so far."""
+        """Write all buffered output."""
 
     def end(self) -> None:
         """Complete the output."""
 
 
 def printer_of(text: str, output: BinaryIO, isolation: Isolation) -> FormatPrinter:
-    """Return the printer of a format. Raises click.BadParameter for what is none, ClickException without what it takes."""
+    """Return the printer of a format. Raises click.BadParameter for an invalid format.
+
+    Raises ClickException if a library is missing, or for a terminal.
+    """
     if text in (ARROW, PARQUET):
         if output.isatty():
             raise click.UsageError(f"--format {text} is not for a terminal; redirect it to a file or a pipe")
@@ -136,7 +140,7 @@ def printer_of(text: str, output: BinaryIO, isolation: Isolation) -> FormatPrint
 
 
 class TextPrinter:
-    """Prints the text of each record; those of a topic merged by time."""
+    """Prints the text of each record; a topic's partitions are merged by time."""
 
     def __init__(
         self, output: BinaryIO, fill: Callable[[Placed], bytes], isolation: Isolation, header: bytes = b""
@@ -158,7 +162,7 @@ class TextPrinter:
 
 
 class ColumnPrinter:
-    """Prints columns of records; those of a topic one partition behind the other."""
+    """Prints columns of records; a topic's partitions follow one another."""
 
     def __init__(self, batches: ArrowBatches, isolation: Isolation) -> None:
         self._batches, self._isolation = batches, isolation
@@ -188,7 +192,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers
 
 
 class CsvRows:
-    """Writes rows into a buffer that is used again."""
+    """Writes rows into a reused buffer."""
 
     def __init__(self) -> None:
         self._buffer = io.StringIO(newline="")

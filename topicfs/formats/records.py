@@ -1,4 +1,4 @@
-"""The records that a path of a mount means, as ranges of offsets; read as runs of columns, or one by one, merged by time."""
+"""The records of a path, as ranges of offsets; read in runs of columns, or one by one, merged by time."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class RecordRange(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """The ranges of a path, and the offset at which what is appended later goes on."""
+    """The ranges of a path, and the offset from which later records follow."""
 
     ranges: list[RecordRange]
     grows_at: Offset | None
-    """None for what does not grow, and for a topic's path."""
+    """None for a path that does not grow, and for a topic's path."""
 
 
 def ranges_of(engine: LogEngine, path: TopicPath, isolation: Isolation) -> Ranges:
-    """Find the records of a path as of now.
+    """Return the current records of a path.
 
-    Raises SelectorError where it names none, InvalidNameError for a file of no records, UnknownTopicError.
+    Raises SelectorError if it selects none, InvalidNameError for a file without records, UnknownTopicError.
     """
     if any(path.name.endswith(suffix) for suffix in SUFFIXES):
         raise InvalidNameError(f"{path}: a format takes the place of a suffix; name the file without it")
@@ -95,9 +95,9 @@ def _one(partition: Partition, offset: Offset) -> RecordRange:
 
 
 FETCH_BYTES, SMALLEST_FETCH_BYTES = 2**20, 2**10
-"""Bytes of batches fetched from a partition at once; fewer where many are merged."""
+"""Size of a fetch from a partition; smaller if many partitions are merged."""
 HELD_BYTES = 64 * 2**20
-"""Bytes of batches held of all partitions together, but for one batch of each."""
+"""Memory limit for the batches of all partitions; at least one batch of each is held."""
 
 
 class RecordRun(NamedTuple):
@@ -110,7 +110,7 @@ class RecordRun(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A record and where it stands."""
+    """A record and its topic, partition and offset."""
 
     topic: str
     partition: int
@@ -118,7 +118,7 @@ class Placed(NamedTuple):
 
 
 def runs(wanted: RecordRange, isolation: Isolation, fetch_bytes: int | None = None) -> Iterator[RecordRun]:
-    """Yield the records of a range in their order. Raises CorruptionError at a damaged batch, behind all that stands before it."""
+    """Yield the records of a range in order. Raises CorruptionError at a damaged batch, after the records before it."""
     partition, offset, end_offset = wanted
     while offset < end_offset:
         fetched = read_decoded(partition, offset, max_bytes=fetch_bytes or FETCH_BYTES, isolation=isolation)
@@ -132,7 +132,7 @@ def runs(wanted: RecordRange, isolation: Isolation, fetch_bytes: int | None = No
 
 
 def merged(wanted: Sequence[RecordRange], isolation: Isolation) -> Iterator[Placed]:
-    """Yield the records of all ranges, of their next ones always the oldest; each partition stays in its own order."""
+    """Yield the records of all ranges, the oldest next record first; each partition stays in offset order."""
     if len(wanted) == 1:
         return _records(wanted[0], isolation, FETCH_BYTES)
     share = max(SMALLEST_FETCH_BYTES, min(FETCH_BYTES, HELD_BYTES // max(len(wanted), 1)))
@@ -150,7 +150,7 @@ def _records(wanted: RecordRange, isolation: Isolation, fetch_bytes: int) -> Ite
 def _keyed(
     wanted: RecordRange, rank: int, isolation: Isolation, fetch_bytes: int
 ) -> Iterator[tuple[Timestamp, int, Offset, Placed]]:
-    """A record that is older than the one before it follows that one at once."""
+    """Yield records with sorting keys; a record older than its predecessor directly follows it."""
     newest = Timestamp(-1)
     for placed in _records(wanted, isolation, fetch_bytes):
         newest = max(newest, placed.record.timestamp)

@@ -1,4 +1,4 @@
-"""The groups of an engine that the command itself has open."""
+"""The groups of an engine that the command itself has opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of a queue as jobs: taken one by one, and settled when they are done; through a mount, or of an engine."""
+"""Records of a queue as jobs, taken one by one and then settled, through a mount or an engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.model import TopicPartition
 
 LEASE_SETTING = "share.record.lock.duration.ms"
 LINE_BYTES = 1 << 20
-"""Read of a record at once."""
+"""Size of a read of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class Job:
     place: RecordName
     value: bytes
     shown: Mapping[str, Any]
-    """The record as `take.json` shows it."""
+    """The record in the fields of `take.json`."""
 
     def environment(self) -> dict[str, str]:
-        """Return what a command is told of it; a key that no environment can hold is left out."""
+        """Return a command's environment variables for the record, without a key that no environment can hold."""
         told = {
             "TOPICFS_TOPIC": self.place.topic,
             "TOPICFS_PARTITION": str(self.place.partition),
@@ -48,20 +48,20 @@ class JobSource(Protocol):
     """One session of a queue."""
 
     def take(self) -> Job | None:
-        """Hold the next record; waits for one. None: there is none, and it does not wait."""
+        """Take the next record, and wait for one if the session waits. None: there is none, and it does not wait."""
 
     def renew(self, job: Job) -> float:
-        """Begin the record's lease again; return its length in seconds."""
+        """Renew the record's lease; return its length in seconds."""
 
     def settle(self, job: Job, word: Acknowledgement) -> bool:
-        """Say what became of a record: when it returns, that is kept. Return whether the queue has given it up."""
+        """Acknowledge a record; durable on return. Return whether the queue has rejected it."""
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Release all held records."""
 
 
 class MountJobs:
-    """The `take` of a mount."""
+    """Jobs through the `take` file of a mount."""
 
     def __init__(self, mountpoint: Path, group: str, topic: str, *, waits: bool) -> None:
         self._mountpoint = mountpoint
@@ -83,7 +83,7 @@ class MountJobs:
             try:
                 return Job(place, record.read_bytes(), shown)
             except OSError as error:
-                # This record alone cannot be read, or is deleted by now: the queue gives it up after some deliveries.
+                # The record cannot be read or was deleted: the queue rejects it after some deliveries.
                 say(f"topicfs: {place}: {reason_of(error)}: given back", error=True)
                 self.settle(Job(place, b"", shown), Acknowledgement.RELEASE)
 

@@ -1,4 +1,4 @@
-"""The location of groups for a command: the mount of the daemon that owns the directory, or an engine of its own."""
+"""Finds the groups for a command: in the mount of the daemon that owns the directory, or in an own engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.disk.lock import find_holder
 
 
 def serving_mount(place: Place) -> Path | None:
-    """Return the mount of the daemon that owns the directories, if this user or root runs it; None where none can be seen."""
+    """Return the mount of the daemon that owns the directories, run by this user or root; None if not visible."""
     for directory in place.directories:
         holder = find_holder(directory) if directory.is_dir() else None
         if holder is not None:
@@ -28,7 +28,7 @@ def serving_mount(place: Place) -> Path | None:
 
 @contextmanager
 def opened_groups(place: Place, *, writing: bool = False) -> Iterator[GroupsPlace]:
-    """Open the groups, to be changed with `writing`. Raises StorageError, OSError."""
+    """Open the groups; `writing` if they will be changed. Raises StorageError, OSError."""
     mountpoint = serving_mount(place)
     if mountpoint is not None:
         yield MountGroups(mountpoint)

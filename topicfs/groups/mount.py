@@ -37,7 +37,7 @@ def _partition(text: str) -> TopicPartition:
 
 
 def parse_status(name: str, text: str) -> GroupView:
-    """Read the `status` of a group; of a queue all but its positions."""
+    """Parse the `status` of a group; for a queue, everything but its positions."""
     values = {"type": CONSUMER, "assignor": "-", "coordinator": ""}
     members: list[MemberView] = []
     places: list[PlaceView] = []
@@ -72,7 +72,7 @@ def parse_status(name: str, text: str) -> GroupView:
 
 
 class MountGroups:
-    """See `GroupsPlace`."""
+    """Groups through a mount; see `GroupsPlace`."""
 
     def __init__(self, mountpoint: Path) -> None:
         self._mountpoint = mountpoint

@@ -14,7 +14,7 @@ from topicfs.storage.messages import printable
 
 
 def say_table(header: str, rows: Iterable[Sequence[object]]) -> None:
-    """Print rows in columns as wide as what stands in them."""
+    """Print rows in aligned columns."""
     lines = [header.split(), *([printable(str(field)) for field in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     for line in lines:
@@ -26,7 +26,7 @@ def say_json(value: object) -> None:
 
 
 def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
-    """Print the names, or with their states a table."""
+    """Print the names, or a table with their states."""
     if state:
         say_table("GROUP STATE TYPE", groups)
     else:
@@ -35,7 +35,7 @@ def say_list(groups: Sequence[GroupSummary], *, state: bool) -> None:
 
 
 def say_positions(group: GroupView) -> None:
-    """Print where a group stands in each partition, and who reads it."""
+    """Print a group's position in each partition, and its reader."""
     rows = []
     for place in group.places:
         member = group.member_of(place.partition)
@@ -46,7 +46,7 @@ def say_positions(group: GroupView) -> None:
 
 
 def say_members(group: GroupView) -> None:
-    """Print the members and what each of them reads."""
+    """Print the members and their partitions."""
     rows = (
         (
             group.name,

@@ -1,4 +1,4 @@
-"""The member of a group that `topicfs cat --group` is: it reads through the daemon's mount or by an engine of one's own."""
+"""The group member of `topicfs cat --group`: reads through the daemon's mount, or with an own engine."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from topicfs.storage.errors import GroupExistsError, InvalidNameError
 from topicfs.storage.model import Isolation
 
 READ_BYTES = 512 * 1024
-"""Asked for at once: what was printed of it is committed when the next piece is asked for."""
+"""Size of a read; printed records are committed when the next piece is read."""
 
 
 class Shown(NamedTuple):
-    """The records that show, and the schemas by which they are decoded."""
+    """Which records are shown, and the schemas that decode them."""
 
     isolation: Isolation
     schemas: SchemaPlaces
 
 
 def file_of(group: str, path: str, *, follow: bool) -> str:
-    """Return the path of `orders/log.kv` as a member reads it, to its end or for ever. Raises InvalidNameError."""
+    """Return the member's file for `orders/log.kv`: `drain`, or `log` with `follow`. Raises InvalidNameError."""
     check_group_name(group)
     topics, _, name = path.strip("/").partition("/")
     suffix = (name or "log").removeprefix("log")
@@ -46,7 +46,7 @@ def file_of(group: str, path: str, *, follow: bool) -> str:
 def copy_as_member(
     place: Place, group: str, path: str, output: BinaryIO, *, shown: Shown, follow: bool
 ) -> None:
-    """Write what the group has not read yet. Raises StorageError, OSError."""
+    """Write the records that the group has not read yet. Raises StorageError, OSError."""
     name = file_of(group, path, follow=follow)
     mountpoint = serving_mount(place)
     if mountpoint is not None:
@@ -69,7 +69,7 @@ def _copy_file(path: Path, output: BinaryIO) -> None:
     try:
         while data := os.read(descriptor, READ_BYTES):
             output.write(data)
-            output.flush()  # Before more is asked for: then it is done.
+            output.flush()  # Flush first: the next read commits the records.
     finally:
         os.close(descriptor)
 

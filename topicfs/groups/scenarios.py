@@ -1,4 +1,4 @@
-"""The words with which positions are reset, those of kafka-consumer-groups: which offset each means in a partition."""
+"""The ways to reset positions, with the names of kafka-consumer-groups: each computes an offset in a partition."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 _NUMBER = re.compile("[0-9]{1,19}")
-"""Matches what 64 bits have room for, and a little more."""
+"""Matches numbers of about 64 bits."""
 Scenario: TypeAlias = Callable[[GroupsPlace, TopicPartition, Offset | None], Offset | None]
-"""Gives the offset meant in a partition where the group is at an offset, or at none; None: it has none there, and gets none."""
+"""Returns the new offset in a partition, given the group's present offset or None; None: no position is set."""
 
 
 def to_earliest(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
@@ -32,17 +32,17 @@ def to_latest(place: GroupsPlace, partition: TopicPartition, present: Offset | N
 
 
 def to_current(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset | None:
-    """Stay, within the log."""
+    """Keep the position, clamped to the log."""
     return None if present is None else within(present, place.bounds(partition))
 
 
 def to_offset(offset: int) -> Scenario:
-    """Go to an offset, or the nearest one of the log."""
+    """Go to an offset, clamped to the log."""
     return lambda place, partition, _present: within(offset, place.bounds(partition))
 
 
 def shift_by(count: int) -> Scenario:
-    """Go forward, or with a negative number back."""
+    """Go forward, or back for a negative number."""
 
     def shifted(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
         if present is None:
@@ -53,8 +53,8 @@ def shift_by(count: int) -> Scenario:
 
 
 def to_time(timestamp: Timestamp) -> Scenario:
-    """Go to the first record at or after a time, else to the end."""
-    timestamp = max(Timestamp(0), timestamp)  # No place can be asked about a time before 1970.
+    """Go to the first record at or after a time, or else to the end."""
+    timestamp = max(Timestamp(0), timestamp)  # A query for a time before 1970 is not possible.
 
     def at(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
         del present
@@ -65,7 +65,7 @@ def to_time(timestamp: Timestamp) -> Scenario:
 
 
 def parse_datetime(text: str) -> Timestamp:
-    """Read a time as selectors have it, or as Kafka's tool takes it: without a zone it is UTC. Raises InvalidPositionError."""
+    """Parse a time of selectors or of Kafka's tool; UTC without a zone. Raises InvalidPositionError."""
     try:
         return parse_time(text)
     except TimeError:
@@ -76,7 +76,7 @@ def parse_datetime(text: str) -> Timestamp:
 
 
 def parse_duration(text: str) -> int:
-    """Read `P1D`, `PT6H`: milliseconds. Raises InvalidPositionError."""
+    """Parse `P1D` or `PT6H` to milliseconds. Raises InvalidPositionError."""
     try:
         return OffsetResetChoice().parse(f"by_duration:{text}").milliseconds
     except ValueError:
@@ -84,7 +84,7 @@ def parse_duration(text: str) -> int:
 
 
 def within(offset: int, bounds: PositionBounds) -> Offset:
-    """Return an offset within the log: Kafka's tool, too, takes the nearest end for what lies outside."""
+    """Return an offset clamped to the log, as Kafka's tool does."""
     return Offset(min(max(offset, bounds.start_offset), bounds.end_offset))
 
 
@@ -101,7 +101,7 @@ def plan(
     partitions: Sequence[TopicPartition],
     present: Mapping[TopicPartition, Offset],
 ) -> list[Reset]:
-    """Find out where each partition's position goes. Raises InvalidPositionError, UnknownTopicError."""
+    """Compute each partition's new position. Raises InvalidPositionError, UnknownTopicError."""
     found = []
     for partition in partitions:
         offset = scenario(place, partition, present.get(partition))
@@ -111,7 +111,7 @@ def plan(
 
 
 def parse_topics(place: GroupsPlace, texts: Sequence[str]) -> list[TopicPartition]:
-    """Read `orders` or `orders:0,2`. Raises UnknownTopicError, InvalidPositionError."""
+    """Parse `orders` or `orders:0,2`. Raises UnknownTopicError, InvalidPositionError."""
     partitions = []
     for text in texts:
         topic, colon, numbers = text.partition(":")
@@ -131,7 +131,7 @@ def _number(text: str, number: str) -> int:
 
 
 def export(resets: Sequence[Reset]) -> str:
-    """Print positions as Kafka's tool exports and imports them: topic,partition,offset."""
+    """Return positions in the format that Kafka's tool exports and imports: topic,partition,offset."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows((*reset.partition, reset.offset) for reset in resets)
@@ -139,7 +139,7 @@ def export(resets: Sequence[Reset]) -> str:
 
 
 def parse_export(text: str) -> dict[TopicPartition, int]:
-    """Read what `export` printed. Raises InvalidPositionError."""
+    """Parse the result of `export`. Raises InvalidPositionError."""
     found = {}
     for number, row in enumerate(csv.reader(StringIO(text)), 1):
         if not row:

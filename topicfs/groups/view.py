@@ -25,21 +25,21 @@ class GroupSummary(NamedTuple):
 class MemberView:
     member_id: str
     reader: str
-    """The reader: a program and its process id, or a client and its address."""
+    """The reader: a program and its process ID, or a client and its address."""
     topics: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceView:
-    """The position of a group in a partition, as shown; a queue's is its start offset."""
+    """The position of a group in a partition; for a queue, its start offset."""
 
     partition: TopicPartition
     position: Offset | None
     end_offset: Offset
     """The last stable offset."""
     lag: int | None
-    """None if it is not known."""
+    """None if it is unknown."""
     committed_by: str = ""
 
     @property
@@ -60,7 +60,7 @@ class GroupView:
 
     @property
     def lag(self) -> int | None:
-        """The lag in all partitions together; None if one of them is not known."""
+        """The total lag of all partitions; None if one is unknown."""
         return known_sum(place.lag for place in self.places)
 
     @property
@@ -72,14 +72,14 @@ class GroupView:
 
 
 class PositionBounds(NamedTuple):
-    """The ends between which a position can be set."""
+    """The limits between which a position can be set."""
 
     start_offset: Offset
     end_offset: Offset
 
 
 class GroupsPlace(Protocol):
-    """A place that has groups. Every call raises StorageError or OSError, UnknownGroupError for a group that is not there."""
+    """A place that has groups. Calls raise StorageError or OSError; UnknownGroupError for an unknown group."""
 
     def listed(self) -> Sequence[GroupSummary]: ...
 
@@ -91,7 +91,7 @@ class GroupsPlace(Protocol):
     def bounds(self, partition: TopicPartition) -> PositionBounds: ...
 
     def offset_at(self, partition: TopicPartition, timestamp: Timestamp) -> Offset | None:
-        """Return the offset of the first record at or after a time; None where there is none."""
+        """Return the offset of the first record at or after a time; None if there is none."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
         """Set positions of a group without members. Raises GroupNotEmptyError."""

@@ -1,4 +1,4 @@
-"""`--commit-group GROUP`: a job's progress as the positions of a group, so that its lag shows like any reader's."""
+"""`--commit-group GROUP`: commits a job's progress as a group's positions, to show its lag like any reader's."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from topicfs.storage.errors import StorageError
 from topicfs.storage.model import Offset
 
 NO_OFFSETS = "-"
-"""The line of a source that has not begun."""
+"""The line of a source that has no offsets yet."""
 
 
 def offsets_done(checkpoint: Path) -> StreamState:
-    """Return the next offset of each partition after the last batch that is done, and the topics' ids; none before the first.
+    """Return the next offset of each partition after the last finished batch, and the topics' IDs.
 
-        CHECKPOINT/offsets/7    v1 · the batch's settings · a line a source: {"orders": {"0": 42}}
+        CHECKPOINT/offsets/7    v1 · the batch's settings · a line per source: {"orders": {"0": 42}}
         CHECKPOINT/commits/7    batch 7 is done
 
-    Both formats, ours and that of Spark's Kafka connector, write a source's offsets in the same way. Raises PipelineError for
-    files that are none of a checkpoint, OSError.
+    The result is empty before the first batch. Our format and Spark's Kafka connector write a source's offsets in the
+    same way. Raises PipelineError for files that are not those of a checkpoint, OSError.
     """
     done = [int(one.name) for one in (checkpoint / "commits").glob("*") if one.name.isdecimal()]
     if not done:
@@ -53,7 +53,7 @@ commit_group_option = click.option(
 
 
 def require_checkpoint(group: str | None, checkpoint: Path | None) -> None:
-    """Raise UsageError where a group is to be committed, and nothing remembers how far the job came."""
+    """Raise UsageError if a group is given without a checkpoint, which stores the job's progress."""
     if group is not None and checkpoint is None:
         raise click.UsageError(
             "--commit-group commits how far a job with --checkpoint came; without one it has no place"
@@ -61,7 +61,7 @@ def require_checkpoint(group: str | None, checkpoint: Path | None) -> None:
 
 
 def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | None) -> None:
-    """Commit where the query of a checkpoint stands as the positions of `group`, through the daemon of `place` where one runs.
+    """Commit the progress in a checkpoint as the positions of `group`, through the daemon of `place` if one runs.
 
     Raises GroupNotEmptyError for a group with members, StorageError, OSError.
     """
@@ -70,7 +70,7 @@ def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | Non
 
 
 def commit_positions(place: SparkPlace, group: str | None, state: StreamState) -> None:
-    """Commit the next offsets of a job as the positions of `group`, as `commit_progress` does.
+    """Commit a job's next offsets as the positions of `group`, as `commit_progress` does.
 
     Raises StorageError, and commits nothing, if a topic was created again since the job read it.
     """
@@ -91,7 +91,7 @@ def commit_positions(place: SparkPlace, group: str | None, state: StreamState) -
 
 
 def _topic_ids(place: SparkPlace, state: StreamState) -> dict[str, str | None]:
-    """Return the present ids of the topics of a state, without those that were deleted."""
+    """Return the present IDs of a state's topics, without deleted topics."""
     if place.is_kafka:
         from topicfs.pipeline.places.cluster_records import opened_cluster
 

@@ -19,7 +19,7 @@ PLACE = "DIR[,DIR]|kafka://HOST:PORT"
 
 
 def parse_place(text: str) -> SparkPlace:
-    """Parse what a user typed (click.BadParameter)."""
+    """Parse the value of the option (click.BadParameter)."""
     try:
         refuse_broker(text)
         return place_of(text)
@@ -49,7 +49,7 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
         if client_config is not None and not clusters:
             raise click.UsageError("--client-config belongs to a cluster: --data kafka://HOST:PORT")
         if client_config is not None:
-            checked_security(client_config)  # What is wrong in it is said before Spark begins.
+            checked_security(client_config)  # Report errors in the file before Spark starts.
             client_config = client_config.absolute()
         lost = ",".join(str(one.absolute()) for one in without)
         for name in places:
@@ -73,10 +73,10 @@ target_place_option = click.option(
 
 
 def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None) -> SparkPlace:
-    """Return the same place with absolute directories. Raises StorageError before Spark starts if nothing is there.
+    """Return the same place with absolute directories. Raises StorageError before Spark starts if it does not exist.
 
-    It does so, too, if a data directory has none of `topics` (separated by commas). If the job's `checkpoint` exists,
-    the job goes on without a topic that was deleted.
+    It also raises if a data directory has none of `topics` (separated by commas), unless the job's `checkpoint`
+    exists: then the job goes on without a topic that was deleted.
     """
     if place.is_kafka:
         from topicfs.pipeline.places.place import require_reachable
@@ -95,7 +95,7 @@ def found(place: SparkPlace, topics: str = "", *, checkpoint: Path | None = None
 
 
 def found_target(place: SparkPlace, topic: str) -> SparkPlace:
-    """Return the place of the topic that a job writes to, as `found` does. Raises UnknownTopicError, PolicyViolationError."""
+    """Check the place of a job's target topic, like `found`. Raises UnknownTopicError, PolicyViolationError."""
     place = found(place)
     if not place.is_kafka:
         from topicfs.pipeline.sink.layout import read_layout

@@ -1,4 +1,4 @@
-"""The progress of a job as a bar on standard error, drawn by a thread of its own and removed at the end.
+"""The progress of a job as a bar on standard error, drawn by a thread and removed at the end.
 
 It is read from the Spark session, which it never changes; what Spark does not report is left out.
 """
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 
 class JobProgress(NamedTuple):
-    """Work done and work left, as far as it is known."""
+    """Work done and work left, as far as known."""
 
     tasks: int = 0
-    """Tasks done, of the stages that began."""
+    """Finished tasks of the stages that have started."""
     all_tasks: int = 0
     records: int | None = None
-    """Records that streaming queries have read; None: there is no such query, or none has ended a micro-batch."""
+    """Records that streaming queries have read; None: no query has finished a micro-batch."""
     left: Mapping[str, int] = {}
-    """Offsets still to be read, by topic."""
+    """Offsets left to read, by topic."""
 
     @property
     def done(self) -> int:
-        """Records where they are counted, else tasks."""
+        """Records if they are counted, else tasks."""
         return self.tasks if self.records is None else self.records
 
     @property
     def total(self) -> int | None:
-        """All records or tasks, as `done` counts them; None: nothing is known yet."""
+        """Total records or tasks, in the unit of `done`; None: unknown."""
         if self.records is None:
             return self.all_tasks or None
         return self.records + sum(self.left.values())
@@ -51,16 +51,16 @@ class JobProgress(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """Progress seen so far: Spark no longer reports stages and micro-batches that are over."""
+    """Progress so far, because Spark no longer reports finished stages and micro-batches."""
 
     stages: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Tasks done and all tasks, by stage."""
+    """Finished and total tasks, by stage."""
     batches: dict[tuple[str, int], int] = field(default_factory=dict)
     """Records read, by query and micro-batch."""
     left: Counter[str] = field(default_factory=Counter)
 
     def add_stages(self, active: Mapping[int, tuple[int, int]]) -> None:
-        """Add the stages that run; every task of those that no longer do is over."""
+        """Update the running stages; all tasks of stages that no longer run are finished."""
         for stage, (_, total) in self.stages.items():
             self.stages[stage] = (total, total)
         self.stages.update(active)
@@ -89,7 +89,7 @@ class ProgressReader:
         self._tally = Tally()
 
     def read(self) -> JobProgress:
-        """Return the progress by now. Raises whatever Spark raises when it is asked at a bad moment."""
+        """Return the current progress. May raise any error of Spark, for example while the session starts or ends."""
         tracker = self._spark.sparkContext.statusTracker()
         active = {}
         for job in tracker.getActiveJobsIds():
@@ -107,12 +107,12 @@ class ProgressReader:
 
 UPDATE_PERIOD_SECONDS = 0.25
 UPDATE_TIMEOUT_SECONDS = 5.0
-"""Longest wait, at the end of a job, for an update that is under way."""
+"""How long the end of a job waits for a running update."""
 STARTING = "Spark starts"
 
 
 class ProgressBar:
-    """One line with the progress of one job. Without a terminal nothing is drawn."""
+    """One line with the progress of one job. Not drawn without a terminal."""
 
     def __init__(self, job: str, progress: Progress) -> None:
         self._progress = progress
@@ -124,7 +124,7 @@ class ProgressBar:
 
     @contextmanager
     def watching(self, spark: SparkSession) -> Iterator[None]:
-        """Follow a session while the block runs. What goes wrong with that never reaches the job."""
+        """Show a session's progress while the block runs. Errors never reach the job."""
         if self._progress.disable:
             yield
             return
@@ -146,7 +146,7 @@ class ProgressBar:
                 return
 
     def say(self, line: str) -> None:
-        """Print a line above the bar; without one, on standard error."""
+        """Print a line above the bar; without a bar, on standard error."""
         if self.is_drawn:
             self._progress.console.print(plain(line))
         else:
@@ -158,10 +158,10 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar(job: str) -> Iterator[ProgressBar]:
-    """Yield a bar that is gone when the block ends."""
+    """Yield a bar that is removed when the block ends."""
     screen = console(error=True)
     if screen.is_terminal:
-        # A descriptor of its own: while Spark starts, the usual one is elsewhere.
+        # A duplicate, because the usual descriptor is redirected while Spark starts.
         screen.file = os.fdopen(os.dup(screen.file.fileno()), "w")
     progress = Progress(
         SpinnerColumn(),

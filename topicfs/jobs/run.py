@@ -1,4 +1,4 @@
-"""Running a job: a session for it, its rows printed, and one line where it fails."""
+"""Runs a job in a session, prints its rows, and reports a failure in one line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, as_program: bool) -> None:
-    """Print a job's rows: JSON where it is asked for, a table on a terminal, else fields separated by tabs."""
+    """Print a job's rows: as JSON on request, as a table on a terminal, else as fields separated by tabs."""
     if as_program:
         click.echo(json.dumps([dict(row) for row in rows], default=str))
     elif is_terminal():
@@ -38,7 +38,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, as_
 
 
 def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return a table with numbers to the right, with their thousands apart."""
+    """Return a table with numbers aligned right and grouped by thousands."""
     made = Table(box=None, header_style="quiet", pad_edge=False)
     for column in columns:
         numeric = all(isinstance(row[column], int | float | None) for row in rows)
@@ -51,7 +51,7 @@ def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
 def _for_people(value: Any) -> Text:
     if value is None:
         return Text("-")
-    # A partition or an offset is a name more than a number, but a long one is read more easily in groups.
+    # Partitions and offsets are more like names, but long ones are easier to read in groups.
     return Text(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else _plain(value))
 
 
@@ -60,11 +60,11 @@ def _plain(value: Any) -> str:
 
 
 _LAST_DATE = 253_402_300_799_999
-"""Beyond the year 9999 the number is printed as it is."""
+"""A time after the year 9999 is printed as a number."""
 
 
 def as_time(column: str) -> str:
-    """Return a column of milliseconds as text under its own name, in SQL: 2026-01-02T03:04:05.678Z; records may claim any time."""
+    """Return SQL that formats a column of milliseconds as 2026-01-02T03:04:05.678Z; records may claim any time."""
     return (
         f"CASE WHEN {column} BETWEEN 0 AND {_LAST_DATE} "
         f"THEN date_format(timestamp_millis({column}), \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\") "
@@ -78,9 +78,9 @@ _MISSING = "the cluster does not have a topic that was named"
 
 
 def cause(error: Exception) -> str:
-    """Return what is wrong in one line: the message of our own error, or of Kafka's, else Spark's first line.
+    """Return the cause in one line: the message of our own error or of Kafka's, else Spark's first line.
 
-    What Java threw comes behind a line that says only which call failed.
+    In an error from Java the first line names only the failed call; a later line has the exception.
     """
     text = str(error)
     own = raised_in(text)
@@ -98,11 +98,11 @@ def cause(error: Exception) -> str:
 
 
 _MASTER, _SETTINGS, _AS_PROGRAM = "topicfs.spark.master", "topicfs.spark.settings", "topicfs.job.json"
-"""Keys in click's context under which the options of every job are kept until it runs."""
+"""Keys in click's context for the options of every job, until it runs."""
 
 
 def job_options() -> list[click.Parameter]:
-    """Return the options that every job has: where Spark runs, Spark's settings, and how rows are printed."""
+    """Return the options of every job: where Spark runs, Spark's settings, and how rows are printed."""
     return [
         click.Option(
             ["--master"],
@@ -131,9 +131,9 @@ def job_options() -> list[click.Parameter]:
 
 
 def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkPlace] = ()) -> None:
-    """Run a job in a session of its own that reaches `places`, and print its rows (StorageError).
+    """Run a job in a new session that reaches `places`, and print its rows (StorageError).
 
-    `job` imports what it runs: that needs Spark, which is there once a session was made.
+    `job` must import Spark modules itself, because they are available only after the session was created.
     """
     context = click.get_current_context()
     with (
@@ -157,7 +157,7 @@ def run_job(job: Callable[[SparkSession], DataFrame], *, places: Sequence[SparkP
 def _captured_stderr(drawn: ProgressBar) -> Iterator[IO[bytes] | None]:
     """Yield a file for the standard error of Spark's processes while a bar is drawn.
 
-    Our own lines that must be read are printed at the end; all of it where a job fails under --debug.
+    Important lines of our own are printed at the end; with --debug, a failed job prints everything.
     """
     if not drawn.is_drawn:
         yield None

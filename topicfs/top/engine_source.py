@@ -1,6 +1,6 @@
-"""Samples of data directories beside whoever writes there, and of a cluster.
+"""Samples of data directories that another process may write, and of a cluster.
 
-An engine that only reads shows what was there when it was opened, so that it is opened for each sample.
+A read-only engine shows the state when it was opened, so it is opened again for each sample.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from topicfs.storage.model import Record
 from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSample
 
 MAX_CLUSTER_SIZES = 200
-"""Partitions of a cluster up to which their sizes are asked for: each is a question to a broker."""
+"""Up to this many partitions of a cluster, their sizes are queried: each takes a request to a broker."""
 SHOWN_BYTES = 4096
-"""Bytes of a key or a value that are shown."""
+"""How many bytes of a key or a value are shown."""
 
 
 class EngineSource:
@@ -131,7 +131,7 @@ def _disks(engine: Engine) -> list[DiskSample]:
 
 
 def described(topic: str, number: int, record: Record) -> str:
-    """Return a record as lines for people."""
+    """Return a record as text for people."""
     lines = [f"{topic}/{number}/{record.offset}", f"timestamp {record.timestamp}"]
     lines += [f"header {_text(one.key)} {_text(one.value)}" for one in record.headers]
     return "\n".join(map(printable, [*lines, f"key {_text(record.key)}", f"value {_text(record.value)}"]))

@@ -1,4 +1,4 @@
-"""Samples of a mount: of its `@metrics`, which is one read, and of the programs that have its files open."""
+"""Samples of a mount: its `@metrics`, which takes one read, and the programs that have its files open."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SHOWN_CHARACTERS = 4096
 GROUPS = ("@groups", "@queues")
 
 Series = dict[str, dict[tuple[str, ...], float]]
-"""The values of each metric, by those of its labels in the order of their names."""
+"""The values of each metric, by its label values in the order of the labels' names."""
 
 
 class OpenFile(NamedTuple):
-    """A file of a mount that a program has open."""
+    """A file in a mount that a program has open."""
 
     program: str
-    """Its name and process id, as `cat (4711)`."""
+    """Program name and process ID, such as `cat (4711)`."""
     topics: tuple[str, ...]
     writes: bool
 
 
 def open_files(mountpoint: Path, proc: Path = PROC) -> Iterator[OpenFile]:
-    """Yield the open files of topics under a mount; a program that has one open twice comes twice."""
+    """Yield the open files of topics in a mount; a file that a program has open twice is yielded twice."""
     prefix = f"{mountpoint}/"
     for process in processes(proc):
         with suppress(OSError):
@@ -109,7 +109,7 @@ class MountSource:
         found = []
         for name in os.listdir(self._mountpoint / topic):  # noqa: PTH208 - names alone
             if name.isdecimal():
-                with suppress(OSError):  # It has none, or is offline.
+                with suppress(OSError):  # The partition has no record, or is offline.
                     line = (self._mountpoint / topic / name / "-1.json").read_text()
                     if line:
                         found.append(json.loads(line))
@@ -152,7 +152,7 @@ def _topic(
 
 
 def parse_metrics(text: str) -> Series:
-    """Read Prometheus' text format, as the daemon writes it."""
+    """Parse Prometheus' text format, as the daemon writes it."""
     from prometheus_client.parser import text_string_to_metric_families
 
     found: Series = defaultdict(dict)

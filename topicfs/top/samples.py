@@ -1,4 +1,4 @@
-"""One look at all topics, and what two of them say: rates."""
+"""Samples of all topics, and the rates between two samples."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Protocol
 class TopicSample:
     partitions: int
     records: int
-    """Offsets between log start and log end, of all partitions."""
+    """Total offsets between log start and log end of all partitions."""
     end_offsets: int | None = None
-    """Sum of the log ends; None where it is not known."""
+    """Sum of the log ends; None if unknown."""
     log_bytes: int | None = None
-    """Bytes of its batches; None where they are not known."""
+    """Total size of the batches; None if unknown."""
     appended_records: int
-    """A number that grows with each record that is appended; so does the next one with bytes."""
+    """Counter that grows with each appended record; `appended_bytes` likewise with bytes."""
     appended_bytes: int | None
     lags: Mapping[str, int] = field(default_factory=dict)
-    """The lag of each group, of all partitions."""
+    """The total lag of each group."""
     offline: int = 0
-    """Partitions that do not serve."""
+    """Number of offline partitions."""
     readers: tuple[str, ...] = ()
-    """Programs that have its files open to read, as `cat (4711)`."""
+    """Programs that have the topic's files open for reading, such as `cat (4711)`."""
     writers: tuple[str, ...] = ()
 
 
@@ -34,7 +34,7 @@ class PartitionSample:
     start_offset: int
     end_offset: int
     state: str
-    """`online`, or why it does not serve."""
+    """`online`, or the reason why not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +47,27 @@ class DiskSample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopSample:
     at: float
-    """Seconds by a clock that only goes forward."""
+    """Seconds of a monotonic clock."""
     topics: Mapping[str, TopicSample]
     disks: Sequence[DiskSample] = ()
     notes: Sequence[str] = ()
-    """Remarks for the user, a line each."""
+    """Remarks for the user, one line each."""
 
 
 class TopSource(Protocol):
-    """A place whose topics are looked at again and again. Its calls block, and raise StorageError or OSError."""
+    """A place that is sampled repeatedly. Calls block, and raise StorageError or OSError."""
 
     name: str
-    """The place as the user named it."""
+    """The place as named by the user."""
 
     def sample(self) -> TopSample:
-        """Look at all topics now."""
+        """Sample all topics."""
 
     def partitions(self, topic: str) -> list[PartitionSample]:
         """Return the partitions of a topic, by number."""
 
     def newest_record(self, topic: str) -> str:
-        """Return the newest record of a topic as lines for people; empty where there is none."""
+        """Return the newest record of a topic as text for people; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +81,16 @@ class TopRow:
     end_offsets: int | None
     log_bytes: int | None
     lag: int | None
-    """The largest of all groups; None where no group has a position."""
+    """The largest lag of all groups; None if no group has a position."""
     group: str
-    """The group that is furthest behind."""
+    """The group with the largest lag."""
     offline: int
     readers: tuple[str, ...]
     writers: tuple[str, ...]
 
 
 def rows_of(now: TopSample, before: TopSample | None) -> list[TopRow]:
-    """Return a line for each topic, in the order of their names; `before` is an earlier sample of the same place."""
+    """Return a row for each topic, ordered by name; `before` is an earlier sample of the same place."""
     return [
         _row(name, topic, None if before is None else before.topics.get(name), now, before)
         for name, topic in sorted(now.topics.items())
@@ -102,7 +102,7 @@ def _row(
 ) -> TopRow:
     seconds = 0.0 if before is None else now.at - before.at
     records, size = (None, None) if earlier is None else (earlier.appended_records, earlier.appended_bytes)
-    if before is not None and earlier is None:  # It is new: all it has came since.
+    if before is not None and earlier is None:  # It is new, so all its records are.
         records, size = 0, 0
     furthest = max(topic.lags.items(), key=lambda one: (one[1], one[0]), default=None)
     return TopRow(
@@ -122,8 +122,8 @@ def _row(
 
 
 def rate_of(now: int | None, before: int | None, seconds: float) -> float | None:
-    """Return how fast a number grew; None where that is not known."""
+    """Return the growth per second; None if unknown."""
     if now is None or before is None or seconds <= 0:
         return None
-    # Fewer than before: it was deleted and made again, or retention took more than came.
+    # It decreased: the topic was created again, or retention removed more than was appended.
     return max(now - before, 0) / seconds

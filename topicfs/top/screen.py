@@ -1,4 +1,4 @@
-"""The table of topics: its columns, its order, its filter, and what each key does."""
+"""The table of topics: its columns, order, filter, and keys."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from topicfs.top.samples import PartitionSample, TopicSample, TopRow, TopSample,
 from topicfs.top.terminal_keys import BACKSPACE, DOWN, END, ENTER, ESCAPE, HOME, PAGE_DOWN, PAGE_UP, UP
 
 WIDE = 120
-"""Columns of a terminal from which on all columns of the table are shown."""
+"""Terminal width from which all columns of the table are shown."""
 LINES_AROUND = 3
-"""Lines of a screen above and below its tables."""
+"""Lines of the screen above and below the tables."""
 HEADER = "bold cyan"
 
 
@@ -40,19 +40,19 @@ def _programs(programs: Sequence[str]) -> str:
 
 class TopColumn(NamedTuple):
     key: str
-    """The key that sorts the table by this column; empty if none does."""
+    """The key that sorts the table by this column; empty if there is none."""
     title: str
     field: str
-    """The field of TopRow that it shows."""
+    """The field of TopRow that the column shows."""
     spelled: Callable[[Any], str]
     least_width: int = 0
-    """Columns of a terminal from which on it is shown."""
+    """Terminal width from which the column is shown."""
 
     def shown(self, row: TopRow) -> str:
         return self.spelled(getattr(row, self.field))
 
     def value(self, row: TopRow) -> float:
-        """Return the number by which rows are sorted, the largest first; of programs how many there are."""
+        """Return the number for sorting, largest first; for programs, their count."""
         found = getattr(row, self.field)
         return -1 if found is None else len(found) if isinstance(found, tuple) else found
 
@@ -91,33 +91,33 @@ class TopScreen:
     sorted_by: str = "r"
     filter: str = ""
     typing: bool = False
-    """True while the filter is being typed."""
+    """True while the user types the filter."""
     selected: str | None = None
-    """The topic on which the selection is; None: on the first, whichever that is."""
+    """The selected topic; None: the first row."""
     opened: str | None = None
-    """The topic that is shown in place of the list."""
+    """The topic that is shown instead of the list."""
     partitions: list[PartitionSample] = field(default_factory=list)
     looked: float = 0
     rates: dict[int, float | None] = field(default_factory=dict)
-    """Records a second by partition, since they were read before."""
+    """Records per second by partition, since the last load."""
     first: int = 0
-    """How many of its partitions are above the screen."""
+    """Number of partitions scrolled off the top."""
     record: str | None = None
     """The record or the help that covers the screen."""
     ended: bool = False
     rows: list[TopRow] = field(default_factory=list)
     sample: TopSample | None = None
     problem: str = ""
-    """The reason why the newest look at the topics failed."""
+    """Why the last sample failed."""
     page: int = 10
-    """The number of rows that PgUp and PgDn move: as many as the last picture had."""
+    """Rows that PgUp and PgDn move: as many as were last shown."""
 
     def show(self, sample: TopSample, rows: list[TopRow]) -> None:
         """Show newer rows; the selection stays on its topic."""
         self.sample, self.rows, self.problem = sample, rows, ""
 
     def show_partitions(self, partitions: list[PartitionSample], at: float) -> None:
-        """Show the opened topic's partitions as they are now, with the rate since they were last shown."""
+        """Show the opened topic's partitions, with their rates since the last call."""
         ends = {one.number: one.end_offset for one in self.partitions}
         self.rates = {
             one.number: rate_of(one.end_offset, ends.get(one.number), at - self.looked) for one in partitions
@@ -125,7 +125,7 @@ class TopScreen:
         self.partitions, self.looked = partitions, at
 
     def visible(self) -> list[TopRow]:
-        """Return the rows that pass the filter, in their order."""
+        """Return the rows that match the filter, in order."""
         found = [row for row in self.rows if self.filter.lower() in row.topic.lower()]
         found.sort(key=lambda row: row.topic)
         if self.sorted_by != BY_NAME:
@@ -134,7 +134,7 @@ class TopScreen:
         return found
 
     def press(self, key: str) -> str | None:
-        """Do what a key asks for; return the topic whose newest record is wanted."""
+        """Handle a key; return the topic whose newest record should be loaded."""
         if self.record is not None:
             self.record = None
             self.ended = key == "q"
@@ -194,7 +194,7 @@ class TopScreen:
             self.selected = names[_moved(names.index(selected), key, self.page, len(names))]
 
     def render(self, width: int, height: int) -> Layout:
-        """Return the whole screen, as many lines as the terminal has."""
+        """Return the whole screen, with as many lines as the terminal."""
         inside = max(height - LINES_AROUND - bool(self.problem), 1)
         foot = "any key: back"
         if self.record is not None:
@@ -245,7 +245,7 @@ class TopScreen:
         wide = width >= WIDE
         numbers = ("partition", *(("start",) if wide else ()), "end", "records", "records/s")
         partitions = _table(*numbers, words=("state",))
-        partitions.columns[-1].max_width = 40 if wide else 10  # What is beside has to fit, too.
+        partitions.columns[-1].max_width = 40 if wide else 10  # Leave room for the tables beside it.
         for one in self.partitions[self.first : self.first + most]:
             start = (one.start_offset,) if wide else ()
             counts = (one.number, *start, one.end_offset, one.end_offset - one.start_offset)
@@ -257,7 +257,7 @@ class TopScreen:
         for title_of, programs in (("writers", row.writers), ("readers", row.readers)):
             beside += [Text(""), Text(title_of, style=HEADER), *(plain(one) for one in programs or ("-",))]
         grid = Table.grid(padding=(0, 3))
-        grid.add_column(no_wrap=True)  # Names are cut before numbers.
+        grid.add_column(no_wrap=True)  # Cut names before numbers.
         grid.add_column()
         left = len(self.partitions) - partitions.row_count
         more = Text(f"{left:,} more partitions" if left else "", style="dim")
@@ -289,11 +289,13 @@ def _moved(at: int, key: str, page: int, count: int) -> int:
 
 
 def _table(*numbers: str, words: Sequence[str]) -> Table:
-    """Return an empty table: first the columns of numbers, then those of words. Words that do not fit are cut."""
+    """Return an empty table: number columns first, then word columns, which are cut if they do not fit."""
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style=HEADER)
     for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
-    for title in words:  # rich narrows columns that may wrap before others; their cells may not wrap.
+    for (
+        title
+    ) in words:  # rich narrows wrapping columns before others; no_wrap in the cells prevents wrapping.
         table.add_column(title, overflow="ellipsis")
     return table
 
@@ -305,7 +307,7 @@ def _word(text: str) -> Text:
 
 
 def _lags(topics: Mapping[str, TopicSample]) -> list[tuple[int, str, str]]:
-    """Return the lag and the name of each group, and the topic where it is furthest behind; the largest lag first."""
+    """Return (lag, group, topic) for each group, with the topic of its largest lag; largest first."""
     found: dict[str, dict[str, int]] = {}
     for name, topic in topics.items():
         for group, lag in topic.lags.items():
@@ -318,7 +320,7 @@ def _lags(topics: Mapping[str, TopicSample]) -> list[tuple[int, str, str]]:
 
 
 def _groups(lags: Sequence[tuple[int, str, str]], *, topics: bool) -> Table:
-    """Return groups as a table; with `topics` also the topic where each one is furthest behind."""
+    """Return groups as a table; with `topics`, including the topic of each one's largest lag."""
     table = _table("lag", words=("group", "furthest behind in") if topics else ("group",))
     for lag, *words in lags or [(0, "-", "-")]:
         number = Text(_number(lag) if lags else "-", style="yellow" if lag else "dim")
@@ -351,7 +353,7 @@ def table_of(
 
 
 def _style(row: TopRow, column: TopColumn) -> str:
-    """Return the color of a number: a rate is green, a lag is yellow."""
+    """Return the color of a number: green for rates, yellow for lags."""
     if column.key in ("r", "b"):
         return "green" if row.records_per_second else "dim"
     return "yellow" if column.key == "l" and row.lag else ""

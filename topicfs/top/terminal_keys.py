@@ -1,4 +1,4 @@
-"""Single keys of a terminal, without their echo, as long as a block lasts."""
+"""Reads single keys of a terminal, without echo, while a block runs."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _NAMED = {
     **dict.fromkeys(("\x1b[F", "\x1bOF", "\x1b[4~", "\x1b[8~"), END),
 }
 _KEY = re.compile(r"\x1b[\[O][0-9;]*[A-Za-z~]|.", re.DOTALL)
-"""What one key sends: a character, or a sequence that begins with escape."""
+"""The input of one key: a character, or an escape sequence."""
 _MAX_INPUT_BYTES = 4096
 
 
 class TerminalKeys:
-    """The keys of a terminal. Whatever ends the block, the terminal is as it was before."""
+    """The keys of a terminal. The terminal is restored when the block ends in any way."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._pressed = ""
-        """Keys that were read and not returned yet: several come at once where somebody pastes."""
+        """Input that was read and not returned yet: pasting sends several keys."""
 
     def __enter__(self) -> Self:
         self._before = termios.tcgetattr(self._descriptor)
@@ -51,9 +51,9 @@ class TerminalKeys:
         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
     def next(self, seconds: float) -> str | None:
-        """Return the next key, a character or a name; None where none came in time. Raises EOFError once there is no terminal."""
+        """Return the next key, a character or a name; None after the timeout. Raises EOFError without a terminal."""
         if not self._pressed:
-            keyboard = select.poll()  # select(2) takes no descriptor above 1,023.
+            keyboard = select.poll()  # select(2) cannot handle descriptors above 1,023.
             keyboard.register(self._descriptor, select.POLLIN)
             if not keyboard.poll(max(seconds, 0) * 1_000):
                 return None
@@ -64,6 +64,6 @@ class TerminalKeys:
         assert found is not None
         self._pressed = self._pressed[found.end() :]
         pressed = found[0]
-        if len(pressed) > 1 and pressed not in _NAMED:  # A key that has no meaning here.
+        if len(pressed) > 1 and pressed not in _NAMED:  # A key without a meaning here.
             return None
         return _NAMED.get(pressed, pressed)

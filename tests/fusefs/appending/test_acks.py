@@ -87,7 +87,7 @@ async def test_acks_0_reports_what_fails_after_the_file_was_closed():
 
     file.appending.linger_buffer.append_all()
 
-    assert "lost when the file was closed" in file.reports.lines()[-1]
+    assert "lines lost when the file was closed" in file.reports.lines()[-1]
 
 
 async def test_acks_0_gathers_the_lines_of_all_writers():

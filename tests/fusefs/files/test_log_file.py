@@ -276,4 +276,4 @@ async def test_old_records_that_retention_takes_are_told(orders: MountClient, se
     """Appending records older than retention.ms is reported, unless the log stamps them or deletes none by age."""
     await orders.append("orders/config", f"retention.ms=1000\n{settings}".encode())
     await orders.append("orders/0/log.json", b'{"ts":5,"key":"k","payload":"old"}\n')
-    assert warned == ("they go with their segment at a coming retention pass" in orders.reports)
+    assert warned == ("retention will soon delete them with their segment" in orders.reports)

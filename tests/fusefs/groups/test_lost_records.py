@@ -27,7 +27,7 @@ async def test_records_that_an_unclean_election_lost(world: World):
         world.add(0, value)
 
     assert b"d\ne\nf\n" == await stream.read()
-    assert "the records from 1 on; goes on at 1" in "\n".join(world.reports.lines())
+    assert "the records from 1 on; reading continues at 1" in "\n".join(world.reports.lines())
 
 
 async def test_lost_records_that_were_not_given(world: World):

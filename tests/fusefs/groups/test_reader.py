@@ -384,7 +384,7 @@ async def test_a_position_out_of_range(world: World, position: int):
 
     assert b"b\nc\n" == await world.open(0, p0=position).read()
     (line,) = world.reports.lines()
-    assert f"orders-0: position {position} is outside of the log; goes on at 1" in line
+    assert f"orders-0: position {position} is outside the log; reading continues at 1" in line
 
 
 async def test_records_that_are_deleted_before_they_are_read(world: World):
@@ -397,7 +397,7 @@ async def test_records_that_are_deleted_before_they_are_read(world: World):
     world.topic.all[0].log_start_offset = 3
 
     assert b"d\n" == await stream.read()
-    assert "goes on at 3" in world.reports.lines()[0]
+    assert "reading continues at 3" in world.reports.lines()[0]
 
 
 async def test_a_damaged_batch_is_done_only_when_more_is_asked_for(world: World):

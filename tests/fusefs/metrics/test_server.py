@@ -119,7 +119,7 @@ def test_whatever_is_sent_the_next_scrape_is_answered(server: MetricsServer, req
 def test_a_port_in_use_is_one_line_with_the_remedy(server: MetricsServer):
     """A port in use, an address of another machine and an unknown name are refused in one line with the reason."""
     cases = {
-        server.address: "in use; another program listens there: name another port",
+        server.address: "in use; another program uses this port: choose another one",
         MetricsAddress("192.0.2.1", 9464): "this machine has no such address",
         MetricsAddress("no such host", 9464): "not known",
     }

@@ -295,7 +295,7 @@ def test_positions_are_files(topic: Path, shared_mount: Mount):
         position.write_text(f"{text}\n")
         seen.append(position.read_text())
     assert ["-\n", "2\n", "3\n", "1\n", "5\n", "0\n", "3\n", "5\n"] == seen
-    assert "99 lies outside of the log: the position is 5" in shared_mount.status
+    assert "99 is outside the log: the position is now 5" in shared_mount.status
     for text in ("soon", "@never", "1.5"):
         with pytest.raises(OSError, match="Invalid argument"):
             position.write_text(f"{text}\n")

@@ -39,10 +39,10 @@ def test_lines_that_found_no_room_are_told(unmounted: Mount) -> None:
     done = umount(mount)
     assert 1 == done.returncode
     assert f"topicfs: {mount.path}: unmounted, but not all was kept: " in done.stderr
-    assert "orders/0/log: lost when the file was closed: No space left on device" in done.stderr
+    assert "orders/0/log: lines lost when the file was closed: No space left on device" in done.stderr
     assert 1 == done.stderr.count("\n")
     assert 1 == ended(mount)
-    assert "orders/0/log: lost when the file was closed" in mount.log
+    assert "orders/0/log: lines lost when the file was closed" in mount.log
 
 
 def test_a_log_that_cannot_be_flushed_is_told(unmounted: Mount) -> None:

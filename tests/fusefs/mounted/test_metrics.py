@@ -116,7 +116,7 @@ def test_a_port_in_use_prevents_the_mount(unmounted: Mount):
             "metrics": f"127.0.0.1:{port}",
         }
         done = FORKS.run(MOUNT, json.dumps(asked))
-    expected = f"topicfs: --metrics 127.0.0.1:{port}: Address already in use; another program listens there: name another port\n"
+    expected = f"topicfs: --metrics 127.0.0.1:{port}: Address already in use; another program uses this port: choose another one\n"
     assert (1, "", expected) == (done.status, done.output.decode(), done.errors.decode())
     assert not unmounted.data.exists()
     unmounted.start(metrics=f"127.0.0.1:{port}")

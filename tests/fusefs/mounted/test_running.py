@@ -131,7 +131,7 @@ def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
         )
         os.kill(pid, signal.SIGHUP)  # A person's SIGHUP, while the terminal exists.
         printed = b""
-        while b"settings: read again" not in printed:
+        while b"settings: reloaded" not in printed:
             printed += os.read(terminal, 65536)
     finally:
         os.close(terminal)

@@ -120,7 +120,7 @@ def test_priorities_are_syslogs(level: int, number: int):
 
 def test_a_journal_that_does_not_listen_is_named():
     """If no journal listens, the error names its path and the remedy."""
-    with pytest.raises(OSError, match="no journal listens there; use --log-format text or json") as raised:
+    with pytest.raises(OSError, match="there is no journal; use --log-format text or json") as raised:
         JournalHandler(ABOUT, Path("/nowhere/journal"))
     assert "/nowhere/journal" == raised.value.filename
 
@@ -141,7 +141,7 @@ def test_a_journal_that_hangs_holds_nobody_up(journal: socket.socket, monkeypatc
             taken += 1
     own.warning("last")
     said, last = (journal.recv(65536).decode() for _ in range(2))
-    assert f"MESSAGE={5001 - taken} entries are missing here: the journal did not take them in time\n" in said
+    assert f"MESSAGE={5001 - taken} entries are missing here: the journal was too slow\n" in said
     assert "MESSAGE=last\n" in last
     own.removeHandler(handler)
     handler.close()

@@ -45,7 +45,7 @@ def test_the_engine_has_them_and_the_log_says_which(engine: EmbeddedEngine, capl
     assert [
         "settings: log.retention.bytes: 7 in place of -1",
         "settings: node.id: 3 in place of 1, from the next start on",
-        "settings: read again, the same as before",
+        "settings: reloaded, unchanged",
     ] == [record.getMessage() for record in caplog.records if record.name == "topicfs"]
     assert not reports.lines()
 
@@ -77,7 +77,7 @@ def test_an_error_nobody_expected_leaves_the_mount_alone(engine: EmbeddedEngine)
     reload, reports = reload_of(engine, fails)
     reload.reload()
     (line,) = reports.lines()
-    assert "settings: could not be read again; the log has the traceback" in line
+    assert "settings: could not be reloaded; the log has the traceback" in line
 
 
 def test_a_service_without_settings_goes_on(engine: EmbeddedEngine, caplog: pytest.LogCaptureFixture):
@@ -86,7 +86,7 @@ def test_a_service_without_settings_goes_on(engine: EmbeddedEngine, caplog: pyte
     reload = SettingsReload(None, engine, None, Reports(ManualClock()), terminal=False, managed=True)
     assert reload.is_asked_for
     reload.reload()
-    assert ["settings: nothing to read again: the mount was made without --config"] == caplog.messages
+    assert ["settings: nothing to reload: the mount has no --config"] == caplog.messages
 
 
 def test_without_settings_to_read_nothing_is_asked_for(engine: EmbeddedEngine):

@@ -59,7 +59,7 @@ async def test_a_failure_is_told_by_the_next_call(client: Program, engine: Stall
     with refused("EIO") as refusal:
         await client.fs.fsync(written)
     assert "no answer" in refusal.reason
-    assert "lost when the file was closed" in client.client.reports
+    assert "lines lost when the file was closed" in client.client.reports
 
 
 async def test_lines_that_cannot_be_parsed_are_refused_at_once(
@@ -141,4 +141,4 @@ async def test_the_end_of_a_mount_waits_a_moment_only(
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         engine.line.stall("append")
         await Program(mount).append("orders/0/log", b"d\n")
-    assert "orders/0/log: the last lines were not answered: kept or lost" in mount.reports
+    assert "orders/0/log: the last lines were not confirmed and may be stored or lost" in mount.reports

@@ -162,7 +162,7 @@ async def test_what_is_lost_behind_a_program_that_ended_is_reported(
     fh = await killed_while_writing(client, engine, ending)
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
     engine.line.go_on()
-    while "lost when the file was closed: Input/output error: no answer" not in client.client.reports:
+    while "lines lost when the file was closed: Input/output error: no answer" not in client.client.reports:
         await trio.sleep(0.001)
     await client.fs.release(fh)
 
@@ -206,7 +206,7 @@ async def test_a_failure_behind_a_close_is_reported(client: Program, monkeypatch
     await client.fs.write(fh, BLOCKS[0])
     monkeypatch.setattr(StallingAppend, "error", PartitionOfflineError("no answer"))
     await client.fs.release(fh)
-    assert "lost when the file was closed" in client.client.reports
+    assert "lines lost when the file was closed" in client.client.reports
 
 
 async def test_a_topics_own_log_begins_in_all_its_partitions(engine: StallingEngine) -> None:

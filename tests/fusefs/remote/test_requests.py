@@ -324,5 +324,5 @@ async def test_the_end_of_a_mount_waits_for_no_answer(engine: StallingEngine):
         nursery.start_soon(append)
         await trio.testing.wait_all_tasks_blocked()
         client.fs.end_waiting()
-    assert "the last line was not answered: kept or lost" in mount.reports
+    assert "the last line was not confirmed and may be stored or lost" in mount.reports
     assert engine.line.waiting > 0

@@ -222,7 +222,9 @@ async def test_removing_a_topic_file_by_file_names_the_way_once(orders: MountCli
         await orders.rmdir("orders/0")
 
     first, second = orders.context.reports.lines()
-    assert "error orders: no file of a topic is removed by itself; `rmdir orders` removes the topic" in first
+    assert (
+        "error orders: single files of a topic cannot be removed; `rmdir orders` removes the topic" in first
+    )
     assert "topicfs topics delete orders --with-records" in first
     assert first.endswith(" (4 times)")
-    assert "orders/0: topics alone are removed, by rmdir at the top" in second
+    assert "orders/0: only topics can be removed, by rmdir at the top" in second
