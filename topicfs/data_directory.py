@@ -37,13 +37,13 @@ def parse_directories(text: str) -> tuple[Path, ...]:
     """
     if is_cluster(text):
         raise PlaceError(
-            f"{text}: is a cluster, and this needs a directory's files; "
-            "a cluster's copy has them: topicfs mirror"
+            f"{text}: is a cluster, but this command needs the files of a directory; "
+            "make a copy with topicfs mirror"
         )
     refuse_broker(text)
     scheme, _, rest = text.partition("://")
     if rest and not Path(text).exists():
-        raise PlaceError(f"{text}: {scheme} is not a supported scheme; a cluster is given as kafka://{rest}")
+        raise PlaceError(f"{text}: {scheme} is not a supported scheme; write a cluster as kafka://{rest}")
     if "," in text and Path(text).is_dir():
         return (Path(text),)
     found = tuple(Path(one.strip()) for one in text.split(",") if one.strip())
@@ -56,7 +56,7 @@ def refuse_broker(text: str) -> None:
     """Raise PlaceError for a broker's address without its scheme, unless a directory has that name."""
     if _BROKERS.fullmatch(text) and not Path(text).exists():
         raise PlaceError(
-            f"{text}: names a broker; a cluster is given as kafka://{text}, and a directory of that name as ./{text}"
+            f"{text}: is a broker's address; write a cluster as kafka://{text}, and a directory of that name as ./{text}"
         )
 
 
@@ -67,7 +67,7 @@ def require_directories(directories: Sequence[Path], *, of_broker: bool = False)
     remedy = "or create a topic in a new one: topicfs topics create TOPIC --data"
     for directory in directories:
         if directory.exists() and not directory.is_dir():
-            raise StorageError(f"{directory}: is a file; name the data directory that holds the topics")
+            raise StorageError(f"{directory}: is a file; give the data directory that contains the topics")
         if not directory.is_dir() or not any(directory.iterdir()):
             found = "is empty" if directory.is_dir() else "no such directory"
             named = (
@@ -132,7 +132,7 @@ def opened_or_mounted(directories: Sequence[Path]) -> Iterator[EmbeddedEngine | 
         mountpoint = mountpoint_of(error.holder_pid)
         if mountpoint is None:
             raise StorageError(
-                f"{error.directory}: in use by {error.holder}, which has no mount that can be seen here"
+                f"{error.directory}: in use by {error.holder}, which has no visible mount"
             ) from None
         yield mountpoint
     else:
@@ -206,6 +206,6 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise InvalidConfigError(f"{pair}: a setting is given as name=value, as in retention.ms=3600000")
+            raise InvalidConfigError(f"{pair}: write a setting as name=value, as in retention.ms=3600000")
         settings[name.strip()] = value.strip()
     return settings

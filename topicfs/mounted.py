@@ -251,7 +251,7 @@ def create_topic(
                     (topic / file).write_text(text, encoding="utf-8")
         count = len(numbers_of(topic))
         if partitions not in (None, count):
-            raise StorageError(f"{name}: the daemon makes at least {count} partitions (num.partitions)")
+            raise StorageError(f"{name}: the daemon creates at least {count} partitions (num.partitions)")
         undo.pop_all()
 
 

@@ -97,12 +97,12 @@ without_option = click.option(
     metavar="DIR",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A directory with replicas that is not waited for, for example a lost disk.",
+    help="A replica directory to ignore, for example of a lost disk.",
 )
 
 
 _WITHOUT_MEANING = {
-    "replica.lag.time.max.ms": " (a disk that hangs is waited for; one that fails is left out at once)"
+    "replica.lag.time.max.ms": " (a hanging disk is waited for; a failed one is dropped immediately)"
 }
 """The effect that replaces an unsupported setting, if users may rely on it."""
 
@@ -111,7 +111,7 @@ def warn_of_ignored(path: Path, ignored: list[str]) -> None:
     """Print once, on standard error, the names in the file that have no effect here."""
     if ignored:
         names = ", ".join(name + _WITHOUT_MEANING.get(name, "") for name in ignored)
-        say(f"topicfs: {path}: without meaning here: {names}", error=True)
+        say(f"topicfs: {path}: settings without effect here: {names}", error=True)
 
 
 def checked_security(client_config: Path | None) -> Security:
@@ -166,7 +166,7 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         credentials = _credentials(schema_registry_auth)
         if schema_registry is None and schema_registry_auth is not None:
-            raise click.UsageError("--schema-registry-auth belongs to a registry: --schema-registry URL")
+            raise click.UsageError("--schema-registry-auth needs a registry: --schema-registry URL")
         places = SchemaPlaces(
             directory=None if schema_dir is None else schema_dir.absolute(),
             registry=None if schema_registry is None else _checked(schema_registry),
@@ -181,13 +181,13 @@ def schema_options(command: Callable[..., None]) -> Callable[..., None]:
         help="Schemas of payloads as files: 12.avsc, 12.proto.  [default: those of the topic _schemas]",
     )
     registry = click.option(
-        "--schema-registry", metavar="URL", help="A schema registry to ask for what neither has."
+        "--schema-registry", metavar="URL", help="A schema registry, for schemas in neither of them."
     )
     credentials = click.option(
         "--schema-registry-auth",
         metavar="FILE",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
-        help=f"A file with the line USER:PASSWORD for it; or ${CREDENTIALS} has it.",
+        help=f"A file with the line USER:PASSWORD for the registry; alternatively ${CREDENTIALS} has it.",
     )
     return directory(registry(credentials(with_schemas)))
 
@@ -200,24 +200,24 @@ def listener_options(command: Callable[..., None]) -> Callable[..., None]:
         *arguments: Any, listen: str | None, advertise: str | None, listen_any: bool, **options: Any
     ) -> None:
         if listen is None and (advertise is not None or listen_any):
-            raise click.UsageError("--advertise and --listen-any belong to --listen HOST:PORT")
+            raise click.UsageError("--advertise and --listen-any need --listen HOST:PORT")
         found = None if listen is None else _listener(listen, advertise, any_address=listen_any)
         command(*arguments, listener=found, **options)
 
     listen = click.option(
         "--listen",
         metavar="HOST:PORT",
-        help="Serve Kafka clients there, as in 127.0.0.1:9092; with port 0 at a port that is free.",
+        help="Serve Kafka clients at this address, such as 127.0.0.1:9092; port 0 means any free port.",
     )
     advertise = click.option(
         "--advertise",
         metavar="HOST:PORT",
-        help="The address that clients are told (a broker's advertised.listeners).  [default: that of --listen]",
+        help="The address given to clients (a broker's advertised.listeners).  [default: that of --listen]",
     )
     anybody = click.option(
         "--listen-any",
         is_flag=True,
-        help="Listen at an address that other machines reach. There is no TLS and no password: whoever reaches it may "
+        help="Allow an address that other machines can reach. There is no TLS and no password: anybody can "
         "read, write and delete every topic.",
     )
     return listen(advertise(anybody(with_listener)))

@@ -26,7 +26,7 @@ class TopicPath(NamedTuple):
     def topic_partition(self) -> TopicPartition:
         """The partition of the path. Raises InvalidNameError if it names only a topic."""
         if self.partition is None:
-            raise InvalidNameError(f"{self.topic}: name a partition too, as in {self.topic}/0/{self.name}")
+            raise InvalidNameError(f"{self.topic}: add a partition, as in {self.topic}/0/{self.name}")
         return TopicPartition(self.topic, self.partition)
 
 

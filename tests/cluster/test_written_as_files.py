@@ -222,7 +222,7 @@ def test_a_named_producer_needs_a_directory(address, client, tmp_path):
     (tmp_path / "file").write_text("a\n")
     refused = topicfs(address, "append", "--producer", "nightly", "unnamed/0", str(tmp_path / "file"))
     assert 2 == refused.status
-    assert "--producer keeps its progress in a data directory" in refused.errors
+    assert "--producer needs a data directory for its progress" in refused.errors
     assert [] == values(client, "unnamed")
 
 
@@ -274,4 +274,4 @@ def test_old_times_are_no_reason_for_retention_where_the_broker_stamps_records(m
     assert ("", "") == bash(topic, """cat config > /dev/null; echo '{"payload":"x","ts":5}' >> 0/log.json""")[
         1:
     ]
-    assert stamped == ("they go with their segment" not in (mounted / "@status").read_text())
+    assert stamped == ("retention will soon delete them" not in (mounted / "@status").read_text())

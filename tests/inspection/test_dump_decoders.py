@@ -255,4 +255,4 @@ def test_a_record_without_a_key_ends_the_dump():
 def test_the_command_knows_both_decoders(tmp_path, capsys):
     """Each prints contents without being told to; both at once are refused."""
     assert 2 == run(["dump", "--offsets-decoder", "--transaction-log-decoder", str(tmp_path / "x.log")])
-    assert "name one decoder" in capsys.readouterr().err
+    assert "choose one decoder" in capsys.readouterr().err

@@ -230,7 +230,7 @@ def test_a_jobs_progress_is_a_position_in_the_cluster(client, broker, tmp_path, 
         ("TimeoutException", "Kafka: too late (TimeoutException)"),
         (
             "UnknownTopicOrPartitionException",
-            "Kafka: the cluster does not have a topic that was named (UnknownTopicOrPartitionException)",
+            "Kafka: a topic does not exist in the cluster (UnknownTopicOrPartitionException)",
         ),
     ],
 )

@@ -94,8 +94,8 @@ def test_lines_are_compressed_as_is_said(topicfs, own, said, kept):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--compression", "zstd", "orders/0/log.batch"), b"batches keep the codecs that they have"),
-        (("--acks", "1", "orders/0"), b"--acks is for a cluster"),
+        (("--compression", "zstd", "orders/0/log.batch"), b"batches keep their own codecs"),
+        (("--acks", "1", "orders/0"), b"--acks applies to a cluster"),
     ],
 )
 def test_options_without_meaning_are_a_misuse(topicfs, words, reason):
@@ -205,7 +205,10 @@ def test_a_record_too_large_is_refused(topicfs):
     [
         (("cat", "orders/0/7"), "orders/0/7: orders-0: no offset 7; offsets 0 to 2 exist"),
         (("cat", "orders/0/nonsense"), "not a selector; selectors are 42, 42-99"),
-        (("append", "orders/log.batch"), "batches are appended to one partition, as orders/0/log.batch"),
+        (
+            ("append", "orders/log.batch"),
+            "batches can only be appended to one partition, as orders/0/log.batch",
+        ),
         (("append", "orders/nonsense"), "records are appended to log, log.kv, "),
         (("cat", "orders/5"), "orders/5: no such partition; orders has partition 0 alone"),
         (("cat", "absent/0"), "absent: no such topic"),
@@ -470,7 +473,10 @@ def test_what_is_no_batch_is_refused(topicfs, tmp_path):
     batches = topicfs("cat", "orders/0/log.batch").output
     source = tmp_path / "torn"
     source.write_bytes(batches + batches[:-1])
-    for file, reason in ((source, b"the last batch is torn"), (Path(__file__), b"no record batch at byte 0")):
+    for file, reason in (
+        (source, b"the last batch is incomplete"),
+        (Path(__file__), b"no record batch at byte 0"),
+    ):
         ran = topicfs("append", "orders/0/log.batch", str(file))
         assert (1, True) == (ran.status, reason in ran.errors)
         assert ran.errors.endswith(b"; nothing was appended\n")

@@ -143,7 +143,7 @@ def test_a_line_that_is_no_progress_of_a_producer_is_refused(orders, mnt, direct
     for line in [*lines, '{"name": "p"}', "[" * 100_000]:
         with pytest.raises(OSError, match="Invalid argument"), (mnt / "@producers").open("ab", 0) as file:
             file.write(f"{json.dumps(right | {'records': 9})}\n{line}\n".encode())
-        assert "@producers: not the progress of a producer" in (mnt / "@status").read_text()
+        assert "@producers: not a producer's progress" in (mnt / "@status").read_text()
     with pytest.raises(OSError, match="Message too long"):
         (mnt / "@producers").write_text(json.dumps(right | {"name": "x" * 10_000_000}) + "\n")
     assert stored == (directory / "topicfs.producers").read_bytes()

@@ -127,7 +127,7 @@ def test_a_full_disk_below_a_mount_is_told_to_the_line(topicfs, disk, source, mo
         assert "No space left on device" in said
         kept = (mnt / "orders/0/log").read_bytes().splitlines()
         assert LINES[: len(kept)] == kept
-        whole = re.search(r"; the first (\d+) lines were appended, the rest is: tail -n \+(\d+) ", said)
+        whole = re.search(r"; the first (\d+) lines were appended; to print the rest: tail -n \+(\d+) ", said)
         cut = re.search(r"; the first (\d+) lines were written; (\d+) records more are there", said)
         if whole is not None:
             assert (len(kept), len(kept) + 1) == tuple(map(int, whole.groups()))

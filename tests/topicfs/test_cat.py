@@ -164,7 +164,7 @@ def test_a_directory_of_many_names_is_not_listed_whole(topicfs):
 def test_follow_takes_a_partition(clicks):
     """`--follow` needs a partition, and a file that grows."""
     ran = clicks("cat", "--follow", "clicks/log")
-    assert (1, True) == (ran.status, b"name a partition too" in ran.errors)
+    assert (1, True) == (ran.status, b"add a partition" in ran.errors)
     ran = clicks("cat", "--follow", "clicks/0/start")
     assert (2, True) == (ran.status, b"clicks/0/start does not grow" in ran.errors)
 

@@ -101,7 +101,7 @@ def test_the_version_is_the_distributions(topicfs):
             ("mount", "--acks", "2", "data", "mnt"),
             "topicfs: Invalid value for '--acks': acks=2: must be 0, 1, all or -1",
         ),
-        (("dump",), "topicfs: name a file to dump"),
+        (("dump",), "topicfs: give a file to dump"),
     ],
 )
 def test_what_is_not_understood_is_one_line(topicfs, words, line):
@@ -260,7 +260,7 @@ def test_explain_of_a_range_looks_up_both_its_ends(topicfs, name, meaning, targe
         ("g-none/0/5000", "g-none-0: no offset 5000; offsets 0 to 399 exist"),
         ("g-none/0/log", "log: not a selector"),
         ("g-none/0/@9999-12-31", "no record at or after"),
-        ("g-none", "name a partition too"),
+        ("g-none", "add a partition"),
     ],
 )
 def test_explain_of_nothing_says_what_there_is(topicfs, place, message):

@@ -21,7 +21,7 @@ def test_a_job_without_a_checkpoint_has_no_place(topicfs):
     for job in (("replay", "orders", "copy"), ("aggregate", "orders", "copy", "--window", "1 hour")):
         found = topicfs("pipeline", *job, "--commit-group", "g")
         assert 2 == found.status
-        assert b"--commit-group commits how far a job with --checkpoint came" in found.errors
+        assert b"--commit-group needs --checkpoint" in found.errors
 
 
 def test_positions_of_a_topic_that_was_created_again_are_not_committed(tmp_path):

@@ -178,7 +178,7 @@ def test_settings_are_set_and_removed(orders):
         (("nothing",), 1, "nothing: no such topic"),
         (("orders", "retention.ms=5", "no.such=1"), 1, "no.such: no such topic setting"),
         (("orders", "retention.ms=5", "segment.bytes=1"), 1, "segment.bytes=1: must be"),
-        (("orders", "retention.ms=5", "retention.ms"), 1, "retention.ms: a setting is given as name=value"),
+        (("orders", "retention.ms=5", "retention.ms"), 1, "retention.ms: write a setting as name=value"),
         (("orders", "retention.sm"), 1, "retention.sm: no such topic setting"),
         (("orders", "no.such="), 1, "no.such: no such topic setting"),
         (("orders", "--config", "missing"), 1, "missing: No such file"),

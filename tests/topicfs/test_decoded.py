@@ -66,7 +66,7 @@ def test_a_registry_is_asked_with_its_password_from_a_file_or_a_variable(shop, t
     [
         (("--schema-registry", "host:8081"), b"not the URL of a schema registry"),
         (("--schema-registry", "http://u:p@host"), b"lists of processes"),
-        (("--schema-registry-auth", "auth"), b"belongs to a registry"),
+        (("--schema-registry-auth", "auth"), b"needs a registry"),
         (("--schema-registry", "http://host", "--schema-registry-auth", "bad"), b"no line USER:PASSWORD"),
     ],
 )

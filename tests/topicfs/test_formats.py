@@ -155,14 +155,14 @@ def test_an_empty_partition_is_an_empty_file_of_its_format(topicfs):
         (
             ("clicks/0/log.json", "--format", "csv"),
             1,
-            "clicks/0/log.json: a format takes the place of a suffix",
+            "clicks/0/log.json: a format replaces the suffix",
         ),
         (("clicks/0/9", "--format", "csv"), 1, "no offset 9; offsets 0 to 2 exist"),
         (("clicks/0/status", "--format", "csv"), 1, "status: not a selector"),
         (("clicks/9/log", "--format", "csv"), 1, "clicks/9: no such partition"),
-        (("clicks/0-1", "--format", "csv"), 1, "of a whole topic there are log, @TIME-@TIME and @TIME-"),
-        (("clicks/0", "--format", "parquet", "--follow"), 2, "--format arrow is a stream"),
-        (("clicks/log", "--format", "csv", "--group", "g"), 2, "--group and --format do not go together"),
+        (("clicks/0-1", "--format", "csv"), 1, "a whole topic only has log, @TIME-@TIME and @TIME-"),
+        (("clicks/0", "--format", "parquet", "--follow"), 2, "use --format arrow"),
+        (("clicks/log", "--format", "csv", "--group", "g"), 2, "--group cannot be combined with --format"),
     ],
 )
 def test_what_cannot_be_printed_is_said(clicks, words, status, error):

@@ -87,8 +87,8 @@ def test_a_dry_run_changes_nothing(orders: Topicfs):
         (("--topic", "orders:7", "--to-latest"), "orders/7: no such partition; orders has partition 0 alone"),
         (("--topic", "orders:x", "--to-latest"), "partitions are numbers"),
         (("--topic", "orders", "--shift-by", "1"), "no position there"),
-        (("--topic", "orders", "--to-datetime", "soon"), "a time is written as"),
-        (("--topic", "orders", "--by-duration", "1 day"), "a duration is written as"),
+        (("--topic", "orders", "--to-datetime", "soon"), "write a time as"),
+        (("--topic", "orders", "--by-duration", "1 day"), "write a duration as"),
     ],
 )
 def test_bad_words(orders: Topicfs, words: tuple[str, ...], reason: str):
@@ -164,8 +164,8 @@ def test_reading_as_a_member(orders: Topicfs):
     ("words", "reason"),
     [
         (("nothere/log",), "no such topic"),
-        (("orders/0/42",), "a group reads whole topics; name TOPIC/log"),
-        (("a", "b"), "takes one path"),
+        (("orders/0/42",), "a group reads whole topics; write TOPIC/log"),
+        (("a", "b"), "needs exactly one path"),
     ],
 )
 def test_what_a_group_does_not_read(orders: Topicfs, words: tuple[str, ...], reason: str):

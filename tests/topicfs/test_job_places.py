@@ -52,7 +52,7 @@ def test_settings_of_a_connection_belong_to_a_cluster(orders, tmp_path):
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=TLS\n")
     ran = orders("pipeline", "replay", "orders", "copy", "--client-config", str(config))
-    assert (2, True) == (ran.status, b"--client-config belongs to a cluster" in ran.errors)
+    assert (2, True) == (ran.status, b"--client-config applies to a cluster" in ran.errors)
     for words in (("archive", "orders", "parquet", "--data"), ("replay", "orders", "copy", "--to")):
         ran = orders("pipeline", *words, "kafka://127.0.0.1:1", "--client-config", str(config))
         assert 1 == ran.status

@@ -176,7 +176,7 @@ def test_a_brokers_directory_is_judged_by_defaults(directory, topicfs):
     fill(directory, time=system_clock() - 8 * DAY)
     (directory / "topicfs.topics").unlink()
     told = topicfs("maintain", "data", "--dry-run")
-    assert "a broker keeps its topics' settings elsewhere" in told.errors.decode()
+    assert "a broker stores its topics' settings elsewhere" in told.errors.decode()
     assert "retention.ms=604800000" in told.text
 
 

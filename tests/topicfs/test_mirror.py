@@ -54,7 +54,7 @@ def test_a_client_config_that_cannot_be_used(topicfs, directory, tmp_path):
     config.write_text("acks=all\nbootstrap.servers=one:9092\nssl.cipher.suites=x\nsecurity.protocols=SSL\n")
     ran = topicfs("mirror", "kafka://127.0.0.1:1", str(directory), "--client-config", str(config))
     assert (
-        f"topicfs: {config}: without meaning here: ssl.cipher.suites, security.protocols\n"
+        f"topicfs: {config}: settings without effect here: ssl.cipher.suites, security.protocols\n"
         in ran.errors.decode()
     )
     assert 1 == ran.status

@@ -41,8 +41,8 @@ def test_a_setting_that_brokers_alone_have_is_told_with_the_reason(topicfs, aske
     config.write_text("replica.lag.time.max.ms=5000\nlisteners=PLAINTEXT://:9092\n")
     ran = topicfs("mount", "--config", str(config), "data", "mnt")
     assert (
-        "without meaning here: replica.lag.time.max.ms (a disk that hangs is waited for; one that fails is left out "
-        "at once), listeners\n"
+        "settings without effect here: replica.lag.time.max.ms (a hanging disk is waited for; a failed one is dropped "
+        "immediately), listeners\n"
     ) in ran.errors.decode()
     assert 1 == len(asked)
 
@@ -57,7 +57,7 @@ def test_every_option_reaches_the_daemon(topicfs, asked, tmp_path):
         f"--nonempty --isolation read_uncommitted --metrics :9464 --log-file log --debug --config {config} data mnt"
     )
     ran = topicfs("mount", *words.split())
-    assert (0, f"topicfs: {config}: without meaning here: listeners\n".encode()) == ran[::2]
+    assert (0, f"topicfs: {config}: settings without effect here: listeners\n".encode()) == ran[::2]
     expected = MountOptions(
         directories=(Path("data"),),
         mountpoint=Path("mnt"),
@@ -94,11 +94,11 @@ def test_accounts_are_named_as_well_as_numbered(topicfs, asked):
     [
         ("--uid", "no-such-user", "no such user on this machine; give another name, or a number"),
         ("--gid", "no-such-group", "no such group on this machine; give another name, or a number"),
-        ("--uid", "4294967295", "no user has a number above 4294967294"),
+        ("--uid", "4294967295", "a user ID is at most 4294967294"),
         ("--uid", "-1", "no such user on this machine"),
-        ("--umask", "088", "not a mask of permissions in octal digits"),
-        ("--umask", "1000", "not a mask of permissions in octal digits"),
-        ("--umask", "-2", "not a mask of permissions in octal digits"),
+        ("--umask", "088", "not a umask in octal digits"),
+        ("--umask", "1000", "not a umask in octal digits"),
+        ("--umask", "-2", "not a umask in octal digits"),
         ("--max-waiting", "0", "0 is not in the range"),
         ("--log-format", "xml", "is not one of"),
     ],
@@ -176,13 +176,13 @@ def test_what_the_daemon_answers_is_the_exit_status(topicfs, monkeypatch):
     [
         (
             ("mount", "127.0.0.1:9092", "mnt"),
-            "127.0.0.1:9092: names a broker; a cluster is given as kafka://127.0.0.1:9092",
+            "127.0.0.1:9092: is a broker's address; write a cluster as kafka://127.0.0.1:9092",
         ),
-        (("mount", "a:1,b:2", "mnt"), "a:1,b:2: names a broker"),
-        (("topics", "create", "t", "--data", "localhost:9092"), "localhost:9092: names a broker"),
+        (("mount", "a:1,b:2", "mnt"), "a:1,b:2: is a broker's address"),
+        (("topics", "create", "t", "--data", "localhost:9092"), "localhost:9092: is a broker's address"),
         (
             ("mount", "mnt", "kafka://one:9092"),
-            "the cluster is named first: topicfs mount kafka://one:9092 mnt",
+            "put the cluster first: topicfs mount kafka://one:9092 mnt",
         ),
     ],
 )

@@ -34,13 +34,13 @@ def test_options_of_mount_become_those_of_the_command(arguments: list[str], expe
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ("nosuch", "nosuch: no option of a mount; there are acks, advertise, allow-delete"),
+        ("nosuch", "nosuch: not an option of a mount; the options are acks, advertise, allow-delete"),
         ("acks", "acks: takes a value, as in acks=…"),
         ("acks=", "acks=: takes a value"),
         ("allow_other=yes", "allow_other=yes: takes no value"),
-        ("foreground", "foreground: no option of a mount"),
-        ("remount,ro", "remount: no option of a mount"),
-        ("\x1b[2J\nforged", r"\x1b[2J\nforged: no option of a mount"),
+        ("foreground", "foreground: not an option of a mount"),
+        ("remount,ro", "remount: not an option of a mount"),
+        ("\x1b[2J\nforged", r"\x1b[2J\nforged: not an option of a mount"),
     ],
 )
 def test_what_is_no_option_is_said(options: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:

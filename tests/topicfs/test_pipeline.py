@@ -90,7 +90,7 @@ def test_a_broker_without_its_scheme_is_no_directory_of_a_job(topicfs):
     Path("archive").mkdir()
     ran = topicfs("pipeline", "restore", "archive", "--data", "localhost:9092")
     assert 2 == ran.status
-    assert b"names a broker; a cluster is given as kafka://localhost:9092" in ran.errors
+    assert b"is a broker's address; write a cluster as kafka://localhost:9092" in ran.errors
     assert ["archive"] == [path.name for path in Path().iterdir()]
 
 

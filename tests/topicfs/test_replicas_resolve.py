@@ -240,7 +240,7 @@ def test_a_damaged_log_is_not_kept_unseen(topicfs):
     ran = topicfs(*RESOLVE, "--yes")
     assert (1, before) == (ran.status, files(A, B))
     assert str(log.absolute()).encode() in ran.errors
-    assert b"what is kept cannot be compared; put the file back, or keep another directory" in ran.errors
+    assert b"the kept files cannot be compared; put the file back, or keep another directory" in ran.errors
     ran = topicfs("replicas", "resolve", "--keep", "b", BOTH, "--save", "lost", "--yes")
     assert (0, True) == (ran.status, f"{log.name}: position" in ran.text)
     assert b"a7" in Path("lost/orders-0.batch").read_bytes()  # Batches after the damage, in the last segment.

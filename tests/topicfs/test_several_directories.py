@@ -118,7 +118,7 @@ def test_a_daemon_without_a_mount_cannot_be_asked(two):
     finally:
         lock.release()
     assert (1, b"") == ran[:2]
-    assert f"in use by process {os.getpid()}, which has no mount" in ran.errors.decode()
+    assert f"in use by process {os.getpid()}, which has no visible mount" in ran.errors.decode()
 
 
 def test_a_daemon_is_asked_partition_by_partition(tmp_path):

@@ -38,7 +38,7 @@ def test_a_topic_with_records_is_deleted_only_when_told_so(orders):
     [
         (("create", "orders"), "orders"),
         (("create", "or ders"), "or ders"),
-        (("create", "new", "--config", "retention.ms"), "retention.ms: a setting is given as name=value"),
+        (("create", "new", "--config", "retention.ms"), "retention.ms: write a setting as name=value"),
         (("create", "new", "--config", "no.such=1"), "no.such"),
         (("create", "new", "--config", "retention.ms=soon"), "retention.ms"),
         (("delete", "absent"), "absent: no such topic"),

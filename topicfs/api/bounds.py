@@ -37,7 +37,7 @@ def ranges_of(
     """
     first, last, found = parsed(start), parsed(stop), list(partitions)
     if len(found) > 1 and any(isinstance(place, Single | LastN) for place in (first, last)):
-        raise ValueError("an offset counts in one partition: name one, as in topic[0].records(start=42)")
+        raise ValueError("an offset applies to one partition: use topic[0].records(start=42)")
     ranges = []
     for partition in found:
         partition.find_bounds()
@@ -66,7 +66,7 @@ def parsed(where: Where) -> Place | None:
         reason = error.reason if where.startswith(("@", "-")) else f"{where}: not a place; {PLACES}"
         raise ValueError(reason) from None
     if not isinstance(selector, Single | LastN | AtTime) or selector.suffix:
-        raise ValueError(f"{where}: a range or a form of a record, where one place is needed; {PLACES}")
+        raise ValueError(f"{where}: not a single place but a range, or a record with a suffix; {PLACES}")
     return selector
 
 

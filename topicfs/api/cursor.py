@@ -108,7 +108,7 @@ def _followed(
 
         found = partitions()
         if isinstance(start, Single | LastN) and len(found) > 1:
-            raise ValueError("an offset counts in one partition: name one, as in topic[0].follow(start=42)")
+            raise ValueError("an offset applies to one partition: use topic[0].follow(start=42)")
         begin(found, start)
         waited_from = time.monotonic()
         while True:

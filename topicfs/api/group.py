@@ -231,8 +231,8 @@ def _make_manual(directory: Path, group: str) -> None:
     except FileExistsError:
         if f"commit={MANUAL}" not in config.read_text(encoding="utf-8").splitlines():
             raise GroupError(
-                f"{group}: reading through the mount moves its positions, and a program says itself what it has done; "
-                f"set it first: echo commit={MANUAL} > {config}"
+                f"{group}: a program commits by itself, but reading through the mount commits automatically; "
+                f"first run: echo commit={MANUAL} > {config}"
             ) from None
     else:
         config.write_text(f"commit={MANUAL}\n", encoding="utf-8")
@@ -288,10 +288,10 @@ class Group:
         if not isinstance(engine, FileTopics):
             return Member(self, EngineFeed(engine, self.name, topics, level), timeout)
         if engine.mountpoint is None:
-            raise ReadOnlyError(f"{self.name}: a group stores positions, and {READ_ONLY}")
+            raise ReadOnlyError(f"{self.name}: joining stores positions, but {READ_ONLY}")
         if level is not Isolation.READ_COMMITTED:
             raise GroupsUnsupportedError(
-                f"{self.name}: through a mount its own isolation holds: topicfs mount --isolation"
+                f"{self.name}: the mount's isolation applies here: topicfs mount --isolation"
             )
         return Member(self, MountFeed(engine.mountpoint, self.name, topics), timeout)
 

@@ -117,11 +117,11 @@ def _checked(record: Record | Buffer, offset: Offset, now: Timestamp) -> model.R
     headers = []
     for name, value in pairs(given.headers):
         if not isinstance(name, str):
-            raise TypeError(f"the name of a header is text, not {type(name).__name__}")
+            raise TypeError(f"a header's name must be text, not {type(name).__name__}")
         try:
             encoded = name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise InvalidRecordError(f"{name!r}: the name of a header has half a surrogate pair") from None
+            raise InvalidRecordError(f"{name!r}: a header's name contains half a surrogate pair") from None
         headers.append(model.Header(encoded, octets(value, "the value of a header")))
     return model.Record(
         offset,
@@ -136,7 +136,7 @@ def pairs(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None
     """Return headers as pairs, in order; a mapping is accepted too. Raises TypeError for other values."""
     found = tuple(headers.items() if isinstance(headers, Mapping) else headers)
     if not all(isinstance(one, tuple | list) and len(one) == 2 for one in found):
-        raise TypeError("headers are pairs, as in [('source', b'shop')], or a dict")
+        raise TypeError("headers must be pairs, as in [('source', b'shop')], or a dict")
     return found
 
 
@@ -146,11 +146,13 @@ def octets(value: object, what: str) -> bytes | None:
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise TypeError(f"{what} is bytes or None, not {type(value).__name__}; encode text first: text.encode()")
+    raise TypeError(
+        f"{what} must be bytes or None, not {type(value).__name__}; encode text first: text.encode()"
+    )
 
 
 def milliseconds(moment: datetime) -> Timestamp:
     """Return a time as milliseconds since 1970, rounded up. Raises ValueError for a time without a zone."""
     if moment.tzinfo is None:
-        raise ValueError(f"{moment}: a time without a zone; write datetime.now(UTC), or .astimezone()")
+        raise ValueError(f"{moment}: a time must have a zone; write datetime.now(UTC), or .astimezone()")
     return Timestamp(-((_EPOCH - moment) // _MILLISECOND))

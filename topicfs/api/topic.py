@@ -104,10 +104,12 @@ class Partition(Readable):
         if self._internal:
             raise PolicyViolationError(f"{self.topic}: Kafka's own; only Kafka writes there")
         if isinstance(records, str | bytes | bytearray | memoryview | Record):
-            raise TypeError(f"records are a list, not {type(records).__name__}; append(record) appends one")
+            raise TypeError(
+                f"records must be a list, not {type(records).__name__}; append(record) appends one"
+            )
         columns = appended_columns(records)
         if not len(columns):
-            raise ValueError("there is nothing to append")
+            raise ValueError("no records to append")
         try:
             batch = encode_span(columns, 0, len(columns), PLAIN, None, None)
             if durable:

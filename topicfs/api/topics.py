@@ -93,7 +93,7 @@ class Topics:
         except errors.StorageError as error:
             locked = error.__context__
             if isinstance(locked, errors.DirectoryLockedError) and locked.holder_pid == os.getpid():
-                reason = "in use by this process; use the Topics that has it open, or close that first"
+                reason = "already open in this process; use that Topics object, or close it first"
                 raise errors.StorageError(f"{locked.directory}: {reason}") from None
             raise
 
@@ -168,7 +168,7 @@ class Topics:
         if is_internal(name):
             raise errors.PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
         if self._for_python and name in self:
-            raise errors.TopicExistsError(f"{name}: the topic exists already; get it by topics[{name!r}]")
+            raise errors.TopicExistsError(f"{name}: the topic already exists; use topics[{name!r}]")
         check_new_topic(name, self)
         if replicas is not None and not holds_replicas(self._place.directories):
             raise errors.StorageError(f"{'' if self._for_python else '--'}replicas: {NO_REPLICAS}")
@@ -204,7 +204,7 @@ class Topics:
 
         _check_name(name)
         if self._engine is None:
-            raise errors.UnknownTopicError(f"{name}: there is no topic yet that a group could read")
+            raise errors.UnknownTopicError(f"{name}: a group needs at least one topic to read")
         return Group(name, self._engine, self._groups)
 
     def groups(self) -> list[str]:
@@ -232,12 +232,12 @@ class Topics:
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        raise TypeError(f"{name!r}: a name is text, as in topics['orders']")
+        raise TypeError(f"{name!r}: a name must be text, as in topics['orders']")
 
 
 def _setting(name: str, value: object) -> str:
     if not isinstance(value, str | int):
-        raise TypeError(f"{name}: a setting is text, an int or a bool, not {type(value).__name__}")
+        raise TypeError(f"{name}: a setting must be text, an int or a bool, not {type(value).__name__}")
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -66,9 +66,7 @@ def mount_words(arguments: Sequence[str]) -> list[str] | None:
         elif word.startswith("-") and set(word[1:]) <= set("sfnvw"):
             flags += word[1:]
         elif word.startswith("-"):
-            raise OptionError(
-                f"{word}: mount(8) gives no such option; call it as mount -t topicfs DIR MOUNTPOINT -o …"
-            )
+            raise OptionError(f"{word}: not an option of mount(8); use mount -t topicfs DIR MOUNTPOINT -o …")
         else:
             places.append(word)
     words = list(_options([option for option in given if option], sloppy="s" in flags))
@@ -94,7 +92,7 @@ def _options(given: Sequence[str], *, sloppy: bool) -> Iterator[str]:
         if option is not None:
             yield _word(text, option, value if equals else None)
         elif not (sloppy or _MOUNTS_OWN.fullmatch(text)):
-            raise OptionError(f"{text}: no option of a mount; there are {', '.join(sorted(known))}")
+            raise OptionError(f"{text}: not an option of a mount; the options are {', '.join(sorted(known))}")
 
 
 def _word(text: str, option: click.Option, value: str | None) -> str:

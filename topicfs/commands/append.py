@@ -85,18 +85,18 @@ UNBOUNDED = 2**31
 @click.option(
     "--producer",
     metavar="NAME",
-    help="Append each line of FILE once, however often this is run: NAME remembers how far it came.",
+    help="Append each line of FILE once, even if run again: NAME stores the progress.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="What lines are compressed with; a topic with another compression.type than producer says it itself.  "
-    "[default: what the topic's compression.type says]",
+    help="Codec for the lines, if the topic's compression.type is producer.  "
+    "[default: according to compression.type]",
 )
 @click.option(
     "--acks",
     type=click.Choice(["1", "all"]),
-    help="Of a cluster: go on when lines are in their leader's log, or in those of all replicas in sync.  [default: all]",
+    help="For a cluster: continue once lines are in the leader's log (1), or in those of all in-sync replicas (all).  [default: all]",
 )
 @schema_options
 @place_option
@@ -132,7 +132,7 @@ def append(
     _check_name(target, path)
     _check_options(path, producer=producer, compression=compression, acks=acks, place=place)
     if producer is not None and str(file) == "-":
-        raise click.UsageError("--producer needs a FILE, which can be read again after a crash")
+        raise click.UsageError("--producer needs a FILE that can be read again after a crash")
     codec = None if compression is None else Codec[compression.upper()]
     source = "-" if str(file) == "-" else str(file)
     _check_order(target, file)
@@ -173,7 +173,7 @@ def append(
 def _check_name(target: str, path: TopicPath) -> None:
     if path.name == BATCH_FILE and path.partition is None:
         raise InvalidNameError(
-            f"{target}: batches are appended to one partition, as {path.topic}/0/{path.name}"
+            f"{target}: batches can only be appended to one partition, as {path.topic}/0/{path.name}"
         )
     if path.name not in {*RECORD_FILES, BATCH_FILE}:
         raise InvalidNameError(f"{target}: records are appended to {', '.join(RECORD_FILES)} or {BATCH_FILE}")
@@ -186,13 +186,13 @@ def _check_options(
     if producer is not None and path.name == BATCH_FILE:
         raise click.UsageError("--producer numbers lines; batches carry their own producers")
     if compression is not None and path.name == BATCH_FILE:
-        raise click.UsageError("--compression is for lines; batches keep the codecs that they have")
+        raise click.UsageError("--compression applies to lines; batches keep their own codecs")
     if acks is not None and place.cluster is None:
         raise click.UsageError(
-            "--acks is for a cluster; in a data directory all lines are on disk when the command ends"
+            "--acks applies to a cluster; with a data directory, all lines are on disk when the command ends"
         )
     if producer is not None and place.cluster is not None:
-        raise click.UsageError("--producer keeps its progress in a data directory; a cluster has none")
+        raise click.UsageError("--producer needs a data directory for its progress; a cluster has none")
 
 
 def _check_order(target: str, file: Path) -> None:
@@ -347,15 +347,15 @@ def _outcome(
         except OSError:  # The mount has ended.
             return f"the first {lines} lines were written"
         if count != lines and not alone:
-            more = f"{count - lines} records more are there, of lines behind them or by others"
-            less = f"but the topic has only {count} records more"
+            more = f"{count - lines} more records were added, from later lines or by other writers"
+            less = f"but the topic has only {count} more records"
             return f"the first {lines} lines were written; {more if count > lines else less}"
         if count and path.partition is None and count != lines:
             return (
-                f"{count} lines were appended: the first {lines}, and {count - lines} of those behind them; with "
+                f"{count} lines were appended: the first {lines}, and {count - lines} of the later ones; with "
                 "--producer an append can be run again"
             )
-        rest = "" if source == "-" else f", the rest is: tail -n +{count + 1} {shlex.quote(source)}"
+        rest = "" if source == "-" else f"; to print the rest: tail -n +{count + 1} {shlex.quote(source)}"
         return f"the first {count} lines were appended{rest}" if count else "nothing was appended"
 
     return outcome

@@ -66,7 +66,7 @@ Signature: TypeAlias = tuple[int, ...]
     ),
 )
 @click.argument("paths", metavar="PATH…", nargs=-1, required=True, shell_complete=completion.paths)
-@click.option("--follow", "-f", is_flag=True, help="Go on with the records that are appended later.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with records that are appended later.")
 @click.option(
     "--group",
     metavar="GROUP",
@@ -85,7 +85,7 @@ Signature: TypeAlias = tuple[int, ...]
     type=click.Choice([level.value for level in Isolation]),
     default=Isolation.READ_COMMITTED.value,
     show_default=True,
-    help="Whether records of aborted transactions show.",
+    help="Whether to show records of aborted transactions.",
 )
 @schema_options
 @place_option
@@ -121,14 +121,16 @@ def cat(
     parquet a file, with the columns of Spark's Kafka source.
     """
     if follow and len(paths) > 1:
-        raise click.UsageError("--follow takes one path")
+        raise click.UsageError("--follow needs exactly one path")
     output = sys.stdout.buffer
     level = Isolation(isolation)
     if group is not None:
         if len(paths) > 1:
-            raise click.UsageError("--group takes one path")
+            raise click.UsageError("--group needs exactly one path")
         if shown_as is not None:
-            raise click.UsageError("--group and --format do not go together; a form is the path's suffix")
+            raise click.UsageError(
+                "--group cannot be combined with --format; choose a form by the path's suffix"
+            )
         from topicfs.groups.reader import Shown, copy_as_member
 
         copy_as_member(place, group, paths[0], output, shown=Shown(level, schemas), follow=follow)
@@ -172,7 +174,7 @@ def _printer(shown_as: str | None, plain: FilePrinter, *, follow: bool) -> Forma
 
     if follow and shown_as == PARQUET:
         raise click.UsageError(
-            "--follow has no end, and a Parquet file needs one; --format arrow is a stream"
+            "a Parquet file cannot be followed because it needs an end; use --format arrow"
         )
     return printer_of(shown_as, plain.output, plain.isolation)
 
@@ -245,7 +247,7 @@ def follow_from(place: Place, path: TopicPath, printer: FormatPrinter) -> None:
 
 def _growing(path: str, offset: Offset | None) -> Offset:
     if offset is None:
-        raise click.UsageError(f"{path} does not grow; --follow takes log or an open range, as 42-")
+        raise click.UsageError(f"{path} does not grow; --follow needs log or an open range, such as 42-")
     return offset
 
 

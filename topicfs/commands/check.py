@@ -45,7 +45,7 @@ def check(context: click.Context, directories: tuple[Path, ...]) -> None:
     for directory, examination in examinations.items():
         if examination.in_use:
             screen.print(
-                plain(f"{directory} is in use: what its owner has not finished yet is passed over", "quiet")
+                plain(f"{directory} is in use: data that its owner has not finished yet is skipped", "quiet")
             )
     twice = list(duplicates(examinations.values()))
     for finding in twice:

@@ -61,9 +61,9 @@ STYLES = {
 @click.argument("topic", required=False, shell_complete=completion.topics)
 @click.argument("changes", metavar="[NAME[=VALUE]]…", nargs=-1, shell_complete=completion.settings)
 @click.option(
-    "--match", "patterns", metavar="PATTERN", multiple=True, help="Only these names: retention.*, *.ms"
+    "--match", "patterns", metavar="PATTERN", multiple=True, help="Show only these names: retention.*, *.ms"
 )
-@click.option("--set", "only_set", is_flag=True, help="Only what a topic, the file or the brokers set.")
+@click.option("--set", "only_set", is_flag=True, help="Show only what a topic, the file or the brokers set.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON array in place of a table.")
 @click.option(
     "--config",

@@ -64,9 +64,9 @@ def dump(
     """
     every_name = [*(name for name in files.split(",") if name), *names]
     if not every_name:
-        raise click.UsageError("name a file to dump")
+        raise click.UsageError("give a file to dump")
     if offsets_decoder and transaction_log_decoder:
-        raise click.UsageError("name one decoder: a segment holds the records of one topic")
+        raise click.UsageError("choose one decoder: a segment has the records of one topic")
     decoder = RecordDecoder.TRANSACTIONS if transaction_log_decoder else None
     options = DumpOptions(decoder=RecordDecoder.OFFSETS if offsets_decoder else decoder, **of_the_dump)
     # A program gets exactly kafka-dump-log's bytes; a terminal gets no control characters.

@@ -97,8 +97,10 @@ def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
     """,
 )
 @click.argument("names", metavar="GROUP…", nargs=-1, required=True, shell_complete=completion.groups)
-@click.option("--members", "what", flag_value="members", help="The members in place of the positions.")
-@click.option("--state", "what", flag_value="state", help="The group as a whole in place of the positions.")
+@click.option("--members", "what", flag_value="members", help="Show the members instead of the positions.")
+@click.option(
+    "--state", "what", flag_value="state", help="Show the group as a whole instead of the positions."
+)
 @click.option("--json", "as_program", is_flag=True, help="One JSON array with all of it.")
 @place_option
 def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, place: Place) -> None:
@@ -170,20 +172,18 @@ SCENARIOS: dict[str, Callable[[Any], Scenario]] = {
 @click.option("--topic", "topics", metavar="TOPIC[:N,N]", multiple=True, help="A topic, or partitions of it.")
 @click.option("--all-topics", is_flag=True, help="Every topic in which the group has a position.")
 @click.option("--to-earliest", is_flag=True, help="To the first record.")
-@click.option("--to-latest", is_flag=True, help="To the end: only what comes.")
-@click.option(
-    "--to-current", is_flag=True, help="Where it is; what lies outside of the log is brought within."
-)
+@click.option("--to-latest", is_flag=True, help="To the end: read only new records.")
+@click.option("--to-current", is_flag=True, help="To the current position, clamped to the log.")
 @click.option("--to-offset", metavar="N", type=click.IntRange(0), help="To an offset.")
-@click.option("--shift-by", metavar="N", type=int, help="Forward, or with -N back.")
+@click.option("--shift-by", metavar="N", type=int, help="Move forward, or with -N back.")
 @click.option(
     "--to-datetime", metavar="TIME", help="To the first record at or after a time, UTC without a zone."
 )
 @click.option("--by-duration", metavar="DURATION", help="To the first record of the last P1D, PT6H, …")
 @click.option("--from-file", "file", metavar="FILE", type=click.Path(path_type=Path), help="As exported.")
-@click.option("--dry-run", is_flag=True, help="Change nothing, and say what would be.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and show the new positions.")
 @click.option(
-    "--execute", is_flag=True, hidden=True, help="As Kafka's tool wants it; here it is done without."
+    "--execute", is_flag=True, hidden=True, help="Accepted as in Kafka's tool; this is the default here."
 )
 @click.option("--export", "as_csv", is_flag=True, help="Print topic,partition,offset.")
 @click.option("--json", "as_program", is_flag=True, help="Print one JSON array.")
@@ -206,18 +206,20 @@ def reset(
     Exactly one option selects the new position; a position outside the log is moved to its start or end.
     """
     if dry_run and execute:
-        raise click.UsageError("--dry-run and --execute contradict each other")
+        raise click.UsageError("--dry-run and --execute cannot be combined")
     chosen = [word for word in SCENARIOS if scenarios[word] is not None and scenarios[word] is not False]
     if len(chosen) + (file is not None) != 1:
         words = ", ".join(f"--{word.replace('_', '-')}" for word in (*SCENARIOS, "from_file"))
         raise click.UsageError(f"name one new position: {words}")
     if bool(topics) + all_topics + (file is not None) != 1:
-        raise click.UsageError("choose the partitions by one of --topic, --all-topics, --from-file")
+        raise click.UsageError("choose the partitions with one of --topic, --all-topics, --from-file")
     with opened_groups(place, writing=not dry_run) as found:
         group = _group(found, name)
         if group is not None and group.state != EMPTY and not dry_run:
             members = f"{len(group.members)} members"
-            raise GroupNotEmptyError(f"{name}: {members}; its positions are theirs until they have gone")
+            raise GroupNotEmptyError(
+                f"{name}: {members}; positions can only be set after the members have left"
+            )
         present = {} if group is None else group.positions
         if file is not None:
             resets = _from_file(found, file, present)

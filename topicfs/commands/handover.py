@@ -40,7 +40,7 @@ POLL_SECONDS = 0.2
     "--bootstrap-server",
     metavar="HOST:PORT",
     required=True,
-    help="Where the cluster is reached while the broker runs.",
+    help="Address of the cluster while the broker runs.",
 )
 @client_config_option
 @click.option(
@@ -50,12 +50,12 @@ POLL_SECONDS = 0.2
     multiple=True,
     required=True,
     type=click.Path(path_type=Path),
-    help="The broker's log directory; once for each where its log.dirs names several.",
+    help="The broker's log directory; repeat for each of its log.dirs.",
 )
 @click.option(
     "--no-wait",
     is_flag=True,
-    help="Do not wait for the broker to be stopped: leave, and go on when run again.",
+    help="Do not wait until the broker is stopped: exit, and continue when run again.",
 )
 @click.option(
     "--with-open-transactions",
@@ -127,10 +127,10 @@ def _hand_over(
             _wait_until_stopped(log_dirs, no_wait=no_wait)
     elif not work.prepared:
         raise StorageError(
-            f"the broker does not run; start it first, for it must create the topics (nobody has {log_dirs[0]} open)"
+            f"the broker is not running; start it first, because it must create the topics (no process has {log_dirs[0]} open)"
         )
     work.place()
-    say("in place: start the broker, then run this once more to compare")
+    say("the files are in place: start the broker, then run this once more to compare")
 
 
 @click.command(
@@ -145,16 +145,16 @@ def _hand_over(
 @click.option(
     "--link",
     is_flag=True,
-    help="Hard links in place of copies for segments that are not appended to any more.",
+    help="Make hard links instead of copies of segments that get no more appends.",
 )
 @click.option(
     "--metadata-dir",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="The broker's metadata.log.dir, where it is not the log directory: the topics' settings stand there.",
+    help="The broker's metadata.log.dir, if it is not the log directory: it has the topics' settings.",
 )
 @click.option(
-    "--without-settings", is_flag=True, help="Do without the topics' settings where they cannot be had."
+    "--without-settings", is_flag=True, help="Continue without the topics' settings if they cannot be read."
 )
 def takeover(
     log_dirs: tuple[Path, ...],
@@ -195,6 +195,6 @@ def _wait_until_stopped(log_dirs: Sequence[Path], *, no_wait: bool) -> None:
     broker = f"the broker (process {holder.pid})" if holder.pid else "the broker"
     if no_wait:
         raise StorageError(f"{broker} still runs: stop it, then run the same command again")
-    say(f"now stop {broker}; this goes on when it has ended (or run it again then)")
+    say(f"now stop {broker}; this command continues after its end (or run it again then)")
     while _running(log_dirs):
         time.sleep(POLL_SECONDS)

@@ -41,9 +41,7 @@ def time(text: str) -> Timestamp:
     """,
 )
 @data_argument
-@click.option(
-    "--now", type=time, metavar="T", help="The time to go by, as in selectors; the clock's otherwise."
-)
+@click.option("--now", type=time, metavar="T", help="The time to use, as in selectors.  [default: now]")
 @click.option("--dry-run", is_flag=True, help="Print what is due, and change nothing; reads only.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of text.")
 @click.pass_context
@@ -89,7 +87,7 @@ def _show(
     engine: LogManager, steps: Sequence[PlannedStep], now: Timestamp, *, dry_run: bool, as_program: bool
 ) -> None:
     if engine.foreign:
-        say("topicfs: a broker keeps its topics' settings elsewhere: defaults are assumed", error=True)
+        say("topicfs: a broker stores its topics' settings elsewhere; assuming the defaults", error=True)
     if as_program:
         content = {"now": now, "dry_run": dry_run, "steps": [as_json(step) for step in steps]}
         click.echo(json.dumps(content))

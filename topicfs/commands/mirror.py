@@ -60,7 +60,7 @@ _BEGINNINGS = {"earliest": EARLIEST, "latest": LATEST}
     metavar="PATTERN[,PATTERN]",
     default=ALL,
     show_default=True,
-    help="Names of topics, or patterns as in a shell. Kafka's own topics are left out.",
+    help="Names of topics, or shell patterns. Kafka's own topics are left out.",
 )
 @click.option(
     "--from",
@@ -69,12 +69,10 @@ _BEGINNINGS = {"earliest": EARLIEST, "latest": LATEST}
     type=beginning,
     default="earliest",
     show_default=True,
-    help="Where the copy of a partition begins that has none yet.",
+    help="Where new copies of partitions begin.",
 )
 @client_config_option
-@click.option(
-    "--once", is_flag=True, help="End when everything is there that the cluster had at the beginning."
-)
+@click.option("--once", is_flag=True, help="End when everything is copied that the cluster had at the start.")
 @click.option(
     "--groups", is_flag=True, help="Copy the positions of consumer groups too: the topic __consumer_offsets."
 )
@@ -82,7 +80,7 @@ _BEGINNINGS = {"earliest": EARLIEST, "latest": LATEST}
     "--throttle",
     metavar="BYTES",
     type=click.IntRange(min=1),
-    help="Fetch at most so many bytes a second from the whole cluster.  [default: as many as come]",
+    help="Fetch at most this many bytes per second from the whole cluster.  [default: unlimited]",
 )
 def mirror_topics(
     source: ClusterAddress,

@@ -49,7 +49,7 @@ class _Account(click.ParamType):  # type: ignore[type-arg] # generic in newer re
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if value.isascii() and value.isdigit():
             if int(value) > _LARGEST_ID:
-                self.fail(f"{value}: no {self.name} has a number above {_LARGEST_ID}", param, ctx)
+                self.fail(f"{value}: a {self.name} ID is at most {_LARGEST_ID}", param, ctx)
             return int(value)
         try:
             return self._number_of(value)
@@ -72,7 +72,7 @@ class _Mask(click.ParamType):  # type: ignore[type-arg] # as above
         except ValueError:
             mask = -1
         if not 0 <= mask <= _PERMISSIONS:
-            self.fail(f"{value}: is not a mask of permissions in octal digits, such as 022", param, ctx)
+            self.fail(f"{value}: not a umask in octal digits, such as 022", param, ctx)
         return mask
 
 
@@ -119,18 +119,18 @@ NEEDS_PYFUSE3 = (
     "--cache",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Of a cluster: keep what was read in DIR, so that it is read from there the next time.",
+    help="For a cluster: cache fetched records in DIR, for later reads.",
 )
 @click.option(
     "--cache-bytes",
     metavar="BYTES",
     type=click.IntRange(SMALLEST_CACHE_BYTES),
-    help=f"How much of it at most.  [default: {CACHE_BYTES}]",
+    help=f"Maximum size of the cache.  [default: {CACHE_BYTES}]",
 )
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Of a cluster: what lines are compressed with.  [default: what compression.type of their topic says]",
+    help="For a cluster: codec for written lines.  [default: according to the topic's compression.type]",
 )
 @click.option(
     "--replicas",
@@ -143,21 +143,25 @@ NEEDS_PYFUSE3 = (
 @schema_options
 @click.option("--foreground", "-f", is_flag=True, help="Stay here instead of going to the background.")
 @click.option(
-    "--nonempty", is_flag=True, help="Mount also over a directory with files, which the mount hides."
+    "--nonempty", is_flag=True, help="Mount even over a directory with files, which the mount hides."
 )
 @click.option("--read-only", is_flag=True, help="Change and create nothing.")
 @click.option(
-    "--allow-other", is_flag=True, help="Let other users in (root, or user_allow_other in /etc/fuse.conf)."
+    "--allow-other",
+    is_flag=True,
+    help="Let other users access the mount (needs root, or user_allow_other in /etc/fuse.conf).",
 )
 @click.option(
     "--uid", metavar="USER", type=USER, help="The owner of all files, by name or number.  [default: you]"
 )
-@click.option("--gid", metavar="GROUP", type=GROUP, help="Their group, by name or number.  [default: yours]")
+@click.option(
+    "--gid", metavar="GROUP", type=GROUP, help="The group of all files, by name or number.  [default: yours]"
+)
 @click.option(
     "--umask",
     metavar="MASK",
     type=UMASK,
-    help="The permissions that are kept from others, as in umask(1): with 002 the group appends, too.  [default: 022]",
+    help="Permissions to deny to others, as in umask(1): with 002 the group may append too.  [default: 022]",
 )
 @click.option(
     "--allow-delete", is_flag=True, help="Let rmdir remove topics with records, and `start` delete records."
@@ -165,47 +169,50 @@ NEEDS_PYFUSE3 = (
 @click.option(
     "--acks",
     metavar="0|1|all",
-    help="When a write is answered: at once, in the log, on disk (of a cluster: in its leader's log, or in those of "
-    "all replicas in sync).  [default: 1; of a cluster all]",
+    help="When a write is answered: immediately (0), once it is in the log (1), or on disk (all); for a cluster, "
+    "once it is in the leader's log (1), or in those of all in-sync replicas (all).  [default: 1; for a cluster all]",
 )
 @click.option(
-    "--linger-ms", type=click.IntRange(0), metavar="N", help="With --acks 0: gather lines for so long."
+    "--linger-ms",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With --acks 0: how long to collect lines for a batch.",
 )
 @click.option(
     "--max-in-flight",
     type=click.IntRange(1, 5),
     metavar="N",
-    help="Of a cluster: how many large writes of one open file may be under way at a time. With more than 1 they are "
-    "answered earlier, and what fails is told by the next one, fsync or close.  [default: 1]",
+    help="For a cluster: how many large writes of one open file may run at a time. With more than 1, writes are "
+    "answered earlier, and errors are reported by the next write, fsync or close.  [default: 1]",
 )
 @click.option(
     "--max-waiting",
     type=click.IntRange(1),
     metavar="N",
-    help="How many reads of `follow` may wait at once; one more is refused (EMFILE).  [default: 1000]",
+    help="How many reads of `follow` may wait at a time; one more fails with EMFILE.  [default: 1000]",
 )
 @click.option("--partitioner", metavar="NAME", help="kafka, roundrobin or module:function.  [default: kafka]")
 @click.option(
     "--isolation",
     type=click.Choice([level.value for level in Isolation]),
-    help="Whether records of aborted transactions show.  [default: read_committed]",
+    help="Whether to show records of aborted transactions.  [default: read_committed]",
 )
 @click.option(
     "--metrics",
     metavar="[HOST:]PORT",
-    help="Answer Prometheus there: http://HOST:PORT/metrics. Without HOST on this machine alone. (@metrics in the mount has "
-    "the same.)",
+    help="Serve metrics to Prometheus at http://HOST:PORT/metrics. Without HOST, "
+    "only on this machine. (@metrics in the mount has the same.)",
 )
 @click.option(
     "--log-file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where the daemon's log goes.  [default: the terminal; from the background systemd's journal, or else syslog]",
+    help="File for the daemon's log.  [default: the terminal; in the background systemd's journal, or else syslog]",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json", "journal"]),
-    help="Lines for people, an object a line for programs, or entries with fields in systemd's journal.  "
+    help="Text lines for people, JSON lines for programs, or entries with fields in systemd's journal.  "
     "[default: text; journal if the log goes there]",
 )
 @click.option("--debug", is_flag=True, help="Log more.")
@@ -345,11 +352,11 @@ def place_and_mountpoint(places: tuple[str, ...], named: tuple[str, ...]) -> tup
     """
     match places:
         case [place, mountpoint] if is_cluster(mountpoint):
-            raise click.UsageError(f"the cluster is named first: topicfs mount {mountpoint} {place}")
+            raise click.UsageError(f"put the cluster first: topicfs mount {mountpoint} {place}")
         case [place, mountpoint] if mountpoint:
             return parse_place(place), Path(mountpoint)
         case [mountpoint] if named:
             return Place(tuple(map(Path, named))), Path(mountpoint)
         case [_] | [_, ""]:
-            raise click.UsageError("name a data directory and a mountpoint, as in topicfs mount ./data ./mnt")
-    raise click.UsageError("name one mountpoint; several data directories are separated by commas")
+            raise click.UsageError("give a data directory and a mountpoint, as in topicfs mount ./data ./mnt")
+    raise click.UsageError("give one mountpoint; separate several data directories by commas")

@@ -168,14 +168,16 @@ def archive(
 )
 @click.argument("archive", metavar="ARCHIVE", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("topics", metavar="[TOPIC[,TOPIC]]", required=False)
-@click.option("--into", metavar="NAME", help="Another name for the topic, where it is one.")
+@click.option("--into", metavar="NAME", help="Another name for the topic, if there is only one.")
 @click.option(
     "--partitions",
     type=click.IntRange(1, 10_000),
-    help="How many partitions a topic that is made has at least; else as many as it had.",
+    help="Minimum number of partitions of a new topic.  [default: as many as it had]",
 )
 @click.option(
-    "--without-offsets", is_flag=True, help="Give offsets up where they cannot be kept: in a Kafka cluster."
+    "--without-offsets",
+    is_flag=True,
+    help="Do not keep offsets, for a Kafka cluster, which cannot keep them.",
 )
 @place_option
 def restore(archive: Path, *, place: SparkPlace, **of_the_job: Any) -> None:
@@ -251,10 +253,10 @@ def _run_into_topic(
     default="key, value, headers, timestamp",
     show_default=True,
     metavar="SQL",
-    help="Expressions that make the columns to be written.",
+    help="Expressions for the columns to write.",
 )
 @_checkpoint_option(
-    help="Remember in DIR how far it came, and bring only what came since.",
+    help="Store the progress in DIR, and process only new records.",
 )
 @commit_group_option
 @target_place_option
@@ -293,10 +295,17 @@ def replay(**given: Any) -> None:
 )
 @click.argument("source", metavar="TOPIC[,TOPIC]")
 @click.argument("target", metavar="TARGET")
-@click.option("--window", required=True, metavar="LENGTH", help="Of a window, e.g. '5 minutes' or '1 hour'.")
-@click.option("--slide", metavar="LENGTH", help="How far apart windows begin; else they follow one another.")
 @click.option(
-    "--by", "group", metavar="SQL", help="An expression to group by, e.g. key; else one count a window."
+    "--window", required=True, metavar="LENGTH", help="Length of a window, e.g. '5 minutes' or '1 hour'."
+)
+@click.option(
+    "--slide", metavar="LENGTH", help="Distance between the starts of windows.  [default: their length]"
+)
+@click.option(
+    "--by",
+    "group",
+    metavar="SQL",
+    help="An expression to group by, e.g. key; without it, one count per window.",
 )
 @_where_option
 @click.option(
@@ -314,12 +323,12 @@ def replay(**given: Any) -> None:
     help="With --checkpoint: how late records may come. A window is over when a record is later than its end by this.",
 )
 @_checkpoint_option(
-    help="Remember in DIR how far it came and which windows are open, and bring only those that are over since.",
+    help="Store progress and open windows in DIR, and write only windows that ended since.",
 )
 @click.option(
     "--close",
     is_flag=True,
-    help="With --checkpoint: nothing more will come; bring the windows that are still open, too.",
+    help="With --checkpoint: no more records will come; write the open windows too.",
 )
 @click.option("--continuous", is_flag=True, help="With --checkpoint: go on as records come, until ^C.")
 @click.option(

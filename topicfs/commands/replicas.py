@@ -73,7 +73,7 @@ def list_replicas(topics: tuple[str, ...], *, directories: tuple[Path, ...]) -> 
     """,
 )
 @click.argument("names", metavar="[TOPIC/PARTITION DIR]", nargs=-1)
-@click.option("--preferred", is_flag=True, help="Give the leadership back to the preferred leaders.")
+@click.option("--preferred", is_flag=True, help="Make the preferred replicas leaders again.")
 @click.option(
     "--unclean", is_flag=True, help="Let the replica in DIR lead, which was not in sync: records may be lost."
 )
@@ -101,10 +101,8 @@ def elect(names: tuple[str, ...], *, preferred: bool, unclean: bool, directories
 )
 @click.argument("partition", metavar="TOPIC/PARTITION")
 @click.argument("directory", metavar="[DIR]", required=False)
-@click.option(
-    "--from", "source", metavar="DIR", help="The directory of the replica, where there are several."
-)
-@click.option("--cancel", is_flag=True, help="Have a replica stay that is on its way.")
+@click.option("--from", "source", metavar="DIR", help="The directory of the replica, if there are several.")
+@click.option("--cancel", is_flag=True, help="Cancel the move of a replica.")
 @data_option
 def move(
     partition: str, directory: str | None, *, source: str | None, cancel: bool, directories: tuple[Path, ...]
@@ -184,7 +182,7 @@ def _replication(directories: tuple[Path, ...]) -> Iterator[_Owner]:
 
 
 _NOT_DONE = (
-    "the directories are not resolved yet; repair the disk or make room on it, and run the same command again"
+    "the fork is not resolved yet; repair the disk or free space on it, and run the same command again"
 )
 
 
@@ -235,7 +233,7 @@ def resolve(
 
     with closing(Resolution(directories, keep)) as resolution:
         for place, reason in resolution.left_alone.items():
-            say(f"{place}: left alone: {reason}", error=True)
+            say(f"{place}: skipped: {reason}", error=True)
         if not resolution.losers:
             if resolution.left_alone:
                 raise StorageError(
@@ -246,10 +244,10 @@ def resolve(
         _show(resolution)
         if resolution.uncompared and not (yes and save):
             remedy = "put the file back, or keep another directory, or go on with --save FOLDER --yes"
-            raise StorageError(f"{resolution.uncompared}: what is kept cannot be compared; {remedy}")
+            raise StorageError(f"{resolution.uncompared}: the kept files cannot be compared; {remedy}")
         if not yes:
             say(
-                "nothing was changed; to go on without this, add --yes, and --save FOLDER to save the records",
+                "nothing was changed; to give this up, add --yes, and --save FOLDER to save the records",
                 error=True,
             )
             context.exit(1)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     """,
 )
 @data_argument
-@click.option("--restart", is_flag=True, help="Begin at the front, though the last scrub was interrupted.")
+@click.option("--restart", is_flag=True, help="Begin at the front even if the last scrub was interrupted.")
 @click.option("--json", "as_program", is_flag=True, help="One JSON object in place of lines.")
 @click.pass_context
 def scrub(context: click.Context, directories: tuple[Path, ...], *, restart: bool, as_program: bool) -> None:
@@ -129,5 +129,5 @@ def _summarize(directories: tuple[Path, ...], counts: ScrubCounts, damaged: int)
     )
     if damaged and len(directories) == 1 and has_replicas(NativeFileSystem(read_only=True), directories[0]):
         screen.print(
-            plain("other directories have replicas: name them as well, and they heal each other", "quiet")
+            plain("other directories have replicas too: name them, so that replicas heal each other", "quiet")
         )

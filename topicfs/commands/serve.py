@@ -62,7 +62,7 @@ def serve(
     from topicfs.replication import open_directories
 
     if listener is None:
-        raise click.UsageError("name the address: --listen 127.0.0.1:9092")
+        raise click.UsageError("give an address: --listen 127.0.0.1:9092")
     settings = EngineConfig()
     if config is not None:
         found = read_config(config)

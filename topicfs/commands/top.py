@@ -47,7 +47,7 @@ TABLE_COLUMNS = 200
     envvar=VARIABLE,
 )
 @client_config_option
-@click.option("--once", is_flag=True, help="Print one table and end; so it is where there is no terminal.")
+@click.option("--once", is_flag=True, help="Print one table and end; the default without a terminal.")
 @click.option("--json", "as_program", is_flag=True, help="Print one JSON object and end.")
 @click.option(
     "--interval",
@@ -55,7 +55,7 @@ TABLE_COLUMNS = 200
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two looks.",
+    help="Time between two samples.",
 )
 def top(place: Place, *, client_config: Path | None, once: bool, as_program: bool, interval: float) -> None:
     """Show topics with records and bytes per second, ends, sizes and lag, the busiest first.

@@ -62,7 +62,7 @@ topics.add_command(topic_replicas)
 @click.option(
     "--partitions",
     type=click.IntRange(1, 10_000),
-    help="How many; otherwise num.partitions of the configuration, or of the cluster's brokers.",
+    help="Number of partitions.  [default: num.partitions of the settings, or of the cluster's brokers]",
 )
 @click.option(
     "--config",
@@ -75,7 +75,7 @@ topics.add_command(topic_replicas)
 @click.option(
     "--replicas",
     type=click.IntRange(1),
-    help="How many of each partition, in data directories that replicate; otherwise default.replication.factor.",
+    help="Number of replicas, in data directories that replicate.  [default: default.replication.factor]",
 )
 @place_option
 def create(
@@ -90,7 +90,7 @@ def create(
     overrides = parse_settings(settings)
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise click.UsageError(f"{name}: is named twice")
+            raise click.UsageError(f"{name}: is given twice")
     if place.cluster is None:
         TopicConfig.from_overrides(overrides)
     with Topics(place, through_mount=f"mkdir MOUNTPOINT/{names[0]}") as topics:
@@ -150,7 +150,9 @@ def describe(name: str, *, place: Place) -> None:
     """,
 )
 @click.argument("name", shell_complete=completion.topics)
-@click.option("--with-records", is_flag=True, help="Also if it holds records; they are gone for good.")
+@click.option(
+    "--with-records", is_flag=True, help="Delete it even if it has records, which are lost for good."
+)
 @place_option
 def delete(name: str, *, with_records: bool, place: Place) -> None:
     """Delete a topic; one with records only with --with-records."""
@@ -292,7 +294,7 @@ def through_mount(mountpoint: Path, wanted: tuple[str, ...]) -> Iterator[Brought
 def _state(status: Path) -> str:
     state = status_of(status.parent).get("state")
     if state is None:
-        raise StorageError(f"{status}: no state there; is that a mount of topicfs?")
+        raise StorageError(f"{status}: no such file; is this a mount of topicfs?")
     return state
 
 

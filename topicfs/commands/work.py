@@ -57,9 +57,14 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @click.argument("topic", shell_complete=completion.topics)
 @click.argument("command", metavar="COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
-    "--jobs", metavar="N", type=click.IntRange(1, 100), default=1, show_default=True, help="Runs at a time."
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Number of commands that run at a time.",
 )
-@click.option("--drain", is_flag=True, help="End when there is no record left, in place of waiting for more.")
+@click.option("--drain", is_flag=True, help="End when no record is left, instead of waiting for more.")
 @place_option
 def work(group: str, topic: str, *, command: tuple[str, ...], jobs: int, drain: bool, place: Place) -> None:
     """Take records of TOPIC one by one as GROUP, a queue (share group), and run COMMAND for each.
@@ -232,7 +237,7 @@ class Workers:
         except (RecordNotHeldError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ESTALE:
                 raise
-            say(f"topicfs: {job.place}: held too long, and another's by now", error=True)
+            say(f"topicfs: {job.place}: the lease expired, and another worker has the record", error=True)
             return
         self.has_rejected = self.has_rejected or given_up
         if word is not Acknowledgement.ACCEPT:
@@ -254,7 +259,10 @@ def _started(command: Sequence[str], job: Job) -> subprocess.Popen[bytes]:
                 raise
             name = max(optional, key=lambda one: len(told[one]))
             optional.remove(name)
-            say(f"topicfs: {job.place}: {name} is left out: {len(told.pop(name))} characters", error=True)
+            say(
+                f"topicfs: {job.place}: {name} is left out because of its size: {len(told.pop(name))} characters",
+                error=True,
+            )
 
 
 def _feed(process: subprocess.Popen[bytes], source: JobSource, job: Job) -> None:

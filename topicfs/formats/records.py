@@ -43,7 +43,7 @@ def ranges_of(engine: LogEngine, path: TopicPath, isolation: Isolation) -> Range
     Raises SelectorError if it selects none, InvalidNameError for a file without records, UnknownTopicError.
     """
     if any(path.name.endswith(suffix) for suffix in SUFFIXES):
-        raise InvalidNameError(f"{path}: a format takes the place of a suffix; name the file without it")
+        raise InvalidNameError(f"{path}: a format replaces the suffix; write the path without it")
     if path.partition is None:
         return Ranges(_of_topic(engine, path, isolation), None)
     return _of_partition(engine.partition(*path.topic_partition), path, isolation)
@@ -55,9 +55,7 @@ def _of_topic(engine: LogEngine, path: TopicPath, isolation: Isolation) -> list[
         return [_whole(partitions[number], isolation) for number in sorted(partitions)]
     selector = parse(path.name)
     if not isinstance(selector, TimeRange):
-        raise SelectorError(
-            f"{path}: of a whole topic there are log, @TIME-@TIME and @TIME-; name a partition"
-        )
+        raise SelectorError(f"{path}: a whole topic only has log, @TIME-@TIME and @TIME-; add a partition")
     found = []
     for number in sorted(partitions):
         whole = _whole(partitions[number], isolation)

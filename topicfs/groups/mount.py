@@ -151,7 +151,7 @@ class MountGroups:
                 raise UnknownTopicError(f"{partition}: no such partition")
         directory = self._groups / group
         if (self._queues / group).is_dir():
-            raise StorageError(f"{group}: a queue is reset while no daemon owns the directory")
+            raise StorageError(f"{group}: a queue can only be reset while no daemon owns the directory")
         if not directory.is_dir():
             with explained(self._mountpoint, f"@groups/{group}"):
                 directory.mkdir()
@@ -163,13 +163,13 @@ class MountGroups:
             except OSError as error:
                 if error.errno == errno.EBUSY:
                     raise GroupNotEmptyError(
-                        f"{group}: has members; its positions are theirs until they have gone"
+                        f"{group}: has members; positions can only be set after the members have left"
                     ) from None
                 raise
 
     def delete_positions(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         raise StorageError(
-            f"{group}: single positions are deleted while no daemon owns the directory ({len(partitions)} asked for)"
+            f"{group}: single positions can only be deleted while no daemon owns the directory ({len(partitions)} requested)"
         )
 
     def delete(self, group: str) -> None:

@@ -38,7 +38,7 @@ def file_of(group: str, path: str, *, follow: bool) -> str:
     suffix = (name or "log").removeprefix("log")
     if suffix not in {"", *SUFFIXES}:
         raise InvalidNameError(
-            f"{path}: a group reads whole topics; name TOPIC/log, or TOPIC/log with {', '.join(SUFFIXES)}"
+            f"{path}: a group reads whole topics; write TOPIC/log, or TOPIC/log with {', '.join(SUFFIXES)}"
         )
     return f"@groups/{group}/{topics}/{'log' if follow else 'drain'}{suffix}"
 

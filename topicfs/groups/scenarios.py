@@ -46,7 +46,7 @@ def shift_by(count: int) -> Scenario:
 
     def shifted(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
         if present is None:
-            raise InvalidPositionError(f"{partition}: the group has no position there to go on from")
+            raise InvalidPositionError(f"{partition}: the group has no position there to count from")
         return within(present + count, place.bounds(partition))
 
     return shifted
@@ -72,7 +72,7 @@ def parse_datetime(text: str) -> Timestamp:
         try:
             return parse_time(f"{text}Z")
         except TimeError:
-            raise InvalidPositionError(f"{text}: a time is written as 2026-11-24T03:00:00.000Z") from None
+            raise InvalidPositionError(f"{text}: write a time as 2026-11-24T03:00:00.000Z") from None
 
 
 def parse_duration(text: str) -> int:
@@ -80,7 +80,7 @@ def parse_duration(text: str) -> int:
     try:
         return OffsetResetChoice().parse(f"by_duration:{text}").milliseconds
     except ValueError:
-        raise InvalidPositionError(f"{text}: a duration is written as P1D or PT6H30M") from None
+        raise InvalidPositionError(f"{text}: write a duration as P1D or PT6H30M") from None
 
 
 def within(offset: int, bounds: PositionBounds) -> Offset:

@@ -47,17 +47,15 @@ def offsets_done(checkpoint: Path) -> StreamState:
 commit_group_option = click.option(
     "--commit-group",
     metavar="GROUP",
-    help="At the end commit where the job stands as GROUP's positions, so that `topicfs groups describe GROUP` "
-    "shows its lag. The job itself goes by its checkpoint alone.",
+    help="At the end, commit the job's progress as GROUP's positions, so that `topicfs groups describe GROUP` "
+    "shows its lag. The job itself only uses its checkpoint.",
 )
 
 
 def require_checkpoint(group: str | None, checkpoint: Path | None) -> None:
     """Raise UsageError if a group is given without a checkpoint, which stores the job's progress."""
     if group is not None and checkpoint is None:
-        raise click.UsageError(
-            "--commit-group commits how far a job with --checkpoint came; without one it has no place"
-        )
+        raise click.UsageError("--commit-group needs --checkpoint, which has the progress to commit")
 
 
 def commit_progress(place: SparkPlace, group: str | None, checkpoint: Path | None) -> None:
@@ -82,7 +80,7 @@ def commit_positions(place: SparkPlace, group: str | None, state: StreamState) -
         again = [topic for topic, one in state.topic_ids.items() if present.get(topic, one) != one]
         if again:
             raise StorageError(
-                f"{', '.join(again)}: created again since this job read it; the positions of {group} stay as they were"
+                f"{', '.join(again)}: created again since this job read it; the positions of {group} were not changed"
             )
         positions = {partition: Offset(offset) for partition, offset in state.offsets.items()}
         named = parse_place(str(place))._replace(client_config=place.client_config, left_out=place.left_out)

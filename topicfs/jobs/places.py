@@ -47,7 +47,7 @@ def place_option(command: Callable[..., None]) -> Callable[..., None]:
         if without and clusters == places:
             raise click.UsageError("--without is for data directories: a cluster has its own replicas")
         if client_config is not None and not clusters:
-            raise click.UsageError("--client-config belongs to a cluster: --data kafka://HOST:PORT")
+            raise click.UsageError("--client-config applies to a cluster: --data kafka://HOST:PORT")
         if client_config is not None:
             checked_security(client_config)  # Report errors in the file before Spark starts.
             client_config = client_config.absolute()
@@ -68,7 +68,7 @@ target_place_option = click.option(
     "target_place",
     type=parse_place,
     metavar=PLACE,
-    help="Where TARGET is; else where the sources are.",
+    help="The place of TARGET.  [default: that of the sources]",
 )
 
 

@@ -74,7 +74,7 @@ def as_time(column: str) -> str:
 
 _KAFKA = "org.apache.kafka."
 _TOPIC_MISSING = "UnknownTopicOrPartitionException"
-_MISSING = "the cluster does not have a topic that was named"
+_MISSING = "a topic does not exist in the cluster"
 
 
 def cause(error: Exception) -> str:

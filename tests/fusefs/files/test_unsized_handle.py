@@ -30,5 +30,5 @@ def test_a_read_that_failed_is_told_once():
         await handle.flush()
 
     trio.run(lambda: closed(read=True))
-    with pytest.raises(FileError, match="not known before it is read"):
+    with pytest.raises(FileError, match="unknown until it is read"):
         trio.run(lambda: closed(read=False))

@@ -191,7 +191,10 @@ def test_the_commands_for_groups_know_queues_beside_a_daemon(unmounted: Mount):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("groups reset q --all-topics --to-earliest", "a queue is reset while no daemon owns the directory"),
+        (
+            "groups reset q --all-topics --to-earliest",
+            "a queue can only be reset while no daemon owns the directory",
+        ),
         ("groups delete q --topic orders", "a queue is deleted as a whole"),
         ("groups delete q", "without --allow-delete"),
         ("cat orders/log --group q", "q: is a queue; `topicfs work` takes its records"),

@@ -106,7 +106,7 @@ def test_mount_and_fstab_know_the_type(tmp_path: Path):
     )
     expected = ["hello", "acks all", "hello", "read-only", "status 1", "status 32"]
     assert expected == done.stdout.splitlines(), done.stderr
-    assert "mount.topicfs: nosuch: no option of a mount" in done.stderr
+    assert "mount.topicfs: nosuch: not an option of a mount" in done.stderr
     assert 0 == done.returncode, done.stderr
 
 

@@ -123,7 +123,7 @@ def test_a_brokers_file_is_all_a_mount_needs(place: Mount) -> None:
     """A broker's file sets directories, partitions and periods; settings without meaning are reported in one line."""
     (place.base / "server.properties").write_text(PROPERTIES)
     ran = topicfs("mount", "--config", "server.properties", "mnt", cwd=place.base)
-    assert (0, "topicfs: server.properties: without meaning here: process.roles, listeners\n") == (
+    assert (0, "topicfs: server.properties: settings without effect here: process.roles, listeners\n") == (
         ran.returncode,
         ran.stderr,
     )

@@ -155,7 +155,7 @@ def test_a_stream_of_the_journal_without_its_socket_is_text(
     monkeypatch.setattr(daemon_log, "_leads_to_journal", lambda: True)
     begin_log(None, None, terminal=True, debug=False, about=ABOUT)
     assert [logging.StreamHandler] == [type(one) for one in root_logger.handlers]
-    with pytest.raises(OSError, match="no journal listens there"):
+    with pytest.raises(OSError, match="there is no journal"):
         begin_log(LogFormat.JOURNAL, None, terminal=True, debug=False, about=ABOUT)
 
 

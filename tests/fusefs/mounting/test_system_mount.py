@@ -92,7 +92,7 @@ def test_what_the_system_refuses_has_a_reason(mounting: Mounting, tmp_path: Path
     """A refused mount names the system's reason and the requirements."""
     missing = tmp_path / "missing"
     with pytest.raises(
-        MountError, match=r"missing: cannot be mounted \(.*No such file.*\); it takes /dev/fuse"
+        MountError, match=r"missing: cannot be mounted \(.*No such file.*\); mounting needs /dev/fuse"
     ):
         mounting(missing, b"x", allow_other=False, read_only=False)
 

@@ -282,9 +282,9 @@ async def test_a_write_that_is_interrupted_is_not_known_to_be_kept(
     for call in (lambda: first.fs.write(fh, b"e\n"), lambda: first.fs.fsync(fh)):
         with refused("EIO") as refusal:
             await call()
-        assert "not known" in refusal.reason
+        assert "unknown" in refusal.reason
     await first.client.close(fh)
-    assert "orders/0/log: interrupted: it is not known" in first.client.reports
+    assert "orders/0/log: interrupted: unknown whether" in first.client.reports
     while engine.partition("orders", 0).log_end_offset < 4:
         await trio.sleep(0.001)
     assert b"a\nb\nc\nd\n" == await second.cat("orders/0/log")

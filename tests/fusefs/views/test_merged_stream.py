@@ -125,7 +125,7 @@ def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.
     if kept > 1:
         assert begin + b"1/1\n0/1\n" == read_all(reader)
     else:
-        with pytest.raises(SegmentDeletedError, match="no longer known"):
+        with pytest.raises(SegmentDeletedError, match="no longer be read again"):
             reader.reach(0, 1)
 
 

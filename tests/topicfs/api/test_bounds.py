@@ -107,6 +107,6 @@ def test_an_offset_needs_a_partition(tmp_path):
         clicks[1].append(Record(b"one", timestamp=5))
         for place in (0, -1, "0", "-1"):
             for call in (clicks.records, clicks.arrow, lambda start: next(clicks.follow(start))):
-                with pytest.raises(ValueError, match="an offset counts in one partition"):
+                with pytest.raises(ValueError, match="an offset applies to one partition"):
                     call(place)
         assert [b"one"] == [record.value for record in clicks.records("@1970-01-01", "latest")]

@@ -64,9 +64,9 @@ def test_opening_a_place_makes_no_directory(tmp_path):
     for name in ("missing", "empty"):
         with topicfs.open(tmp_path / name) as topics:
             assert [] == list(topics)
-            with pytest.raises(errors.UnknownTopicError, match="there is no topic yet"):
+            with pytest.raises(errors.UnknownTopicError, match="a group needs at least one topic"):
                 topics["orders"]
-            with pytest.raises(errors.UnknownTopicError, match="there is no topic yet"):
+            with pytest.raises(errors.UnknownTopicError, match="a group needs at least one topic"):
                 topics.group("billing")
             assert [] == topics.groups()
             topics.maintain()
@@ -130,7 +130,7 @@ def test_what_is_no_bytes_is_refused(orders):
             orders.append(refused)
         with pytest.raises(TypeError, match="a key is bytes or None"):
             orders.append(b"", key=refused)
-    with pytest.raises(TypeError, match="the name of a header is text"):
+    with pytest.raises(TypeError, match="a header's name must be text"):
         orders.append(b"", headers=[(b"source", b"shop")])
     with pytest.raises(ValueError, match="without a zone"):
         orders.append(b"", timestamp=datetime.fromisoformat("2026-11-21"))
@@ -162,7 +162,7 @@ def test_a_batch_that_is_refused_leaves_nothing(orders):
         orders[0].append_many([b"one", "two"])
     with pytest.raises(errors.RecordTooLargeError):
         orders[0].append_many([b"x" * 1024] * 1025)
-    with pytest.raises(ValueError, match="nothing to append"):
+    with pytest.raises(ValueError, match="no records to append"):
         orders[0].append_many([])
     assert (0, []) == (orders[0].end_offset, list(orders.records()))
 

@@ -10,18 +10,18 @@ import topicfs
 from topicfs import Record, errors
 
 CALLS = [
-    (lambda topics: topics[3], TypeError, "3: a name is text, as in topics['orders']"),
-    (lambda topics: topics.create(3), TypeError, "3: a name is text"),
-    (lambda topics: topics.group(3), TypeError, "3: a name is text"),
+    (lambda topics: topics[3], TypeError, "3: a name must be text, as in topics['orders']"),
+    (lambda topics: topics.create(3), TypeError, "3: a name must be text"),
+    (lambda topics: topics.group(3), TypeError, "3: a name must be text"),
     (
         lambda topics: topics.create("new", config={"retention.ms": 1.5}),
         TypeError,
-        "retention.ms: a setting is text, an int or a bool, not float",
+        "retention.ms: a setting must be text, an int or a bool, not float",
     ),
     (
         lambda topics: topics.create("orders"),
         errors.TopicExistsError,
-        "orders: the topic exists already; get it by topics['orders']",
+        "orders: the topic already exists; use topics['orders']",
     ),
     (
         lambda topics: topics.delete("orders"),
@@ -42,8 +42,8 @@ CALLS = [
         TypeError,
         "True: a timestamp is an int of milli",
     ),
-    (lambda topics: topics["orders"].append(b"", headers=["ab"]), TypeError, "headers are pairs, as in"),
-    (lambda topics: topics["orders"][0].append_many(b"abc"), TypeError, "records are a list, not bytes"),
+    (lambda topics: topics["orders"].append(b"", headers=["ab"]), TypeError, "headers must be pairs, as in"),
+    (lambda topics: topics["orders"][0].append_many(b"abc"), TypeError, "records must be a list, not bytes"),
     (lambda topics: topics["orders"][0].append_many("abc"), TypeError, "append(record) appends one"),
     (lambda topics: topics["orders"][0].append_many(Record(b"abc")), TypeError, "a list, not Record"),
     (
@@ -154,7 +154,7 @@ def test_what_was_opened_read_only_says_how_to_write(topics, tmp_path):
 
 def test_a_directory_that_this_process_has_open_is_not_another_process(topics, tmp_path):
     """Opening a directory twice in one process is an error that says to use the existing Topics."""
-    with pytest.raises(errors.StorageError, match="data: in use by this process; use the Topics"):
+    with pytest.raises(errors.StorageError, match="data: already open in this process; use that Topics"):
         topicfs.open(tmp_path / "data")
 
 
