@@ -1,6 +1,6 @@
-"""Engines over data directories: `embedded_engine` has each partition once, `replicas` has copies in several directories.
+"""Engines over data directories: `embedded_engine` with one copy of each partition, `replicas` with several.
 
-`open_directories` opens directories as they were opened before; `scrub` reads everything again and finds damage.
+`open_directories` reopens directories in the way they were used before; `scrub` rereads all bytes to find damage.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 open_engine = partial(open_logs, EmbeddedEngine)
-"""Opens data directories as `storage.manager.startup.open_logs` does, each partition in one of them."""
+"""Opens data directories that hold each partition once, like `storage.manager.startup.open_logs`."""
 
 
 def holds_replicas(directories: Sequence[Path]) -> bool:
-    """Return whether any of the directories was opened with replicas before."""
+    """Return whether any of the directories was used with replicas before."""
     files = NativeFileSystem(read_only=True)
     for one in directories:
         with suppress(OSError):
@@ -38,7 +38,7 @@ def holds_replicas(directories: Sequence[Path]) -> bool:
 
 
 def check_no_mirror(directories: Sequence[Path]) -> None:
-    """Raise StorageError for a directory that a mirror keeps: after any other change the mirror would refuse it."""
+    """Raise StorageError for a mirror's directory: the mirror refuses a directory that something else changed."""
     disk = NativeFileSystem(read_only=True)
     for directory in directories:
         if disk.exists(directory / MIRROR):
@@ -57,10 +57,10 @@ def open_directories(
     left_out: Sequence[Path] = (),
     may_be_mirrored: bool = False,
 ) -> EmbeddedEngine | ReplicatedEngine:
-    """Open data directories as they were before: as one engine, or as replicas, which `replicated` makes them.
+    """Open data directories as they were used before: with one copy of each partition, or as replicas (`replicated`).
 
-    `may_be_mirrored`: the caller changes no topic, setting or record, so that a mirror may go on. One directory of
-    several with replicas can only be opened to be read. See `open_engine` and
+    `may_be_mirrored`: accept a mirror's directory, because the caller changes no topic, setting or record. A single
+    directory of a set with replicas can only be opened read-only. See `open_engine` and
     `replication.replicas.startup.open_replicas`.
     """
     if not (read_only or may_be_mirrored):
@@ -71,5 +71,5 @@ def open_directories(
 
         return open_replicas(directories, read_only=read_only, config=config, left_out=left_out)
     if left_out and not read_only:
-        raise StorageError(f"{', '.join(map(str, directories))}: keeps no replicas; leave out --without")
+        raise StorageError(f"{', '.join(map(str, directories))}: has no replicas; leave out --without")
     return open_engine(directories, read_only=read_only, config=config)

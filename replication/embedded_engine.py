@@ -1,4 +1,4 @@
-"""The embedded engine: topics over data directories that hold each partition once, with groups, queues and a scrub."""
+"""The embedded engine: topics over data directories, one copy of each partition, with groups, queues and a scrub."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EmbeddedEngine(LogManager):
             return self._made
 
     def _make_above(self) -> EmbeddedServices:
-        """Make what stands on the logs. A reader seldom needs it, and its imports take longer than most reads."""
+        """Make the services above the logs on first use: most readers need none, and importing them is slow."""
         from topicfs.replication.embedded_services import EmbeddedServices
 
         return EmbeddedServices(self, self._directories, self._warnings.add)
@@ -75,7 +75,7 @@ class EmbeddedEngine(LogManager):
         overrides: Mapping[str, str] | None = None,
         topic_id: str | None = None,
     ) -> LogTopic:
-        # Outside the lock of the topics: the groups' thread takes it, too.
+        # Not under the lock of the topics, which the groups' thread takes, too.
         self.groups.prepare_new_topic(name)
         return super().create_topic(name, partitions=partitions, overrides=overrides, topic_id=topic_id)
 

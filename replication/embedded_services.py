@@ -1,4 +1,4 @@
-"""The services that stand on the logs of an embedded engine: groups, queues and scrubs."""
+"""The services above the logs of an embedded engine: groups, queues and scrubs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The controller: who leads and who is in sync, after each failure and each return of a data directory.
+"""The controller: decides who leads and who is in sync, whenever a data directory fails or returns.
 
-It decides by `rules/state.py`, has what was decided written to every directory that serves, and then gives the logs their roles.
-Its calls hold the locks of the partitions they change; more than one of them in ascending order of their names.
+It decides by `rules/state.py`, has each decision written to all serving directories, and then gives the logs their
+roles. Its methods lock the partitions that they change, in ascending order of their names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ from topicfs.storage.model import Offset, ReplicaStatus, TopicPartition
 _LOGGER = logging.getLogger(__name__)
 
 _COPIED = "it is copied again from another replica"
-_NOWHERE = "no replica in sync is whole; put the file back, or bring back a directory that has these records"
+_NOWHERE = (
+    "no replica in sync is complete; restore the file, or bring back a directory that has these records"
+)
 
 
 class ReplicaController:
@@ -69,7 +71,7 @@ class ReplicaController:
         self.future_log: Callable[[TopicPartition, ReplicaId], Log | None] = lambda _partition, _target: None
 
     def logs(self, partition: TopicPartition) -> dict[ReplicaId, Log]:
-        """Return the logs of a partition that are there, by the replicas that are assigned; none of a deleted topic."""
+        """Return a partition's available logs by assigned replica; empty if the topic was deleted."""
         found: dict[ReplicaId, Log] = {}
         entry = self.entry(partition.topic)
         if entry is None or partition.partition not in entry.partitions:
@@ -82,19 +84,19 @@ class ReplicaController:
         return found
 
     def entry(self, topic: str) -> ReplicatedTopicEntry | None:
-        """Return what is agreed on of a topic; None of one that was deleted."""
+        """Return the agreed entry of a topic; None if it was deleted."""
         return self._agreement.content.topics.get(topic)
 
     def place_of(self, replica: ReplicaId) -> str:
         return self._members.place_of(replica)
 
     def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
-        """Agree on another state that changes no role; the partition's lock is held (OSError)."""
+        """Agree on a new state that changes no role; the caller holds the partition's lock (OSError)."""
         self._agreement.put_states({partition.name: state})
         partition.state = state
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
-        if partition.lacking:  # It may have been healed, or deleted, since.
+        if partition.lacking:  # The replica may have been healed or deleted since.
             self.find_absences(partition)
         state, leader = partition.state, partition.leader
         logs = self.logs(partition.name)
@@ -130,13 +132,13 @@ class ReplicaController:
         return f"{max(leader.log.log_end_offset - log.log_end_offset, 0)} records behind its leader"
 
     def find_absences(self, partition: ReplicatedPartition) -> Mapping[ReplicaId, Absence]:
-        """Compare the logs in sync by what they lack; return that, as far as they can be read."""
+        """Find out what each log in sync lacks, note it in the partition, and return it."""
         logs, in_sync = self.logs(partition.name), partition.state.in_sync
         others = {n: one for n, one in partition.lacking.items() if n not in in_sync or n not in logs}
         found: Mapping[ReplicaId, Absence] = {}
         try:
             found = absences({number: log for number, log in logs.items() if number in in_sync})
-        except (OSError, StorageError) as error:  # It is found out where it is to lead, or to follow.
+        except (OSError, StorageError) as error:  # An unreadable log is noticed when it is to lead or follow.
             self._warn(f"{partition.name}: its replicas were not compared: {reason_of(error)}")
         partition.lacking = {**others, **found}
         return found
@@ -144,7 +146,7 @@ class ReplicaController:
     def check_removal(
         self, partition: ReplicatedPartition, leaving: Iterable[ReplicaId], copy: Log | None = None
     ) -> None:
-        """Raise RecordsLostError if only replicas that are to be removed have some records; `copy` replaces one of them."""
+        """Raise RecordsLostError if only the `leaving` replicas have some records; `copy` replaces one of them."""
         with partition.lock:
             logs, in_sync = self.logs(partition.name), partition.state.in_sync
             going = [number for number in leaving if self._members.get(number) is not None]
@@ -172,7 +174,7 @@ class ReplicaController:
                     )
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
-        """Go on without a replica, under the partition's lock; PartitionOfflineError if no other is in sync."""
+        """Remove a failed replica from those in sync; the lock is held (PartitionOfflineError without others)."""
         member = self._members[replica]
         reason = reason_of(error)
         self._warn(f"{partition.name}: its replica in {member} is out of sync: {reason}")
@@ -183,24 +185,24 @@ class ReplicaController:
         return partition.state
 
     def directory_failed(self, member: ReplicatingDirectory) -> None:
-        """Go on without the replicas of a directory that serves no longer (blocking)."""
+        """Remove the replicas of a failed directory from those in sync (blocking)."""
         concerned = [one for one in self._partitions() if member.number in one.state.in_sync]
         with self._locked(concerned):
             try:
                 self._settle(concerned, {member.number})
             except OSError:
-                # No directory is left in which it could be noted: nobody serves until one of them comes back.
+                # No directory is left to record the change: nobody serves until one of them returns.
                 for partition in concerned:
                     partition.show(None)
 
     def _check_member(self, member: ReplicatingDirectory) -> None:
-        """Take a directory that does not serve at all for failed: its other partitions follow."""
+        """Mark a directory as failed if its engine is offline, which affects its other partitions, too."""
         offline = member.offline
         if offline is not None:
             member.fail(offline)
 
     def begin(self, partitions: Iterable[ReplicatedPartition]) -> None:
-        """Elect a leader of each partition: after a start, as after a failure, what the logs hold decides (blocking)."""
+        """Elect a leader of each partition by the content of the logs, after a start or a return (blocking)."""
         concerned = list(partitions)
         if self._agreement.read_only:
             self._show(concerned)
@@ -215,21 +217,21 @@ class ReplicaController:
                     self._settle_gaps(one)
 
     def _settle_gaps(self, partition: ReplicatedPartition) -> None:
-        """Write recovery points behind gaps, if their file was lost, and let the replica lead that begins first."""
+        """Write recovery points after gaps of lost files, and let the replica with the lowest log start lead."""
         logs = self.logs(partition.name)
         for number in self.find_absences(partition):
-            with suppress(OSError):  # It is found out where it is appended to.
+            with suppress(OSError):  # A failing disk is noticed at the next append.
                 logs[number].checkpoint([logs[number]])
         first = min(partition.replicas_in_sync, key=lambda one: one.log.log_start_offset)
         if first.log.log_start_offset < partition.log_start_offset:
             self.lead(partition, first.number)
 
     def _cut_at_holes(self, partition: ReplicatedPartition) -> None:
-        """Cut logs in sync at holes that another one in sync does not have: nothing behind a hole was flushed."""
+        """Truncate logs in sync at a hole that another log in sync lacks: records after a hole were never flushed."""
         logs = self.logs(partition.name)
         in_sync = [logs[number] for number in partition.state.in_sync if number in logs]
         cuts: dict[Log, Offset] = {}
-        # What cannot be read, or cut, is found out where it is to lead, or to follow.
+        # A log that cannot be read or truncated is noticed when it is to lead or follow.
         for log, other in permutations(in_sync, 2):
             with suppress(OSError, StorageError):
                 lost = first_lost(other, log.holes)
@@ -237,17 +239,17 @@ class ReplicaController:
                     cuts[log] = min(lost, cuts.get(log, lost))
         for log, lost in cuts.items():
             with suppress(OSError, StorageError):
-                log.replacer.truncate_to(lost, "another replica has what a loss of power took here")
+                log.replacer.truncate_to(lost, "another replica has records that a power loss destroyed here")
                 log.holes = ()
 
     def _presence(self, partition: ReplicatedPartition) -> tuple[ReplicaState, dict[ReplicaId, LogEnd]]:
-        """Return the state before an election, and the ends of the logs that are whole; of all logs if none is."""
+        """Return the state before an election, and the ends of the complete logs (or of all, if none is)."""
         state, logs = partition.state, self.logs(partition.name)
         in_sync = {number: log for number, log in logs.items() if number in state.in_sync}
-        # A log that is damaged at an epoch may be the one that lacks something.
+        # A log whose epochs are damaged may also lack records.
         with suppress(OSError, StorageError):
             mend_epochs(logs.values(), self._warn)
-            # The file of one of them may have been made again of its batches.
+            # The file of log starts may have been rebuilt from batches.
             for log, other in permutations(in_sync.values(), 2):
                 keep_lost_start(log, other)
         for number, one in self.find_absences(partition).items():
@@ -271,7 +273,7 @@ class ReplicaController:
             partition.show(first, tuple(shown.values()))
 
     def elect_preferred(self, partitions: Iterable[ReplicatedPartition]) -> int:
-        """Give the leadership back to the first assigned replicas that are in sync; return how many it was (blocking)."""
+        """Let the preferred replicas lead that are in sync; return how many partitions changed (blocking)."""
         wanted = [
             one
             for one in partitions
@@ -284,7 +286,9 @@ class ReplicaController:
             for partition in wanted:
                 state = partition.state
                 preferred = state.assigned[0]
-                end = self._ends(partition.name).get(preferred)  # None: it fails, and nobody has noticed yet.
+                end = self._ends(partition.name).get(
+                    preferred
+                )  # None: it has failed, and nobody has noticed yet.
                 if end is not None and preferred in state.in_sync and not _preferred_leads(partition):
                     changes[partition.name] = elect(replace(state, leader=None), {preferred: end})
             self._agree_and_take_roles(wanted, changes)
@@ -301,17 +305,17 @@ class ReplicaController:
                 self._agree_and_take_roles([partition], {partition.name: changed})
 
     def leave(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
-        """Go on without a follower that is to be copied anew; the partition's lock is held (OSError)."""
+        """Remove a follower that will be copied again; the caller holds the partition's lock (OSError)."""
         state = without(partition.state, {replica}, {})
         self._log_change(partition, state)
         self._agree_and_take_roles([partition], {partition.name: state}, but={replica})
 
     def returned(self) -> None:
-        """Go on with the partitions that have no leader, now that a directory is back (blocking)."""
+        """Serve partitions that have no leader, after a directory returned (blocking)."""
         self.begin([one for one in self._partitions() if one.leader is None])
 
     def elect_unclean(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
-        """Elect a replica that was not in sync, because somebody asked for it (blocking)."""
+        """Elect a replica that was not in sync, at a user's request (blocking)."""
         with self._locked([partition]):
             state = elect_unclean(partition.state, self._ends(partition.name), replica)
             self._warn(
@@ -320,7 +324,7 @@ class ReplicaController:
             self._agree_and_take_roles([partition], {partition.name: state})
 
     def join(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log) -> bool:
-        """Add a follower that has nearly caught up to those in sync; return whether it did (as the logs; blocking)."""
+        """Add a nearly caught up follower to those in sync; return whether it was (raises as the logs; blocking)."""
         with partition.lock:
             state = partition.state
             if partition.gone:
@@ -351,7 +355,7 @@ class ReplicaController:
             return True
 
     def moved(self, partition: ReplicatedPartition, log: Log) -> None:
-        """Have the copy of a replica take its place, and lead if that did; the partition's lock is held (OSError)."""
+        """Replace a moved replica by its copy, with its leadership; the caller holds the partition's lock (OSError)."""
         state, move = ended_move(partition.state), partition.state.moving
         assert move is not None, "no replica is on its way"
         if state.leader is None:
@@ -366,7 +370,7 @@ class ReplicaController:
                 self.lost(partition, move.target, error)
 
     def _settle(self, partitions: list[ReplicatedPartition], gone: set[ReplicaId]) -> None:
-        """Agree on the states without replicas that are gone, and let the others take their roles."""
+        """Agree on the states without the replicas in `gone`, and give the others their roles."""
         changes = {}
         for partition in partitions:
             ends = {number: end for number, end in self._ends(partition.name).items() if number not in gone}
@@ -374,7 +378,9 @@ class ReplicaController:
             changed = without(partition.state, gone, known)
             if changed != partition.state:
                 changes[partition.name] = changed
-                if partition.leader is not None:  # Without any directory each duty comes here again.
+                if (
+                    partition.leader is not None
+                ):  # While no directory is left, each duty comes here again: log only the first time.
                     self._log_change(partition, changed)
         self._agree_and_take_roles(partitions, changes, but=gone)
 

@@ -1,7 +1,7 @@
-"""The engine over replicated partitions: topics over the data directories of several engines, each with some replicas.
+"""The engine over replicated partitions: topics over several data directories, each of which holds some replicas.
 
-Everything that changes topics is agreed on first (`members/agreement.py`), then done in each directory that serves; one that was
-away gets it when it comes back (`members/reconciliation.py`).
+Each change of topics is first agreed on (`members/agreement.py`), then made in each serving directory. A directory
+that was away is updated when it returns (`members/reconciliation.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ReplicatedEngine:
         clock: Clock,
         in_background: bool = True,
     ) -> None:
-        """Make the engine; `in_background`: replicas that are behind catch up in threads; without it in `catch_up` alone."""
+        """Make the engine. Lagging replicas catch up in threads; without `in_background` only in `catch_up`."""
         self._members, self.counts = members, members.counts
         self._agreement, self.read_only = agreement, agreement.read_only
         self._settings = settings
@@ -67,7 +67,7 @@ class ReplicatedEngine:
         self._in_background = in_background
         self._listeners = Listeners()
         self._lock = RLock()
-        """Held while topics change and while directories come and go."""
+        """Held while topics change and while directories fail or return."""
         self._closed = False
         self.controller = ReplicaController(agreement, members, self._partitions, warnings.add)
         self._table = TopicTable(members, agreement, settings, self.controller, warnings.add)
@@ -120,7 +120,7 @@ class ReplicatedEngine:
         self.producers = ProducerRegistry(members.files, copies.directories, copies.failed)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
-    # What is there.
+    # Queries.
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class ReplicatedEngine:
         return next((line for line in lines if line is not None), None)
 
     def heal(self) -> None:
-        """Heal now what readers found damaged (blocking)."""
+        """Heal the damage that readers found, now (blocking)."""
         self._healer.run_wanted()
 
     @property
@@ -160,7 +160,7 @@ class ReplicatedEngine:
         return self.replicated(TopicPartition(topic, number))
 
     def replicated(self, name: TopicPartition) -> ReplicatedPartition:
-        """Return a partition with what there is to know of its replicas. Raises UnknownTopicError."""
+        """Return a partition with access to its replicas. Raises UnknownTopicError."""
         partitions = self.topic(name.topic).served
         found = partitions.get(name.partition)
         if found is None:
@@ -174,7 +174,7 @@ class ReplicatedEngine:
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self._listeners.add(listener)
 
-    # What groups are given.
+    # Group settings.
 
     def group_overrides(self) -> Mapping[str, Mapping[str, str]]:
         return self._agreement.content.groups
@@ -183,10 +183,10 @@ class ReplicatedEngine:
         self._check_writable()
         self._agreement.put_group(group, overrides)
 
-    # Beginning.
+    # Start.
 
     def begin(self) -> None:
-        """Bring the directories in line with what is agreed on, and elect the leaders (blocking)."""
+        """Update the directories to the agreed state, and elect leaders (blocking)."""
         with self._lock:
             if not self.read_only:
                 adopt(self._members.serving, self._agreement)
@@ -203,7 +203,7 @@ class ReplicatedEngine:
         self._want_all()
 
     def _settle(self, member: ReplicatingDirectory) -> None:
-        """Bring a directory in line; one that cannot be is left out (blocking)."""
+        """Update a directory to the agreed state; if that fails, mark it as failed (blocking)."""
         try:
             reconcile(member, self._agreement.content, self._warnings.add)
             member.engine.redirect_writes(self, self._commits)
@@ -215,7 +215,7 @@ class ReplicatedEngine:
         for record in (self._commits, self.producers):
             self._keep(record.file_name, partial(record.settle, paths))
 
-    # Changing topics.
+    # Changes of topics.
 
     def create_topic(
         self,
@@ -226,8 +226,8 @@ class ReplicatedEngine:
         topic_id: str | None = None,
         replicas: int | None = None,
     ) -> ReplicatedTopic:
-        """See `coordination.engine.Engine`; with `replicas` each partition gets so many, else as many as the settings say."""
-        # Outside the lock: the groups' thread takes it, too.
+        """See `coordination.engine.Engine`. `replicas`: how many each partition gets; None: as the settings say."""
+        # Not under the lock, which the groups' thread takes, too.
         self.groups.prepare_new_topic(name)
         with self._lock:
             self._check_writable()
@@ -270,7 +270,9 @@ class ReplicatedEngine:
             self._settings.config = reloaded_config(self._settings.config, config)
             self._table.apply_defaults()
             for member in self._members.serving:
-                with suppress(StorageError):  # One that fails meanwhile is opened with them.
+                with suppress(
+                    StorageError
+                ):  # A directory that fails now gets the settings when it is opened again.
                     member.engine.reconfigure(config)
 
     def set_replicas(self, topic: str, replicas: int) -> None:
@@ -296,20 +298,20 @@ class ReplicatedEngine:
             return self.controller.elect_preferred(wanted)
 
     def elect_unclean(self, name: TopicPartition, directory: str) -> None:
-        """Elect the replica in a directory though it was not in sync: records may be lost (blocking)."""
+        """Elect the replica in a directory even if it is not in sync: records may be lost (blocking)."""
         with self._lock:
             self._check_writable()
             partition = self.replicated(name)
             for number in partition.state.assigned:
                 member = self._members.get(number)
                 if member is not None and directory in {str(member.path), str(number)} and member.log(name):
-                    # What it was just being given by the one that led would be behind what it gets as the leader.
+                    # Stop fetching first: records of the old leader must not follow those of the new one.
                     with self._catching_up[number].held():
                         self.controller.elect_unclean(partition, number)
                     self._table.fill_again(partition)
                     break
             else:
-                raise StorageError(f"{name}: no replica of it is there in {directory}")
+                raise StorageError(f"{name}: has no available replica in {directory}")
         self._want_all()
 
     def reopen_partition(self, topic: str, number: int) -> Partition:
@@ -319,7 +321,7 @@ class ReplicatedEngine:
             for one in found.state.assigned:
                 member = self._members.get(one)
                 if member is None:
-                    continue  # It was left out when these were opened.
+                    continue  # It was left out at the start.
                 if not member.serves:
                     self._bring_back(member)
                 if member.serves and member.log(found.name) is None:
@@ -332,12 +334,12 @@ class ReplicatedEngine:
         self._want_all()
         return found
 
-    # Duties and the end.
+    # Duties and close.
 
     def commit_staged_writes(self) -> None:
-        """Append the writes submitted to the data directories, as the duty does (blocking); what fails is a warning."""
+        """Append the writes submitted to the data directories, like the duty (blocking); failures become warnings."""
         for member in self._members.serving:
-            with suppress(StorageError):  # One that fails meanwhile keeps its writes until it is back.
+            with suppress(StorageError):  # A directory that fails now keeps its writes until it returns.
                 member.engine.commit_staged_writes()
 
     def keep_log_starts(self) -> None:
@@ -397,10 +399,10 @@ class ReplicatedEngine:
             self.share_groups.places_changed()
             self._moves.pause_cleaning()
         except (StorageError, OSError) as error:
-            member.fail(f"failed: {reason_of(error)}")  # It is tried again, as after any other failure.
+            member.fail(f"failed: {reason_of(error)}")  # Retried like any other failed directory.
 
     def catch_up(self) -> None:
-        """Have replicas that are behind catch up now (blocking); what fails is tried again later."""
+        """Let lagging replicas catch up now (blocking); failures are retried later."""
         for member in self._members.serving:
             self._catching_up[member.number].run_once()
         self._moves.run_once()

@@ -1,4 +1,4 @@
-"""The threads that copy from leaders to logs that are behind: beside appends, until little is missing."""
+"""The threads that copy from leaders to lagging logs, in parallel to appends, until little is missing."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LOGGER = logging.getLogger(__name__)
 
 STEP_BYTES = 1 << 20
 NEARLY_BYTES = 64 << 10
-"""A step that copies no more than this is the last but one: the rest is copied while appends wait."""
+"""After a step that copies at most this much, the rest is copied while appends wait."""
 
 
 ROUND_PAUSE_SECONDS = 0.05
-"""Between two rounds, and two looks whether a slowed copy is still wanted."""
+"""Pause between rounds, and between checks whether a throttled copy is still wanted."""
 
 
 class CopyingThread(ABC):
@@ -48,9 +48,9 @@ class CopyingThread(ABC):
         rate: Callable[[], int],
         warn: ReportLine,
     ) -> None:
-        """Make the thread; `rate` returns how many bytes a second it may copy."""
+        """Make the thread; `rate` returns the maximum of copied bytes per second."""
         self._copying = Lock()
-        """Held while a log is copied to."""
+        """Held while a log is being copied."""
         self._holders = 0
         self._member = member
         self._partitions = partitions
@@ -64,7 +64,7 @@ class CopyingThread(ABC):
         """Partitions that failed: the time of the next attempt, and the pause before it."""
 
     def want(self) -> None:
-        """Look for what is out of sync, in a thread that begins now or goes on."""
+        """Look for lagging replicas in the thread, which is started if necessary."""
         self._wanted.set()
         with self._beginning:
             if not self._stopping.is_set() and (self._thread is None or not self._thread.is_alive()):
@@ -76,14 +76,14 @@ class CopyingThread(ABC):
     def stop(self) -> None:
         self._stopping.set()
         self._wanted.set()
-        with self._beginning:  # It may be about to be started.
+        with self._beginning:  # Another call may be starting it.
             thread = self._thread
         if thread is not None:
             thread.join()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Copy nothing inside the block; waits for the step that is under way. One call at a time."""
+        """Suspend copying inside the block, after the present step. One call at a time."""
         self._holders += 1
         try:
             with self._copying:
@@ -110,18 +110,18 @@ class CopyingThread(ABC):
 
     @abstractmethod
     def _wants(self, partition: ReplicatedPartition) -> bool:
-        """Return whether the directory is to get what the partition's leader has."""
+        """Return whether this directory needs a copy of the partition."""
 
     @abstractmethod
     def _log(self, partition: TopicPartition) -> Log:
-        """Return the log to copy to; one that went offline is opened again (StorageError, OSError)."""
+        """Return the log to copy to, reopening it if it went offline (StorageError, OSError)."""
 
     @abstractmethod
     def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
-        """Give a log that has nearly caught up its role; return whether it has it (StorageError, OSError)."""
+        """Give a log that has nearly caught up its role; return whether it got it (StorageError, OSError)."""
 
     def run_once(self) -> None:
-        """Do what the thread would do, once (blocking); for owners without threads."""
+        """Do one round of the thread's work (blocking), for owners without threads."""
         for partition in self._behind():
             self._catch_up(partition)
 
@@ -138,7 +138,7 @@ class CopyingThread(ABC):
                 if not self._still_wants(partition):
                     return
                 log = self._log(partition.name)
-                # Of a topic that was deleted, and made anew, meanwhile it would be another one's.
+                # The log could belong to a topic that was deleted and created again.
                 copied = not partition.gone and self._copy(partition, log)
             if copied and self._end(partition, log):
                 self._pauses.pop(partition.name, None)
@@ -148,7 +148,7 @@ class CopyingThread(ABC):
             self._report(partition, reason_of(error))
 
     def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
-        """Copy a log anew that copying on does not make whole; return whether that was so (StorageError, OSError; blocking)."""
+        """Copy a log anew if fetching cannot repair it; return whether it did so (StorageError, OSError; blocking)."""
         return False
 
     def _report(self, partition: ReplicatedPartition, reason: str) -> None:
@@ -170,7 +170,7 @@ class CopyingThread(ABC):
             began = time.monotonic()
             step = next(copying)
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
-                log.sync()  # Appends do not wait for most of it.
+                log.sync()  # So that appends wait only for the rest.
                 return True
             self._slow_down(partition, began + step.copied_bytes / max(self._rate(), 1))
         return False
@@ -182,7 +182,7 @@ class CopyingThread(ABC):
 
 
 class FetcherThread(CopyingThread):
-    """The thread that brings the replicas of one directory back into sync (follower.replication.throttled.rate)."""
+    """Brings the replicas of one directory back into sync (follower.replication.throttled.rate)."""
 
     does = "follow"
 
@@ -210,7 +210,7 @@ class FetcherThread(CopyingThread):
             except CorruptionError:
                 damaged = True
         if log.log_end_offset < leader.log.log_start_offset:
-            return False  # It starts over.
+            return False  # The follower is emptied anyway.
         found = {} if damaged else absences({number: log, leader.number: leader.log})
         if not damaged and not (number in found and found[number].elsewhere):
             return False
@@ -234,13 +234,13 @@ class FetcherThread(CopyingThread):
             self._controller.lead(partition, self._member.number)
         for number, one in lacking.items():
             if one.elsewhere and number in partition.state.in_sync:
-                # What it lost was here.
+                # The replica that just caught up has what that one lost.
                 self.renew(partition, self._controller.place_of(number))
         return True
 
 
 def opened_again(member: ReplicatingDirectory, partition: TopicPartition) -> Log:
-    """Return a directory's log of a partition; one that went offline is opened again (StorageError, OSError)."""
+    """Return a directory's log of a partition, reopening it if it went offline (StorageError, OSError)."""
     log = member.log(partition)
     if log is None:
         member.engine.reopen_partition(*partition)

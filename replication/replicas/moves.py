@@ -1,14 +1,14 @@
-"""Moves of replicas to other data directories, while they serve.
+"""Moves of replicas to other data directories while they serve.
 
-    agreed on: a replica of orders-0 is on its way from directory 1 to directory 3
-    3/orders-0.<unique>-future      copied from the log that leads, beside appends; cleaning pauses meanwhile
-    3/orders-0                      the last records copied with appends held up, all of it on disk, and renamed
+    agreed on: a replica of orders-0 moves from directory 1 to directory 3
+    3/orders-0.<unique>-future      copied from the leader in parallel to appends; cleaning is paused meanwhile
+    3/orders-0                      the last records copied while appends wait, all of it on disk, and renamed
     agreed on: the replica is in directory 3; if it led in directory 1 it leads there, in a new epoch
-    1/orders-0.<unique>-delete      what was the replica
+    1/orders-0.<unique>-delete      the old replica
 
-What is agreed on decides whatever interrupts it: before the second agreement the copy is nothing, and copying goes on
-with what there is of it; after it the old replica is nothing. The log that leads is always the one that is copied,
-so that a replica is also moved away from a disk that fails; where that log was cut the copy is cut, too.
+After any interruption the agreed state decides: before the second agreement the copy does not count, and copying
+continues from its end; after it the old replica does not count. The source is always the leader, so that a replica
+can leave a failing disk; if the leader's log is truncated, the copy is, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ReplicaMoves:
-    """The moves that are under way, and the threads that copy. Its calls are blocking."""
+    """The moves under way, and the threads that copy. Calls block."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ReplicaMoves:
         rate: Callable[[], int],
         warn: ReportLine,
     ) -> None:
-        """Make them; `changes` is held while topics change, `rate` returns the bytes a second that may be copied to one directory."""
+        """Make it; `changes` is held while topics change, `rate` returns each directory's limit of bytes per second."""
         self._members = members
         self._partitions = partitions
         self._controller = controller
@@ -55,12 +55,12 @@ class ReplicaMoves:
             member.number: MovingThread(member, partitions, self, rate=rate, warn=warn) for member in members
         }
         self.renewed: set[TopicPartition] = set()
-        """Partitions of which a replica is copied anew (`replication.replicas.healing.renewal`)."""
+        """Partitions that have a replica being renewed (`replication.replicas.healing.renewal`)."""
         self._stopped: set[TopicPartition] = set()
-        """Partitions whose move is being cancelled, or which are being deleted."""
+        """Partitions whose move is being cancelled, or that are being deleted."""
 
     def begin(self, partition: ReplicatedPartition, directory: str, source: str | None) -> None:
-        """Begin to copy a replica to a directory; `source` says which if there are several.
+        """Start moving a replica to a directory; `source` names its present one if there are several.
 
         Raises InvalidConfigError, RecordsLostError, StorageError, OSError.
         """
@@ -72,9 +72,9 @@ class ReplicaMoves:
             state = partition.state
             self.check_none([partition])
             if target in state.assigned:
-                raise InvalidConfigError(f"{partition.name}: {member} has a replica of it already")
+                raise InvalidConfigError(f"{partition.name}: {member} already has a replica")
             move = Move(self._source(partition, source), target)
-            if partition.leader is not None:  # What leads is copied.
+            if partition.leader is not None:  # The leader is the source of the copy.
                 self._controller.check_removal(partition, [move.source], partition.leader.log)
             self._controller.put_state(partition, begun_move(state, move))
             self._stopped.discard(partition.name)
@@ -84,22 +84,26 @@ class ReplicaMoves:
         self.pause_cleaning()
 
     def cancel(self, partition: ReplicatedPartition) -> None:
-        """Have the replica that is on its way stay where it is, and its copy removed (InvalidConfigError, StorageError, OSError)."""
+        """Cancel a move, and remove the copy (InvalidConfigError, StorageError, OSError)."""
         with self._changes:
             move = partition.state.moving
             if move is None:
-                raise InvalidConfigError(f"{partition.name}: no replica of it is on its way")
+                raise InvalidConfigError(f"{partition.name}: no replica is being moved")
             try:
                 self.discard(partition)
                 with partition.lock:
                     self._controller.put_state(partition, cancelled_move(partition.state))
             finally:
                 self._stopped.discard(partition.name)
-        _LOGGER.info("%s: its replica in %s stays there", partition.name, self._members.place_of(move.source))
+        _LOGGER.info(
+            "%s: the move of its replica in %s was cancelled",
+            partition.name,
+            self._members.place_of(move.source),
+        )
         self.pause_cleaning()
 
     def discard(self, partition: ReplicatedPartition) -> None:
-        """Stop copying a moving replica and remove the copy, before that is agreed on (StorageError, OSError)."""
+        """Stop copying a moving replica and remove the copy, before the caller agrees on it (StorageError, OSError)."""
         move = partition.state.moving
         member = None if move is None else self._members.get(move.target)
         if member is None:
@@ -114,7 +118,7 @@ class ReplicaMoves:
             member.engine.discard_future(partition.name)
 
     def end(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> bool:
-        """Have a copy that has nearly caught up replace its original; return whether it did (StorageError, OSError)."""
+        """Replace a replica by a copy that has nearly caught up; return whether it was (StorageError, OSError)."""
         with self._changes:
             with self._threads[member.number].held(), partition.lock:
                 move, leader = partition.state.moving, partition.leader
@@ -132,7 +136,7 @@ class ReplicaMoves:
                 )
                 arrived = opened_again(member, partition.name)
                 arrived.roles.follow(arrived.log_end_offset)
-                # Where it begins is in no file of its own yet.
+                # The log start is not stored for the new name yet.
                 catch_up(leader.log, arrived, max_bytes=FETCH_BYTES)
                 arrived.sync()
                 member.engine.keep_log_starts()
@@ -140,23 +144,26 @@ class ReplicaMoves:
                 self._controller.moved(partition, arrived)
             self._remove_old(partition, move.source)
         _LOGGER.info(
-            "%s: its replica in %s is in %s now", partition.name, self._members.place_of(move.source), member
+            "%s: its replica has moved from %s to %s",
+            partition.name,
+            self._members.place_of(move.source),
+            member,
         )
         self.pause_cleaning()
         return True
 
     def _remove_old(self, partition: ReplicatedPartition, source: ReplicaId) -> None:
-        """Have what was the replica removed; in a directory that is away, or fails, that is done when it is opened next."""
+        """Remove the old replica; a directory that is away or fails removes it when it is opened again."""
         member = self._members.get(source)
         if member is None or not member.serves or partition.leader is None:
             return
         try:
             member.engine.drop_partitions(partition.topic, [partition.number])
         except (StorageError, OSError) as error:
-            self._warn(f"{partition.name}: in {member}, from which it was moved: {reason_of(error)}")
+            self._warn(f"{partition.name}: the old replica in {member} was not removed: {reason_of(error)}")
 
     def pause_cleaning(self) -> None:
-        """Have no directory clean what is on its way, or copied anew, and those clean the others that did not."""
+        """Pause cleaning, in all directories, of partitions that move or are renewed; resume that of others."""
         moving = [*self.renewed, *(one.name for one in self._partitions() if one.state.moving is not None)]
         for member in self._members.serving:
             with suppress(StorageError):
@@ -167,26 +174,26 @@ class ReplicaMoves:
         return move is not None and move.target == target and partition.name not in self._stopped
 
     def check_none(self, partitions: Iterable[ReplicatedPartition]) -> None:
-        """Raise InvalidConfigError where a replica is on its way."""
+        """Raise InvalidConfigError if a replica of one of the partitions is moving."""
         for one in partitions:
             if one.state.moving is not None:
                 raise InvalidConfigError(
-                    f"{one.name}: a replica is on its way to {self._members.place_of(one.state.moving.target)}; "
-                    "wait for it, or cancel that first"
+                    f"{one.name}: a replica is being moved to {self._members.place_of(one.state.moving.target)}; "
+                    "wait for it, or cancel the move first"
                 )
 
     def future_log(self, partition: TopicPartition, target: ReplicaId) -> Log | None:
-        """Return the log that is copied to, as far as it is open here."""
+        """Return the log that is being copied to, if it is open."""
         member = self._members.get(target)
         if member is None or not member.serves:
             return None
         return member.log(partition) or member.engine.future_log(partition)
 
     def log_to_copy_to(self, partition: TopicPartition, member: ReplicatingDirectory) -> Log:
-        """Return a directory's copy of a partition, opened or made (StorageError, OSError)."""
+        """Return a directory's copy of a partition, opened or created (StorageError, OSError)."""
         topic = member.engine.topics().get(partition.topic)
         if topic is not None and partition.partition in topic.served:
-            return opened_again(member, partition)  # Renamed already, and then interrupted.
+            return opened_again(member, partition)  # It was already renamed when the move was interrupted.
         entry = self._controller.entry(partition.topic)
         if entry is None:
             raise StorageError(f"{partition}: its topic was deleted")
@@ -206,14 +213,14 @@ class ReplicaMoves:
         for one in self._threads.values():
             one.stop()
 
-    # What is where.
+    # Lookups.
 
     def _number(self, name: TopicPartition, directory: str) -> ReplicaId:
         for member in self._members:
             if directory in {str(member.path), str(member.number)}:
                 return member.number
         places = ", ".join(map(str, self._members))
-        raise InvalidConfigError(f"{name}: {directory} is none of the data directories {places}")
+        raise InvalidConfigError(f"{name}: {directory} is not one of the data directories {places}")
 
     def _source(self, partition: ReplicatedPartition, directory: str | None) -> ReplicaId:
         assigned = partition.state.assigned
@@ -226,12 +233,12 @@ class ReplicaMoves:
             return assigned[0]
         number = self._number(partition.name, directory)
         if number not in assigned:
-            raise InvalidConfigError(f"{partition.name}: no replica of it is in {directory}, but in {places}")
+            raise InvalidConfigError(f"{partition.name}: has no replica in {directory}, only in {places}")
         return number
 
 
 class MovingThread(CopyingThread):
-    """The thread that copies replicas that move to one directory (replica.alter.log.dirs.io.max.bytes.per.second)."""
+    """Copies replicas that move to one directory (replica.alter.log.dirs.io.max.bytes.per.second)."""
 
     does = "move"
 

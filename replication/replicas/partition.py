@@ -1,12 +1,12 @@
-"""A partition with replicas: the engine's `Partition` over the logs of its replicas.
+"""A partition with replicas: implements the engine's `Partition` over the logs of its replicas.
 
     append ─► leader's log ─► every follower in sync fetches it ─► high watermark ─► readers
 
-An append returns when every replica in sync has it, so that a reader sees it, and whichever of them leads next has it,
-too. Where one fails meanwhile the others go on without it: a follower leaves the replicas in sync, a leader is replaced,
-in a new epoch, and what it had not handed on yet is appended again, to the new one.
+An append returns when every replica in sync has it: then readers see it, and whichever replica leads next has it. If
+a replica fails meanwhile, the others go on: a failed follower is no longer in sync; a failed leader is replaced in a
+new epoch, and appends that it had not replicated are repeated on the new leader.
 
-One lock guards appends and changes of roles. Readers hold none: they read the log that leads.
+One lock guards appends and changes of roles. Readers take no lock: they read the leader's log.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ from topicfs.storage.model import (
 from topicfs.storage.producers.entry import ProducerEntry
 
 FETCH_BYTES = 1 << 20
-"""Bytes that a follower in sync fetches at a time."""
+"""Maximum size of a fetch by a follower in sync."""
 
 _BASE_OFFSET = Struct(">q")
 
 _FAILURES = (OSError, PartitionOfflineError, CorruptionError, NotLeaderError)
-"""The errors of a log that cannot go on, as opposed to those of what was asked of it."""
+"""Errors after which a log cannot go on, as opposed to errors in a request."""
 
 
 class Controller(Protocol):
-    """Decides about replicas, and keeps what was decided on every disk."""
+    """Decides about replicas, and stores the decisions on every disk."""
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
-        """Return the state without a replica that failed, on disk already; it may have another leader, or none (blocking)."""
+        """Return the agreed state without a failed replica; it may have another leader, or none (blocking)."""
 
     def replicas(self, partition: ReplicatedPartition) -> tuple[ReplicaStatus, ...]:
-        """Return each assigned replica as it is now."""
+        """Return the present status of each assigned replica."""
 
     def segment_healer(self, partition: ReplicatedPartition, /) -> SegmentHealer:
-        """Return who heals its segments: for readers that fall over damage."""
+        """Return the healer of the partition's segments, for readers that find damage."""
 
 
 class ReplicatedPartition(ServedPartition):
@@ -84,21 +84,21 @@ class ReplicatedPartition(ServedPartition):
     ) -> None:
         super().__init__(name, config)
         self.state = state
-        """The state of its replicas that all directories agree on. Changed by the controller, under `lock`."""
+        """The agreed state of its replicas. The controller changes it, under `lock`."""
         self.troubles: dict[ReplicaId, str] = {}
         self._controller = controller
         self._in_step: tuple[LogParts, ...] = ()
-        """What the log that leads and its followers in sync are made of, the leader first."""
+        """The parts of the logs in sync, the leader's first."""
         self._high_watermark, self._served_epoch = Offset(0), NO_LEADER_EPOCH
         self.gone = False
-        """True once its topic is being deleted: another one of its name is another partition. Set under `lock`."""
+        """True once its topic is being deleted; a new topic of the same name has other partitions. Set under `lock`."""
         self._appending = False
         self._cancel: Cancel = lambda: None
 
     # Roles.
 
     def take_roles(self, logs: Mapping[ReplicaId, Log]) -> tuple[ReplicaId, ...]:
-        """Give logs the roles that `state` says, and let those in sync catch up; return failed replicas (blocking)."""
+        """Give logs the roles in `state`, and let followers in sync catch up; return failed replicas (blocking)."""
         with self.lock:
             state = self.state
             self._go_on_with(())
@@ -114,7 +114,7 @@ class ReplicatedPartition(ServedPartition):
             if shared is not None and shared.end_offset < self._high_watermark:
                 self.cuts = (*self.cuts, shared.end_offset)
                 self._rewrites += 1
-            # It falls where the leader was not in sync: what comes now is not replicated because others had its offsets.
+            # The high watermark may move back after an unclean election; offsets above it are not replicated.
             self._high_watermark, self._served_epoch = leader.high_watermark, state.leader_epoch
             failed = [number for number in state.in_sync if number not in logs]
             followers = []
@@ -135,7 +135,7 @@ class ReplicatedPartition(ServedPartition):
             return tuple(failed)
 
     def show(self, leader: Replica | None, followers: tuple[Replica, ...] = ()) -> None:
-        """Serve reads of directories that are opened read-only: the logs stay as they are."""
+        """Serve reads of directories that are opened read-only, without changing the logs."""
         with self.lock:
             self._followers = followers or self._followers
             self._serve(leader)
@@ -157,7 +157,7 @@ class ReplicatedPartition(ServedPartition):
         self._cancel()
         self._cancel = lambda: None
         if before is not None and before != leader and self._config().compacts:
-            # What was counted over its bytes may be others in the next one.
+            # Record counts by file position may differ in the new leader's log.
             self._rewrites += before.log.rewrites + 1
         self._leader = leader
         self._go_on_with(self._followers)
@@ -179,7 +179,7 @@ class ReplicatedPartition(ServedPartition):
         return f"no replica that was in sync is there: {last}; bring back its disk"
 
     def join(self, number: ReplicaId, log: Log) -> bool:
-        """Have a follower catch up to the end, on disk, while appends wait; return whether it could (blocking)."""
+        """Let a follower catch up on disk while appends wait; return False without a leader (blocking)."""
         leader = self._leader
         if leader is None:
             return False
@@ -208,7 +208,7 @@ class ReplicatedPartition(ServedPartition):
         return {one.number: log_end(one.log) for one in (*leader, *self._followers)}
 
     def follow_high_watermark(self) -> None:
-        """Tell the followers the high watermark: they need it for their retention, and if they lead next."""
+        """Pass the high watermark to the followers, which need it for retention and when they lead."""
         with self.lock:
             for follower in self._followers:
                 follower.log.roles.follow_high_watermark(self._high_watermark)
@@ -222,7 +222,7 @@ class ReplicatedPartition(ServedPartition):
             raise NotEnoughReplicasError(too_few)
 
     def _too_few(self) -> str:
-        """Return why what is on disk is not on enough disks, or ""; no topic needs more replicas than it has."""
+        """Return why too few replicas are in sync, or ""; no topic requires more than it has."""
         there, assigned = self.in_sync_replicas, max(len(self.state.assigned), 1)
         wanted = self._config().min_insync_replicas
         if there >= min(wanted, assigned):
@@ -249,13 +249,13 @@ class ReplicatedPartition(ServedPartition):
             elif not self._complete(self._leading(), appended.base_offset, batches):
                 _unstamp(batches)
                 appended = self._append(batches, encoded_here=False)
-        # Counted only where the setting is set: its default means never.
+        # Skip the count if the setting has its default, which means never.
         flush_messages = in_step[0].config.flush_messages
         if durable or (flush_messages <= appended[1] + 1 and self._unflushed_records() >= flush_messages):
             self._flush()
         if durable and (too_few := self._too_few()):
             raise NotEnoughReplicasAfterAppendError(
-                f"{too_few}: the records are in the log all the same, and show when enough are back"
+                f"{too_few}: the records are in the log nevertheless, and become visible when enough are back"
             )
         return appended
 
@@ -282,17 +282,19 @@ class ReplicatedPartition(ServedPartition):
             encoded_here = False
 
     def _complete(self, leader: Replica, before: Offset, batches: bytearray | None) -> bool:
-        """Hand on what was appended from `before` on; False where it is appended again, for no replica in sync has it."""
+        """Replicate what was appended at `before`; False if no replica in sync has it: append it again."""
         return self._hand_on(leader, before, batches) or self._leading().log.log_end_offset > before
 
     def _append_to(self, log: Log, batches: bytearray, encoded_here: bool, accepted: bool) -> Appended:
-        """Append to the log that leads; listeners are told once, when the followers have it, too."""
+        """Append to the leader's log; listeners are called once, after the followers have it."""
         self._appending = True
         try:
             appended = log.append(batches, encoded_here=encoded_here, accepted=accepted)
         except BaseException:
-            self._appending = False  # First: what comes while listeners are called is told, too.
-            self.listeners.notify()  # What was held back may have been about something else.
+            self._appending = (
+                False  # Set it first, so that changes during the following call are reported, too.
+            )
+            self.listeners.notify()  # Report other changes that were held back.
             raise
         self._appending = False
         return appended
@@ -308,11 +310,11 @@ class ReplicatedPartition(ServedPartition):
         return leader
 
     def _hand_on(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
-        """Have followers fetch from an offset on; `batches`: what is there, if known. False if another one leads now."""
+        """Let followers fetch from `start_offset`; `batches`: the bytes there, if known. False if the leader failed."""
         log = leader.log
         if batches is not None and _BASE_OFFSET.unpack_from(batches, BASE_OFFSET_POSITION)[0] == start_offset:
             self._give(batches, start_offset, log)
-        # From where the last one is: an error nobody expected may have come between an earlier append and a follower.
+        # Start at the lowest end: an unexpected error may have left a follower behind earlier.
         while self._followers and (offset := self._least_end()) < log.parts.state.end_offset:
             try:
                 fetched = log.read_as_follower(offset, max_bytes=FETCH_BYTES)
@@ -329,7 +331,7 @@ class ReplicatedPartition(ServedPartition):
         return True
 
     def _give(self, batches: bytearray, start_offset: Offset, leader: Log) -> None:
-        """Have the followers that end at `start_offset` append what the leader has just written there."""
+        """Append the leader's new bytes directly to the followers that end at `start_offset`."""
         segment_base_offset = leader.parts.state.chain.segments[-1].base_offset
         for follower in self._followers:
             if follower.log.log_end_offset != start_offset:
@@ -342,11 +344,11 @@ class ReplicatedPartition(ServedPartition):
                 self._lose(follower, error)
 
     def _least_end(self) -> Offset:
-        """Return how far the follower in sync goes that goes least far."""
+        """Return the lowest log end of the followers in sync."""
         return min([one.log.parts.state.end_offset for one in self._followers])
 
     def _advance(self, leader: Log) -> bool:
-        """Move the high watermark where it may move; return whether listeners were told of it."""
+        """Raise the high watermark if possible; return whether the listeners were called."""
         if len(self.state.assigned) == 1:
             self._high_watermark = leader.log_end_offset
             return False
@@ -360,14 +362,14 @@ class ReplicatedPartition(ServedPartition):
         return leader.roles.advance_high_watermark(self._high_watermark)
 
     def _lose(self, replica: Replica, error: Exception) -> None:
-        """Go on without a replica that failed. Raises the error where that leaves none, or its topic is deleted."""
+        """Go on without a failed replica. Raises the error if no other is left, or the topic is deleted."""
         if self.gone or (replica is self._leader and not self._followers):
             raise error
         self._controller.lost(self, replica.number, error)
 
     def sync(self) -> None:
         self._flush()
-        self.check_in_sync()  # Afterwards: a disk may have failed in it. Each one in sync has everything on disk now.
+        self.check_in_sync()  # Check after the flush: a disk may have failed in it. Each replica still in sync has everything on disk.
 
     def _flush(self) -> None:
         for replica in self._replicas():
@@ -383,7 +385,7 @@ class ReplicatedPartition(ServedPartition):
 
     @property
     def replicas_in_sync(self) -> tuple[Replica, ...]:
-        """Those that are there, the one that leads first; none while it is offline."""
+        """The replicas in sync, the leader first; empty while the partition is offline."""
         leader = self._leader
         return () if leader is None else (leader, *self._followers)
 
@@ -399,7 +401,7 @@ class ReplicatedPartition(ServedPartition):
                     self._lose(follower, error)
         return start
 
-    # Looking.
+    # Status.
 
     def producers(self) -> list[ProducerEntry]:
         return self._leading().log.producers()
@@ -424,6 +426,6 @@ class ReplicatedPartition(ServedPartition):
 
 
 def _unstamp(batches: bytearray) -> None:
-    """Take back the offsets and the epoch that a leader gave: the next one gives others."""
+    """Reset the offsets and epochs that a failed leader assigned; the next one assigns new ones."""
     for batch in scan(batches):
         assign_offsets(batches, batch.position, base_offset=0, leader_epoch=NO_LEADER_EPOCH)

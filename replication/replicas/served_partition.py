@@ -1,4 +1,4 @@
-"""Reads of a partition with replicas, without a lock, by the leader's log, and by the next one where its disk fails."""
+"""Lock-free reads of a partition with replicas: from the leader's log, or the next leader's if its disk fails."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ class Replica(NamedTuple):
 
 
 class ServedPartition(ABC):
-    """Reads of a partition, by the log of the replica that leads."""
+    """Reads of a partition from the leader's log."""
 
     def __init__(self, name: TopicPartition, config: Callable[[], TopicConfig]) -> None:
         self.name = name
         self.topic, self.number = name
         self.lock = RLock()
-        """Held by appends, and while roles change."""
+        """Held during appends and changes of roles."""
         self.listeners = Listeners()
         self._config = config
         self._leader: Replica | None = None
         self._followers: tuple[Replica, ...] = ()
         self.lacking: Mapping[ReplicaId, Absence] = {}
-        """What replicas were found to lack."""
+        """What each incomplete replica lacks."""
         self._rewrites = 0
         self.cuts: tuple[Offset, ...] = ()
         self._serving: Partition = self._offline("not led by any replica yet", Offset(0))
 
     @abstractmethod
     def _lose(self, replica: Replica, error: Exception) -> None:
-        """Go on without a replica that failed. Raises the error where that leaves none."""
+        """Go on without a failed replica. Raises the error if no other is left."""
 
     @abstractmethod
     def _segment_healer(self) -> SegmentHealer:
-        """Return who heals damaged segments."""
+        """Return the healer of damaged segments."""
 
     def _offline(self, reason: str, log_start_offset: Offset) -> OfflinePartition:
         return OfflinePartition(
@@ -75,7 +75,7 @@ class ServedPartition(ABC):
         )
 
     def _ask(self, ask: Callable[[Partition], T]) -> T:
-        """Ask the log that leads; where its disk fails, the next one."""
+        """Ask the leader's log; if its disk fails, ask the next leader's."""
         while True:
             serving, leader = self._serving, self._leader
             try:
@@ -115,7 +115,7 @@ class ServedPartition(ABC):
         found, leader = self._ask(look), self._leader
         if leader is None or leader.number not in self.lacking or is_compacted(leader.log):
             return found
-        for follower in self._followers:  # One of them may have the record in a gap of the leader.
+        for follower in self._followers:  # A follower may have a record that the leader lost.
             with suppress(OSError, CorruptionError, SegmentDeletedError):
                 other = look(follower.log)
                 if other is not None and other.offset >= leader.log.log_start_offset:
@@ -129,7 +129,7 @@ class ServedPartition(ABC):
         isolation: Isolation = Isolation.READ_COMMITTED,
         max_bytes: int | None = None,
     ) -> FoundRecord | TimestampOffset | None:
-        if self._followers:  # The record is read with the copies beside it.
+        if self._followers:  # Read the record through the comparison with the other replicas.
             return self.offset_for_timestamp(timestamp, isolation=isolation, max_bytes=max_bytes)
         return self._ask(lambda log: log.record_at(timestamp, isolation=isolation, max_bytes=max_bytes))
 
@@ -172,7 +172,7 @@ class ServedPartition(ABC):
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """The leader epochs of the log that leads. Raises PartitionOfflineError."""
+        """The leader epochs of the leader's log. Raises PartitionOfflineError."""
         leader = self._leader
         if leader is None:
             raise PartitionOfflineError(f"{self.name}: no replica leads")

@@ -1,8 +1,8 @@
-"""Reads that are right though a copy is damaged: doubtful answers of the leader are compared with the other replicas.
+"""Correct reads although a replica is damaged: a doubtful answer of the leader is compared with the other replicas.
 
-An answer is proven if it holds the offset, has no gap up to the next batch, and its checksums and epochs are right. A
-gap proves nothing, for base offsets are not under the checksums: another replica must then have the same bytes.
-Damaged or lost bytes come from another replica, and are healed later (`replication.scrub`).
+A read is proven if it contains the requested offset, has no gap up to the following batch, and its checksums and
+epochs are valid. A gap proves nothing, because checksums do not cover base offsets: another replica must then have
+the same bytes. Damaged or lost bytes are read from another replica, and healed later (`replication.scrub`).
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ class _Answer(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """True if there is something, and all of it is sound."""
+        """True if the answer has batches and all are valid."""
         return self.verdict.cause is None and self.verdict.sound > 0
 
     def proves(self, offset: Offset) -> bool:
-        """Return whether its sound batches are the ones from `offset` on, by themselves."""
+        """Return whether its valid batches alone prove that they are the ones from `offset` on."""
         verdict = self.verdict
         if not verdict.sound or verdict.batches[0].base_offset > offset or not verdict.gapless:
             return False
         return verdict.sound > 1 or self._is_followed()
 
     def _is_followed(self) -> bool:
-        """Return whether the log goes on with the offset at which its batches end: one batch alone may have any base offset."""
+        """Return whether the next batch begins at their end offset: a single batch may have any base offset."""
         copy = copy_at("", self.log, self.fetched.segment_base_offset)
         position = self.fetched.position + self.verdict.stop
         return copy is not None and offset_at(copy, position) == self.verdict.end_offset
 
     def agrees(self, other: _Answer) -> bool:
-        """Return whether it has sound batches, and the other has them, too."""
+        """Return whether it has valid batches that the other answer has, too."""
         stop = self.verdict.stop
         return 0 < stop <= other.verdict.stop and self._bytes(stop) == other._bytes(stop)
 
     def _bytes(self, stop: int) -> bytes:
-        return bytes(self.fetched.data[:stop])  # Compared in a tenth of the time that a memoryview takes.
+        return bytes(self.fetched.data[:stop])  # Ten times as fast as comparing memoryviews.
 
     def whole_part(self) -> Fetched:
         fetched, verdict = self.fetched, self.verdict
@@ -64,10 +64,10 @@ class _Answer(NamedTuple):
 
 
 class SegmentHealer(NamedTuple):
-    """Heals segments, named by their base offsets."""
+    """Heals segments, which are named by their base offsets."""
 
     damaged: Callable[[Offset], None]
-    """Has a segment healed; it returns at once."""
+    """Schedules the healing of a segment; returns at once."""
     heal: Callable[[Offset], None]
     """Heals a segment now (blocking), unless that was just tried."""
 
@@ -79,7 +79,7 @@ def read_soundly(
     asked: Asked,
     healer: SegmentHealer,
 ) -> Fetched:
-    """Return what `read` returns of the leader's log, or a follower's sound bytes; heals the segment if there are none."""
+    """Return the leader's answer, or a follower's valid bytes; if no answer is proven, heal the segment first."""
     logs = [leader, *followers]
     for _ in range(2):
         answers = _Answers(logs, asked, read)
@@ -89,22 +89,22 @@ def read_soundly(
                 answers.tell(healer)
             return _with_aborted(logs, best, asked)
         if answers.own is not None and answers.own.sound and leader.config.compacts:
-            break  # Each log is compacted by itself: they may differ.
+            break  # Each log is compacted on its own, so they may differ.
         healer.heal(_segment_of(leader, asked.offset))
     return answers.otherwise()
 
 
 class _Answers:
-    """The answers of all replicas to one read; the followers' are asked for where the leader's proves nothing."""
+    """The answers of all replicas to one read; followers are asked only if the leader's answer is not proven."""
 
     def __init__(self, logs: Sequence[Log], asked: Asked, read: Callable[[], Fetched]) -> None:
-        """Ask the leader, the first of the logs, and the others if that is not enough."""
+        """Ask the leader, which is the first log; ask the others if its answer is not proven."""
         self._logs, self._leader = logs, logs[0]
         leader, *followers = logs
         self._asked = asked
         self._failure: CorruptionError | None = None
         self.own: _Answer | None = None
-        """The leader's; None where it could not read on to the offset."""
+        """The leader's answer; None if damage stopped it before the offset."""
         try:
             self.own = _judged(leader, leader, read(), asked.offset)
         except CorruptionError as error:
@@ -115,12 +115,14 @@ class _Answers:
 
     def _is_enough(self) -> bool:
         own, leader, asked = self.own, self._leader, self._asked
-        if own is not None and not own.fetched.data:  # There is something, unless compaction removed it.
+        if (
+            own is not None and not own.fetched.data
+        ):  # Before the visible end, only compaction explains an empty answer.
             return leader.config.compacts or asked.offset >= leader.visible_end(asked.isolation)
         return own is not None and own.sound and own.proves(asked.offset)
 
     def best(self) -> _Answer | None:
-        """Return what is proven, by itself or by another replica, the leader's before the others'; None without it."""
+        """Return a proven answer, the leader's first; None without one."""
         if self.own is not None and self._is_enough():
             return self.own
         answers = self._nearest()
@@ -133,23 +135,23 @@ class _Answers:
         return None
 
     def _nearest(self) -> list[_Answer]:
-        """Return the answers that may begin lowest; in a compacted log, where each lacks other offsets, all of them."""
+        """Return the answers that may begin lowest; all of a compacted log, where each may lack other offsets."""
         answers = [*([self.own] if self.own is not None else []), *self._others]
         if is_compacted(self._leader):
             return answers
-        # A gap ends where a segment begins. A batch that cannot be read may hold the offset that was asked for.
+        # A gap ends where a segment begins: an unreadable batch before may contain the requested offset.
         starts = [max(one.fetched.segment_base_offset, self._asked.offset) for one in answers]
         least = self._asked.offset if self.own is None else min(starts)
         return [one for one, start in zip(answers, starts, strict=True) if start == least]
 
     def tell(self, healer: SegmentHealer) -> None:
-        """Have the segments healed in which the leader's answer is."""
+        """Schedule the healing of the segments of the leader's answer."""
         healer.damaged(_segment_of(self._leader, self._asked.offset))
         if self.own is not None:
             healer.damaged(self.own.fetched.segment_base_offset)
 
     def otherwise(self) -> Fetched:
-        """Return an unproven answer, for all copies differ or are damaged. CorruptionError without the leader's."""
+        """Return an unproven answer if all copies differ or are damaged. CorruptionError if the leader has none."""
         answers = self._nearest()
         found = next((one for one in answers if one.sound), None)
         found = found or next((one for one in answers if one.verdict.sound), None)
@@ -166,9 +168,9 @@ def _segment_of(log: Log, offset: Offset) -> Offset:
 
 
 def _ask(leader: Log, follower: Log, asked: Asked) -> _Answer | None:
-    """Return what a follower has, below what the leader shows to readers."""
+    """Return a follower's answer, limited to what the leader shows to readers."""
     try:
-        # It may have lost its first segments, and the leader segments behind them.
+        # The follower may have lost its first segments, while the leader lost later ones.
         begin = max(asked.offset, follower.log_start_offset)
         fetched = follower.read_as_follower(begin, max_bytes=asked.max_bytes)
     except (OSError, StorageError):
@@ -190,14 +192,14 @@ def _judged(leader: Log, log: Log, fetched: Fetched, offset: Offset) -> _Answer:
     bounds = Bounds(max(start, fetched.segment_base_offset), leader.log_end_offset, leader.epochs.entries)
     verdict = judge(data, bounds, whole=True)
     if verdict.sound and verdict.batches[0].last_offset < offset:
-        verdict = verdict._replace(sound=0, stop=0, cause="it ends below the offset that was looked up")
+        verdict = verdict._replace(sound=0, stop=0, cause="it ends below the requested offset")
     return _Answer(log, fetched, verdict)
 
 
 def _with_aborted(logs: Sequence[Log], answer: _Answer, asked: Asked) -> Fetched:
     """Return an answer's batches with the aborted transactions that any replica knows.
 
-    After compaction the answer's own log alone counts: others could make a later transaction seem aborted.
+    After compaction only the answer's own log counts, because others could make a later transaction seem aborted.
     """
     fetched = answer.whole_part()
     if asked.isolation is not Isolation.READ_COMMITTED:

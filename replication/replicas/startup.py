@@ -1,4 +1,4 @@
-"""The startup of an engine over data directories that hold replicas of each other's partitions."""
+"""Opens data directories with replicas as one engine."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def open_replicas(
 ) -> ReplicatedEngine:
     """Open data directories as one engine whose partitions have replicas in several of them (blocking).
 
-    A directory that cannot be opened is tried again later. If it may have the latest records its path must be in
-    `left_out`, or more than half of three or more directories be there. Nothing is changed before all directories are
-    known to fit.
+    A directory that cannot be opened is retried later. If it may have the latest records, its path must be in
+    `left_out`, or more than half of at least three directories must be available. Nothing is changed before all
+    directories are known to fit together.
 
     Raises ForkedReplicasError, MissingReplicasError, DirectoryLockedError, CorruptionError, StorageError, OSError.
     """
@@ -83,7 +83,7 @@ def open_replicas(
         before = {one.path for one in found.directories.values()}
         for member in members.serving if not read_only else ():
             if member.number not in found.directories and str(member.path) in before:
-                warnings.add(f"{member.path}: another, empty disk; its replicas are filled again")
+                warnings.add(f"{member.path}: another, empty disk; its replicas are copied again")
     except BaseException:
         for member in members:
             member.close()
@@ -94,7 +94,7 @@ def open_replicas(
 def _number(
     directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: set[str]
 ) -> tuple[ReplicatingDirectories, ReplicaFile, ReplicaFile]:
-    """Give each directory its number; return them, what was agreed on, and that with new disks replaced."""
+    """Number the directories; return them, the agreed state, and that state with new disks in place of old ones."""
     found = [
         ReplicatingDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories
     ]
@@ -113,7 +113,9 @@ def _number(
     for member in found:
         known = by_id.get(member.directory_id) if member.directory_id else None
         if known is None and not member.directory_id and not member.is_blank():
-            known = by_path.get(str(member.path))  # It is the one that was there.
+            known = by_path.get(
+                str(member.path)
+            )  # Only its id is missing: it is the known directory of this path.
             if known is not None and member.failure == NOT_OPENED:
                 _try(member, partial(check_identity, member))
         at_path = content.directories.get(by_path.get(str(member.path), ReplicaId(0)))
@@ -131,31 +133,31 @@ def _number(
 
 
 def _check_beginning(members: Sequence[ReplicatingDirectory], left_out: set[str]) -> None:
-    """Raise StorageError if nobody knows what was agreed on, though something was, and nobody consents to go on."""
+    """Raise StorageError if the agreed state of a set is lost, and the user does not agree to go on without it."""
     for member in members:
         if left_out and member.set_id and str(member) not in left_out:
             member.failure = NOT_OPENED
         if member.failure != NOT_OPENED:
             remedy = (
-                "; name a directory of the same set that has it, too, or go on with what the logs here hold: "
+                "; also name a directory of the same set that has it, or go on with the records in the logs here: "
                 f"topicfs mount --replicas N {shlex.quote(str(member))} --without OTHER …"
             )
             raise StorageError(f"{member}: {member.failure}{remedy if member.set_id else ''}")
 
 
 def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:
-    """Do a step with a directory; if it cannot be done the directory is away, for that reason. Return whether it was done."""
+    """Run a step for a directory; an error makes it unavailable. Return whether it is available."""
     try:
         step()
     except (OSError, CorruptionError, NotALogDirectoryError) as error:
         if isinstance(error, NotALogDirectoryError) and not member.set_id:
-            raise  # The caller named a wrong directory.
+            raise  # The user named a wrong directory.
         member.failure = reason_of(error)
     return member.failure in {None, NOT_OPENED}
 
 
 def _check_unlocked(directories: Sequence[Path]) -> None:
-    """Raise DirectoryLockedError if a process owns a directory: before anything is read that it may be writing."""
+    """Raise DirectoryLockedError if another process owns a directory: it may be writing what is read here."""
     for directory in directories:
         with suppress(OSError, CorruptionError):
             holder = find_holder(directory.absolute())
@@ -166,7 +168,7 @@ def _check_unlocked(directories: Sequence[Path]) -> None:
 def _check_there(
     content: ReplicaFile, members: ReplicatingDirectories, left_out: set[str], warnings: WarningBook | None
 ) -> None:
-    """Raise MissingReplicasError if directories that may have later records are not there; to read it is a warning (`warnings`)."""
+    """Raise MissingReplicasError if absent directories may have later records; only warn if `warnings` is given."""
     there = {one.number for one in members if one.failure in {None, NOT_OPENED}} & set(content.directories)
     missing = [number for number in last_written(content) if number in set(content.directories) - there]
     paths = [path for number in missing if (path := content.directories[number].path) not in left_out]
@@ -176,10 +178,10 @@ def _check_there(
         str(one): "another disk" if one.failure in {None, NOT_OPENED} else one.failure for one in members
     }
     places = ", ".join(f"{path} ({reasons.get(path, 'not named')})" for path in paths)
-    text = f"{places} may have later records than the other directories, and is not there"
+    text = f"{places} may have later records than the other directories, and is not available"
     if warnings is None:
         raise MissingReplicasError(
-            f"{text}; bring back its disk and name all directories, or go on without what only it has: "
+            f"{text}; bring back its disk and name all directories, or go on without the records that only it has: "
             f"topicfs mount {' '.join(f'--without {shlex.quote(path)}' for path in paths)} … "
             "(in Spark the option without)"
         )
@@ -189,7 +191,7 @@ def _check_there(
 def _check_enough(
     wanted: int, content: ReplicaFile, members: ReplicatingDirectories, left_out: set[str]
 ) -> None:
-    """Raise StorageError if no new topic could have as many replicas as are wanted, also with each directory back."""
+    """Raise StorageError if the wanted number of replicas exceeds that of all directories, absent ones included."""
     paths = {one.path for one in content.directories.values()} | {str(one) for one in members} | left_out
     if wanted > len(paths):
         raise StorageError(
@@ -199,7 +201,7 @@ def _check_enough(
 
 
 def _with_replaced(content: ReplicaFile, replaced: dict[ReplicaId, ReplicaId]) -> ReplicaFile:
-    """Return the content with new disks in the place of others, where what they had is in another directory."""
+    """Return the state with new disks in place of old ones, for partitions that another directory has in sync."""
     if not replaced:
         return content
     topics = {}
@@ -232,14 +234,14 @@ def _check_serving(members: ReplicatingDirectories) -> None:
 
 
 def _open_each(content: ReplicaFile, wanted: Sequence[ReplicatingDirectory]) -> None:
-    """Open those that can be (StorageError if one is somebody else's)."""
+    """Open the directories that can be opened (StorageError if one belongs to another process)."""
     for member in wanted:
         if member.failure == NOT_OPENED:
             _try(member, partial(member.open, content.cluster_id))
 
 
 def producers_of(engine: Engine) -> ProducerRegistry:
-    """Return the named producers of an engine over data directories."""
+    """Return the registry of named producers of an engine over data directories."""
     if isinstance(engine, ReplicatedEngine):
         return engine.producers
     return ProducerRegistry(

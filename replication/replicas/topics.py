@@ -1,4 +1,4 @@
-"""The topics of data directories that replicate, and their changes: agreed on first, then done in each directory."""
+"""The topics of replica directories: each change is first agreed on, then made in each directory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ReplicatedTopic(EmbeddedTopic):
 
 
 class TopicTable:
-    """The topics there are, and their changes. One call at a time (the engine's lock)."""
+    """The topics and their changes. The engine's lock serializes the calls."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class TopicTable:
         warn: ReportLine,
     ) -> None:
         self.topics: Mapping[str, ReplicatedTopic] = MappingProxyType({})
-        """By name, ascending; a snapshot."""
+        """Topics by name, ascending; a snapshot."""
         self._members = members
         self._agreement = agreement
         self._settings = settings
@@ -60,7 +60,7 @@ class TopicTable:
         self._warn = warn
 
     def begin(self) -> None:
-        """Take in the topics that are agreed on; none is led yet."""
+        """Load the agreed topics, without leaders."""
         entries = self._agreement.content.topics
         self.topics = _by_name({name: self._topic(name, entry) for name, entry in entries.items()})
 
@@ -73,7 +73,7 @@ class TopicTable:
         topic_id: str | None,
         replicas: int | None,
     ) -> ReplicatedTopic:
-        """Make a topic: agreed on first, then in each directory; taken back where one refuses (StorageError, OSError)."""
+        """Create a topic: agree on it, make it in each directory; undo it if one refuses (StorageError, OSError)."""
         count = self._settings.config.num_partitions if partitions is None else partitions
         check_new_topic(name, self.topics)
         check_partitions(count)
@@ -97,7 +97,7 @@ class TopicTable:
         return topic
 
     def extend(self, topic: ReplicatedTopic, total: int) -> bool:
-        """Make the partitions that a topic lacks up to `total`; return whether there were any (StorageError, OSError)."""
+        """Add missing partitions up to `total`; return whether there were any (StorageError, OSError)."""
         check_partitions(total)
         before = self._agreement.content.topics[topic.name]
         missing = [number for number in range(total) if number not in before.partitions]
@@ -117,7 +117,7 @@ class TopicTable:
         return True
 
     def delete(self, topic: ReplicatedTopic) -> None:
-        """Delete a topic; in a directory that is away it goes when that comes back (OSError)."""
+        """Delete a topic; a directory that is away deletes it when it returns (OSError)."""
         partitions = topic.served.values()
         _mark(partitions, gone=True)
         try:
@@ -129,7 +129,7 @@ class TopicTable:
         self._in_each(topic.name, lambda engine: engine.delete_topic(topic.name))
 
     def alter(self, topic: ReplicatedTopic, changes: Mapping[str, str | None]) -> None:
-        """Set or, with None, remove overrides (InvalidConfigError, OSError)."""
+        """Set overrides, or remove those with None (InvalidConfigError, OSError)."""
         overrides = merge_overrides(topic.overrides, changes)
         config = TopicConfig.from_overrides(overrides, self._settings.config.topic_defaults)
         entry = self._agreement.content.topics[topic.name]
@@ -140,17 +140,17 @@ class TopicTable:
         )
 
     def apply_defaults(self) -> None:
-        """Give the topics what follows from their overrides and the engine's settings, which have changed."""
+        """Recompute the topics' settings after the engine's settings changed."""
         for topic in self.topics.values():
             config, _problems = lenient_config(topic.overrides, self._settings.config.topic_defaults)
             topic.set_overrides(config, topic.overrides)
 
     def set_replicas(self, topic: ReplicatedTopic, replicas: int) -> None:
-        """Give each partition so many replicas: those that lead or are in sync stay before others (StorageError, OSError)."""
+        """Set the number of each partition's replicas, keeping leaders and those in sync (StorageError, OSError)."""
         serving = [member.number for member in self._members.serving]
         if not 1 <= replicas <= len(serving):
             raise InvalidConfigError(
-                f"{topic.name}: {replicas} replicas: 1 to {len(serving)} are possible, one in each data directory that serves"
+                f"{topic.name}: {replicas} replicas: 1 to {len(serving)} are possible, one in each serving data directory"
             )
         kept = {number: _ranked(one.state) for number, one in topic.served.items()}
         for number, assigned in kept.items():
@@ -163,7 +163,7 @@ class TopicTable:
         self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
 
     def fill_again(self, partition: ReplicatedPartition) -> None:
-        """Replace a partition's replicas on disks that were replaced, after an unclean election (StorageError, OSError)."""
+        """Replace a partition's replicas on replaced disks, after an unclean election (StorageError, OSError)."""
         state, known = partition.state, self._agreement.content.directories
         kept = tuple(one for one in state.assigned if one in known)
         others = [member.number for member in self._members.serving if member.number not in kept]
@@ -189,12 +189,12 @@ class TopicTable:
                 )
         with partition.lock:
             if not set(assigned) & set(partition.state.in_sync):
-                raise StorageError(f"{name}: other replicas are in sync since the choice was made; ask again")
+                raise StorageError(f"{name}: the replicas in sync have changed meanwhile; try again")
             self._controller.check_removal(partition, [one for one in before if one not in assigned])
             state = reassigned(partition.state, assigned)
             self._agreement.put_states({name: state})
             partition.state = state
-            self._controller.begin([partition])  # Appends wait: those that go still follow until then.
+            self._controller.begin([partition])  # Before this, leaving replicas still follow; appends wait.
         for number in before:
             member = self._members.get(number)
             if number not in assigned and member is not None and member.serves:
@@ -220,11 +220,11 @@ class TopicTable:
         }
 
     def _placed(self, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> ReplicatedTopicEntry:
-        """Return the entry with new partitions, in the directories that have the fewest (InvalidConfigError)."""
+        """Return the entry with new partitions, placed in the directories that hold the fewest (InvalidConfigError)."""
         serving = [member.number for member in self._members.serving]
         if not 1 <= entry.replicas <= len(serving):
             raise InvalidConfigError(
-                f"{entry.replicas} replicas: 1 to {len(serving)} are possible, one in each data directory that serves"
+                f"{entry.replicas} replicas: 1 to {len(serving)} are possible, one in each serving data directory"
             )
         taken = [*self._states(), *entry.partitions.values()]
         partitions = dict(entry.partitions)
@@ -234,7 +234,7 @@ class TopicTable:
         return replace(entry, partitions=MappingProxyType(partitions))
 
     def _hold(self, name: str, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> None:
-        """Make the directories of partitions, with all that serve (StorageError, OSError)."""
+        """Create the directories of partitions in all serving data directories (StorageError, OSError)."""
         wanted = set(numbers)
         for member in self._members.serving:
             held = [one for one in wanted if member.number in entry.partitions[one].assigned]
@@ -249,7 +249,7 @@ class TopicTable:
                 self._controller.begin([partition])
 
     def _in_each(self, topic: str, change: Callable[[MemberManager], None], *, about: str = "in") -> None:
-        """Change a topic in each directory that has it; one that fails is brought in line when it is opened next."""
+        """Change a topic in each directory that has it; a failing one is updated when it is opened again."""
         for member in self._members.serving:
             try:
                 if topic in member.engine.topics():
@@ -259,14 +259,14 @@ class TopicTable:
 
 
 def _mark(partitions: Iterable[ReplicatedPartition], *, gone: bool) -> None:
-    """Say of partitions whether their topic is deleted; waits for what is being done about their replicas."""
+    """Mark whether the partitions' topic is deleted; waits for changes of their replicas under way."""
     for partition in partitions:
         with partition.lock:
             partition.gone = gone
 
 
 def _ranked(state: ReplicaState) -> tuple[ReplicaId, ...]:
-    """Return the assigned replicas: the one that leads, then those in sync, then the others."""
+    """Return the assigned replicas: the leader, then those in sync, then the others."""
     return tuple(sorted(state.assigned, key=lambda one: (one != state.leader, one not in state.in_sync)))
 
 
@@ -277,7 +277,7 @@ def _by_name(topics: Mapping[str, ReplicatedTopic]) -> Mapping[str, ReplicatedTo
 def place(
     serving: Sequence[ReplicaId], taken: Iterable[ReplicaState], replicas: int
 ) -> tuple[ReplicaId, ...]:
-    """Return a partition's directories, the preferred leader first: those with the fewest replicas and leaders."""
+    """Return a partition's directories, preferred leader first: those that hold and lead the fewest replicas."""
     states = list(taken)
     held = Counter(one for state in states for one in state.assigned)
     led = Counter(state.assigned[0] for state in states)

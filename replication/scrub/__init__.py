@@ -1,4 +1,4 @@
-"""The scrub: reads every byte of the logs, and rewrites what is damaged in one replica from another.
+"""The scrub: reads every byte of the logs, and repairs damage in one replica from another.
 
-`scrubber` does all partitions, `partition` one, `segment` one segment; `verdict` judges bytes.
+`scrubber` scrubs all partitions, `partition` one, `segment` one segment; `verdict` judges bytes.
 """

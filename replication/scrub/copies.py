@@ -1,6 +1,6 @@
-"""The copies of a segment in the logs of several replicas: their bytes, and how a damaged one is mended.
+"""The copies of a segment in the logs of several replicas: reading them, and repairing a damaged one.
 
-Bytes that are still unsound under the log's lock are damage: truncation, compaction and removal hold it.
+Bytes that are still invalid under the log's lock are damaged: truncation, compaction and removal hold that lock.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from topicfs.storage.segment.segment import Segment
 CHUNK_BYTES = 1 << 20
 
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
-"""Holds off appends to all replicas, and changes of their roles, inside the block."""
+"""Blocks appends to all replicas, and changes of their roles, for the duration of the block."""
 
 
 class CopyMovedError(StorageError):
-    """The segment is no longer what was read: it was compacted, cut or removed meanwhile."""
+    """Raised if the segment was compacted, truncated or removed since it was read."""
 
 
 class Copy(NamedTuple):
     """A segment in one log, up to the end that was published when it was looked up."""
 
     place: str
-    """Its data directory, for people."""
+    """Its data directory, for display."""
     log: Log
     segment: Segment
     end: int
@@ -46,7 +46,7 @@ class Copy(NamedTuple):
         return self.segment is self.log.chain.active
 
     def read(self, position: int, size: int) -> bytes | None:
-        """Return bytes, fewer at its end only; None where the disk cannot read them (other errors: OSError)."""
+        """Return bytes, fewer only at the copy's end; None if the disk cannot read them (other errors: OSError)."""
         try:
             return self.segment.log.pread(min(size, self.end - position), Position(position))
         except OSError as error:
@@ -55,7 +55,7 @@ class Copy(NamedTuple):
             return None
 
     def window(self, position: int) -> bytes | None:
-        """Return a chunk from a position on, or all of its first batch where that is larger; None as `read`."""
+        """Return a chunk from a position on, at least its whole first batch; None as `read`."""
         data = self.read(position, CHUNK_BYTES)
         if data is None or len(data) < CHUNK_BYTES:
             return data
@@ -66,7 +66,7 @@ class Copy(NamedTuple):
 
 
 def copy_at(place: str, log: Log, base_offset: Offset) -> Copy | None:
-    """Return a log's copy of the segment that begins at an offset; None where it has none."""
+    """Return a log's copy of the segment that begins at `base_offset`; None without one."""
     state = log.parts.state
     segment = state.chain.segments[state.chain.floor(base_offset)]
     if segment.base_offset != base_offset or log.offline_reason is not None:
@@ -75,13 +75,13 @@ def copy_at(place: str, log: Log, base_offset: Offset) -> Copy | None:
 
 
 def end_of(copy: Copy) -> Offset:
-    """Return the exclusive end of the offsets that may be in a copy: where the next segment begins, or the log ends."""
+    """Return the exclusive end of the copy's offsets: the next segment's base offset, or the log end."""
     state = copy.log.parts.state
     return state.chain.end_offset(state.chain.floor(copy.segment.base_offset), state.end_offset)
 
 
 def offset_at(copy: Copy, position: int) -> int | None:
-    """Return the base offset of what follows at a position, or the end of the offsets where the batches end; None: unknown."""
+    """Return the base offset of the batch at a position, or the end offset at the copy's end; None if unknown."""
     state = copy.log.parts.state
     index = state.chain.floor(copy.segment.base_offset)
     segment = state.chain.segments[index]
@@ -99,23 +99,23 @@ def offset_at(copy: Copy, position: int) -> int | None:
 
 
 def changed_files(copy: Copy) -> list[Finding]:
-    """Find files of a segment that are no longer those that the log has open: removed, cut or extended behind its back (OSError)."""
+    """Find files of a segment that something else removed, truncated or extended while they are open (OSError)."""
     segment, parts = copy.segment, copy.log.parts
     slots = segment.offset_index.slots, segment.time_index.slots
     found = []
-    with parts.lock:  # No removal, no roll and no compaction meanwhile.
+    with parts.lock:  # Excludes removal, roll and compaction.
         if segment not in parts.state.chain.segments:
             return []
         for path, size in [(copy.file, copy.end), *((one.path, one.used_bytes) for one in slots)]:
             if not parts.files.exists(path):
                 found.append(Finding(path, None, "was removed"))
             elif segment is not parts.state.chain.active and parts.files.size(path) != size:
-                found.append(Finding(path, None, f"has {parts.files.size(path)} bytes, and not {size}"))
+                found.append(Finding(path, None, f"has {parts.files.size(path)} bytes instead of {size}"))
     return found
 
 
 def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
-    """Write a batch over its damaged copy (blocking). CopyMovedError if that is gone; PartitionOfflineError, OSError."""
+    """Overwrite a damaged batch with a valid one (blocking; CopyMovedError, PartitionOfflineError, OSError)."""
     parts, file = copy.log.parts, copy.segment.log
     with guard(), parts.lock:
         parts.life.check_writable()
@@ -127,8 +127,8 @@ def mend(copy: Copy, position: int, sound: Buffer, guard: Guard) -> None:
         if copy.read(position, len(sound)) == sound:
             raise CopyMovedError(f"{copy.file}: position {position} is sound now")
         file.pwrite(sound, Position(position))
-        # Readers that fell over it look again, and forget the places that it told them.
+        # Drop cached positions, which come from the damaged bytes.
         parts.state = state._replace(places={})
     file.sync()
     if copy.read(position, len(sound)) != sound:
-        raise OSError(errno.EIO, "what was written over a damaged batch is not read back", str(copy.file))
+        raise OSError(errno.EIO, "the repaired batch reads back differently", str(copy.file))

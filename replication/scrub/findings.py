@@ -1,4 +1,4 @@
-"""The results of a scrub: what was damaged, and what became of it."""
+"""The results of a scrub: damage, and whether it was repaired."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topicfs.storage.errors import Finding
 class ScrubFinding(NamedTuple):
     finding: Finding
     healed_from: str | None
-    """From where it was written again; None where it was not, and is as it was."""
+    """Where the repair came from; None if the damage is not repaired."""
 
     def __str__(self) -> str:
         at = "" if self.finding.position is None else f" position {self.finding.position}:"
@@ -22,10 +22,10 @@ class ScrubFinding(NamedTuple):
 @dataclass(slots=True)
 class ScrubCounts:
     read_bytes: int = 0
-    """Bytes of logs that were read, those of each replica."""
+    """Bytes of logs that were read, of all replicas."""
     batches_healed: int = 0
     files_healed: int = 0
-    """Indexes and small files that were written again."""
+    """Number of repaired indexes and small files."""
     damaged: int = 0
 
     def add(self, found: ScrubFinding, *, batch: bool) -> None:

@@ -1,6 +1,6 @@
-"""The indexes of a segment, compared with its batches, and replaced by another copy's or rebuilt where one is bad.
+"""Compares the indexes of a segment with its batches, and replaces bad ones by another replica's or rebuilds them.
 
-New files of a sealed segment take their places by a rename, so that no reader sees half of them.
+New files of a closed segment are renamed into place, so that no reader sees half of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 
 class IndexCheck:
     def __init__(self, copy: Copy, used: tuple[int, int]) -> None:
-        """Read the indexes; `used`: the bytes of their entries when the copy ended where it says."""
+        """Read the indexes; `used`: the sizes of their entries at the copy's end."""
         parts = copy.log.parts
         self._findings: list[Finding] = []
         self._latest: int = NO_TIMESTAMP
@@ -35,40 +35,40 @@ class IndexCheck:
                 continue
             with closing(
                 parts.files.open(path, read_only=True)
-            ) as file:  # Of the active segment it is mostly room.
+            ) as file:  # The active segment's file is mostly preallocated.
                 data = file.pread(size, Position(0))
             if kind is SegmentFileKind.OFFSET_INDEX:
                 self._entries.append(OffsetEntries(path, data, base_offset))
             else:
                 self._entries.append(TimeEntries(path, data, base_offset))
             if len(data) < size:
-                self._findings.append(Finding(path, None, f"{len(data)} bytes where {size} must be"))
+                self._findings.append(Finding(path, None, f"{len(data)} bytes instead of {size}"))
         for one in self._entries:
             self._findings += one.slots.shape(trimmed=True)
             self._findings += one.ascend()
 
     def compare(self, batches: Batches, position: int) -> None:
-        """Compare with the next adjacent batches, whose positions count from `position`."""
+        """Compare with the next adjacent batches, whose positions are relative to `position`."""
         if self._findings or not len(batches):
-            return  # One is enough to make both again.
+            return  # One finding is enough to replace both indexes.
         columns = ChunkColumns(batches, self._latest, position)
         self._latest = columns.latest_timestamps[-1]
         for one in self._entries:
             self._findings += one.compare(columns)
 
     def is_sound(self, copy: Copy) -> bool:
-        """Return whether all entries lead to where they must, after all batches came by."""
+        """Return whether all entries are right; call it after all batches were compared."""
         if not self._findings and copy.end:
             for one in self._entries:
                 self._findings += one.finish()
         return not self._findings
 
     def first_findings(self) -> Iterator[Finding]:
-        """Yield the first finding: the others may only follow from it."""
+        """Yield the first finding, because the others may only follow from it."""
         yield from self._findings[:1]
 
     def mend(self, copy: Copy, source: Copy | None, guard: Guard) -> str:
-        """Put the indexes in order; return their source (CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError)."""
+        """Repair the indexes; return the source (CopyMovedError, PartitionOfflineError, ReadOnlyError, OSError)."""
         if copy.active:
             _mend_active(copy, source, guard)
         else:
@@ -83,7 +83,7 @@ def _check_there(copy: Copy) -> None:
 
 
 def _mend_active(copy: Copy, source: Copy | None, guard: Guard) -> None:
-    """Make the entries of a segment that is appended to again, with appends held up."""
+    """Rebuild the entries of an active segment while appends wait."""
     with guard(), copy.log.parts.lock:
         _check_there(copy)
         segment = copy.segment
@@ -100,13 +100,13 @@ def _mend_active(copy: Copy, source: Copy | None, guard: Guard) -> None:
 
 
 def _index(made: Segment, segment: Segment, end: int) -> None:
-    """Make the entries of a segment's batches."""
+    """Add the index entries for a segment's batches."""
     for window in windows(segment.log, 0, end):
         made.index_window(window.batches, len(window.batches), window.position)
 
 
 def _mend_sealed(copy: Copy, source: Copy | None, guard: Guard) -> None:
-    """Make other index files under a temporary name, which every start removes, and rename them."""
+    """Write new index files under temporary names, which every start removes, and rename them."""
     parts = copy.log.parts
     base = copy.segment.base_offset
     aside = [parts.directory / segment_file(base, kind, SegmentFileState.CLEANED) for kind in _KINDS]
@@ -135,7 +135,7 @@ def _mend_sealed(copy: Copy, source: Copy | None, guard: Guard) -> None:
 
 
 def _make(copy: Copy) -> None:
-    """Make the files of the indexes from the batches."""
+    """Build the index files from the batches."""
     parts = copy.log.parts
     made = Segment(
         SegmentDirectory(parts.directory, parts.files, parts.clock),

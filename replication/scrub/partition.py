@@ -18,7 +18,7 @@ from topicfs.storage.model import Offset, TopicPartition
 
 
 class ScrubbedLog(NamedTuple):
-    """A log of the partition, and its data directory for people."""
+    """A log of the partition, and its data directory for display."""
 
     place: str
     log: Log
@@ -30,34 +30,34 @@ class ScrubbedPartition:
 
     name: TopicPartition
     replicas: Callable[[], Sequence[ScrubbedLog]]
-    """Returns the logs that are in sync now, the one that leads first; none while it is offline."""
+    """Returns the logs in sync, the leader's first; empty while the partition is offline."""
     guard: Guard
     topic_id: str | None = None
-    """The id of its topic, where it is known."""
+    """The id of its topic, if known."""
     heals: bool = True
     renew: Callable[[str], str] | None = None
-    """Copies a damaged log anew from a sound one; returns the directory of that (StorageError, OSError; blocking)."""
+    """Copies a damaged replica from a valid one; returns the source's directory (StorageError, OSError; blocking)."""
     absent: Callable[[], Iterable[Finding]] = tuple
-    """Returns what the logs lack, each with a file of the log (StorageError, OSError)."""
+    """Returns what the logs lack, each finding with a file of the log (StorageError, OSError)."""
     is_open: bool = True
-    """False where to ask for its logs opens them, for as long as the engine lives."""
+    """False if asking for its logs opens them, for the lifetime of the engine."""
 
 
 Told = Callable[[ScrubFinding], None]
 
 
 class PartitionScrub:
-    """Goes through a partition from the segment that holds an offset on."""
+    """Scrubs a partition, from the segment that contains an offset."""
 
     def __init__(self, partition: ScrubbedPartition, counts: ScrubCounts, tell: Told) -> None:
         self._partition = partition
         self._counts = counts
         self._tell = tell
         self._held: dict[str, list[ScrubFinding]] = {}
-        """What may still be healed by copying a log anew, by its data directory."""
+        """Damage that copying a replica may still repair, by data directory."""
 
     def run(self, start_offset: int = 0) -> Iterator[Offset]:
-        """Scrub chunk by chunk, yielding the segment's base offset, then copy what could not be healed anew (OSError)."""
+        """Scrub chunk by chunk, yielding the segment's base offset; then renew replicas with damage left (OSError)."""
         try:
             yield from self._each_segment(start_offset)
             self.finish()
@@ -67,7 +67,7 @@ class PartitionScrub:
     def _each_segment(self, start_offset: int) -> Iterator[Offset]:
         for one in self._partition.replicas():
             if one.log.offline_reason is not None:
-                continue  # Also of a topic that was deleted meanwhile: its files are gone, and not damaged.
+                continue  # Perhaps its topic was deleted: then missing files are not damage.
             for found in scrub_epochs(one.log, heals=self._partition.heals):
                 self._report(found, batch=False)
             for found in scrub_topic_id(one.log, self._partition.topic_id, heals=self._partition.heals):
@@ -78,13 +78,13 @@ class PartitionScrub:
                 for _ in self.segment(base):
                     yield base
             except CopyMovedError:
-                yield base  # What compaction made of it is scrubbed the next time.
+                yield base  # The next scrub reads the compacted segments.
             offset = base + 1
-        for missing in self._partition.absent():  # A log may also have gone offline meanwhile.
+        for missing in self._partition.absent():  # A log may have gone offline meanwhile.
             self._left(ScrubFinding(missing, None))
 
     def segment(self, base_offset: Offset) -> Iterator[int]:
-        """Scrub one segment, yielding the bytes read (OSError, CopyMovedError). Call `finish` or `give_up` afterwards."""
+        """Scrub one segment, yielding bytes read (OSError, CopyMovedError). Afterwards call `finish` or `give_up`."""
         replicas = self._partition.replicas()
         found = (copy_at(one.place, one.log, base_offset) for one in replicas)
         copies = [copy for copy in found if copy is not None]
@@ -113,7 +113,7 @@ class PartitionScrub:
         return self._partition.heals and self._partition.renew is not None
 
     def _left(self, found: ScrubFinding) -> None:
-        """Keep a finding for which a log may be copied anew, where that can be; else report it."""
+        """Hold back a finding that copying a replica may repair; report others."""
         (self._hold if self._may_renew else self._report)(found, batch=True)
 
     def _hold(self, found: ScrubFinding, *, batch: bool) -> None:
@@ -129,11 +129,11 @@ class PartitionScrub:
 
     @property
     def is_unfinished(self) -> bool:
-        """True if damage is left for which a log may be copied anew."""
+        """True if damage is left that copying a replica may repair."""
         return bool(self._held)
 
     def finish(self) -> None:
-        """Have the logs copied anew in which damage is left, and report what became of it (blocking)."""
+        """Copy the replicas that have damage left, and report the results (blocking)."""
         if self._partition.renew is not None:
             for place in list(self._held):
                 self._renew(self._partition.renew, place)
@@ -143,14 +143,14 @@ class PartitionScrub:
         try:
             source = renew(place)
         except (OSError, StorageError) as error:
-            reason = f"; not copied anew from another replica: {reason_of(error)}"
+            reason = f"; not copied again from another replica: {reason_of(error)}"
             self._held[place] = [_with_reason(one, reason) for one in self._held[place]]
         else:
             for found in self._held.pop(place):
                 self._report(found._replace(healed_from=source), batch=True)
 
     def give_up(self) -> None:
-        """Report the damage that is left."""
+        """Report the remaining damage."""
         while self._held:
             _, left = self._held.popitem()
             for found in left:
@@ -161,7 +161,7 @@ class PartitionScrub:
         self._tell(found)
 
     def _next_base(self, offset: int) -> Offset | None:
-        """Return the first base offset of any log's segments that is not below `offset`."""
+        """Return the first base offset, of any log's segments, at or above `offset`."""
         bases = (
             base
             for one in self._partition.replicas()

@@ -1,4 +1,4 @@
-"""The scrubber: a thread that reads everything now and then, at idle I/O priority, and heals what it can."""
+"""The scrubber: a thread that periodically reads everything, at idle I/O priority, and repairs what it can."""
 
 from __future__ import annotations
 
@@ -33,40 +33,40 @@ _POSITION_VERSION = 1
 
 
 class ScrubPosition(NamedTuple):
-    """The position of a data directory's scrub, which goes on there after a restart.
+    """Where a data directory's scrub stands, so that it continues after a restart.
 
         topicfs.scrub:  {"version": 1, "began": 1764086400000, "ended": null, "partition": "orders-0", "offset": 1048576,
                          "whole": true, "damaged": 0, "topic_id": "Fz8Xk0ZNTpWqC8yQWm1Q3A"}
 
-    A broker passes the file over. If it is lost, the next scrub begins at the front.
+    Brokers ignore the file. If it is lost, the next scrub starts from the beginning.
     """
 
     began: int
-    """Time in milliseconds since the epoch; likewise `ended`."""
+    """Time in milliseconds since the epoch, like `ended`."""
     ended: int | None = None
-    """None while it goes on."""
+    """None while the scrub is under way."""
     partition: str = ""
-    """`<topic>-<number>`; empty: the first one."""
+    """`<topic>-<number>`; empty for the first one."""
     offset: int = 0
-    """Base offset of the segment that is next."""
+    """Base offset of the next segment."""
     whole: bool = False
-    """True if no partition was passed over."""
+    """True if no partition was skipped."""
     damaged: int = 0
-    """Findings that could not be healed so far; those in the segment that is next may be found, and counted, again."""
+    """Number of findings not repaired so far; those in the next segment may be counted again."""
     topic_id: str | None = None
-    """Id of the partition's topic: one of the same name that was created since is scrubbed from its front."""
+    """Id of the partition's topic; a newer topic of the same name is scrubbed from its beginning."""
 
     def skips(self, partition: TopicPartition) -> bool:
-        """Return whether the scrub has been through a partition: they are taken in the order of their names."""
+        """Return whether the scrub has finished a partition; partitions are scrubbed in the order of their names."""
         return str(partition) < self.partition
 
     def start_in(self, partition: TopicPartition, topic_id: str | None) -> int:
-        """Return the offset from which on a partition of a topic is scrubbed."""
+        """Return the offset from which to scrub a partition."""
         return self.offset if (str(partition), topic_id) == (self.partition, self.topic_id) else 0
 
 
 def read_position(files: FileSystem, directory: Path) -> ScrubPosition | None:
-    """Return what the file of a data directory says; None where there is none, or where it says nothing of sense (OSError)."""
+    """Read a data directory's file; None if it is missing or invalid (OSError)."""
     path = directory / names.SCRUB
     if not files.exists(path):
         return None
@@ -78,7 +78,7 @@ def read_position(files: FileSystem, directory: Path) -> ScrubPosition | None:
 
 
 def write_position(files: FileSystem, directory: Path, position: ScrubPosition) -> None:
-    """Put it into a data directory (OSError; blocking)."""
+    """Write the file into a data directory (OSError; blocking)."""
     plain = {"version": _POSITION_VERSION, **position._asdict()}
     write_atomically(files, directory / names.SCRUB, json.dumps(plain).encode() + b"\n")
 
@@ -98,22 +98,22 @@ def _position(plain: dict[str, Any]) -> ScrubPosition:
 
 MILLISECONDS_AN_HOUR = 3_600_000
 PAUSE_FACTOR = 99
-"""A step of the duty is followed by a rest as many times as long as the processor took for it, and at least as long as it took:
-a hundredth of one processor, so that appends notice nothing, and half of the disk's time, which others have before it.
+"""A background step is followed by a pause of 99 times its CPU time, and at least its duration: the scrub uses a
+hundredth of one CPU, so that appends notice nothing, and half of the disk's time, at the lowest priority.
 """
 _SAVE_EVERY_SECONDS = 10.0
 _MAX_KEPT_FINDINGS = 1000
-"""Findings of a scrub that was asked for that are remembered."""
+"""Maximum number of remembered findings of a scrub started by hand."""
 
 _LOGGER = logging.getLogger(__name__)
 
 Tell = Callable[[ScrubFinding], None]
 Advance = Callable[[int], None]
-"""Called with the bytes that were read since the last call."""
+"""Called with the number of bytes read since the last call."""
 
 
 class Scrubber:
-    """Scrubs the partitions of an engine. One scrub goes on at a time."""
+    """Scrubs the partitions of an engine, one scrub at a time."""
 
     def __init__(
         self,
@@ -124,37 +124,37 @@ class Scrubber:
         clock: Clock,
         warn: ReportLine,
     ) -> None:
-        """Make the scrubber; `directories` returns those that keep its position now."""
+        """Make the scrubber; `directories` returns those that store its position."""
         self._partitions = partitions
         self._directories = directories
         self._files = files
         self._clock = clock
         self._warn = warn
         self.counts = ScrubCounts()
-        """Counts since the engine was opened."""
+        """Totals since the engine was opened."""
         self._running = Lock()
         self._starting = Lock()
-        """Held while the thread is started: a close waits for it, or it is not started any more."""
+        """Held while a thread is started, so that `stop` waits for it or prevents it."""
         self._stopping = Event()
         self._thread: Thread | None = None
         self._asked_for: Thread | None = None
-        """The thread of the last scrub that somebody asked for."""
+        """The thread of the last scrub started by hand."""
         self._told: deque[str] = deque(maxlen=_MAX_KEPT_FINDINGS)
-        """What it found, the newest."""
+        """Its newest findings."""
         self._at = ScrubPosition(0)
-        """Where the scrub is that goes on."""
+        """The position of the scrub under way."""
 
-    # The duty.
+    # Periodic scrubs.
 
     def maintain(self, now: Timestamp, interval_hours: int) -> None:
-        """Begin a scrub, or go on with one, in a thread where one is due; 0 hours: never (blocking, not for long)."""
+        """Start or continue a scrub in a thread if one is due; 0 hours: never (blocking, not for long)."""
         if interval_hours <= 0 or self._stopping.is_set() or not isinstance(self._files, NativeFileSystem):
             return
         if self._thread is not None and self._thread.is_alive():
             return
         position = self.position()
         if position is None:
-            # The first one is due an interval from now.
+            # The first scrub is due after one interval.
             self._save(ScrubPosition(began=now, ended=now))
         elif position.ended is None or not 0 <= now - position.ended < interval_hours * MILLISECONDS_AN_HOUR:
             with self._starting:
@@ -171,14 +171,14 @@ class Scrubber:
                 self._warn(f"scrub: {reason_of(error)}")
 
     def stop(self) -> None:
-        """End a scrub that goes on, after the step that it is at, and begin no other (blocking)."""
+        """Stop a scrub after its present step, and start no other (blocking)."""
         with self._starting:
             self._stopping.set()
         for thread in (self._thread, self._asked_for):
             if thread is not None:
                 thread.join()
 
-    # One that is asked for.
+    # Scrubs started by hand.
 
     def start(self) -> None:
         """See `coordination.engine.ScrubOnDemand`."""
@@ -195,7 +195,7 @@ class Scrubber:
     def _run_asked_for(self) -> None:
         become_idle()
         try:
-            with self._running:  # The duty goes on to its end first, and rests no more.
+            with self._running:  # A periodic scrub under way first runs to its end, now without pauses.
                 self.restart()
             self.run(tell=lambda found: self._told.append(str(found)))
         except (OSError, StorageError) as error:
@@ -207,10 +207,10 @@ class Scrubber:
         counts = [f"scrub {self.line}"] if self.line else []
         return [f"state {state}", *counts, f"damaged {self.damaged}", *(f"found {one}" for one in self._told)]
 
-    # A scrub.
+    # The scrub itself.
 
     def position(self) -> ScrubPosition | None:
-        """Return where the last scrub stands; None where there was none (OSError)."""
+        """Return the position of the last scrub; None if there was none (OSError)."""
         found = [read_position(self._files, directory) for directory in self._directories()]
         return max(
             (one for one in found if one is not None),
@@ -220,7 +220,7 @@ class Scrubber:
 
     @property
     def line(self) -> str | None:
-        """The counts since the engine was opened, as a line; None where nothing was scrubbed or healed."""
+        """The totals since the engine was opened, as a line; None if nothing was scrubbed or repaired."""
         counts = self.counts
         if not counts.read_bytes:
             return None
@@ -230,12 +230,12 @@ class Scrubber:
         )
 
     def restart(self) -> None:
-        """Have the next scrub begin at the front, though the last one was interrupted (blocking)."""
+        """Let the next scrub start from the beginning, even if the last one was interrupted (blocking)."""
         now = self._clock()
         self._save(ScrubPosition(now, ended=now))
 
     def total_bytes(self) -> int:
-        """Return the bytes of all replicas' logs that the next scrub of everything will read, about (blocking)."""
+        """Return the approximate number of bytes, of all replicas, that the next full scrub will read (blocking)."""
         position = self._begun(only_open=False)
         left = [one for one in self._partitions() if not position.skips(one.name)]
         return sum(replica.log.parts.state.log_bytes() for one in left for replica in one.replicas())
@@ -248,11 +248,11 @@ class Scrubber:
         advance: Advance = lambda _: None,
         tell: Tell = lambda _: None,
     ) -> bool:
-        """Scrub what is left of the last scrub, or everything; return whether it came to its end (OSError; blocking).
+        """Scrub the rest of an interrupted scrub, or everything; return whether it came to its end (OSError; blocking).
 
-        Everything, too, if the last scrub passed partitions over and this one does not. After each step it rests
-        `rests` times its processor time. `only_open`: pass over partitions that nobody has opened. Findings are
-        logged and passed to `tell`.
+        Starts over if the interrupted scrub skipped partitions and this one does not. After each step it pauses for
+        `rests` times its CPU time. `only_open`: skip partitions that nobody has opened. Findings are logged and
+        passed to `tell`.
         """
         with self._running:
             self._at = self._begun(only_open=only_open)
@@ -270,7 +270,7 @@ class Scrubber:
                 self._save(self._at)
 
     def _begun(self, *, only_open: bool) -> ScrubPosition:
-        """Return where the last scrub was interrupted, if this one may go on there; else the position of a new one."""
+        """Return the position of an interrupted scrub that may continue, else that of a new one."""
         found = self.position()
         if found is None or found.ended is not None or not (found.whole or only_open):
             return ScrubPosition(self._clock(), whole=not only_open)
@@ -278,7 +278,7 @@ class Scrubber:
 
     @property
     def damaged(self) -> int:
-        """Number of findings of the last scrub that could not be healed, those before an interruption among them."""
+        """Number of findings of the last scrub that could not be repaired, including those before an interruption."""
         return self._at.damaged
 
     def _found(self, found: ScrubFinding, tell: Tell) -> None:
@@ -290,7 +290,7 @@ class Scrubber:
     def _scrub(
         self, partition: ScrubbedPartition, scrub: PartitionScrub, rests: int, advance: Advance
     ) -> None:
-        """Scrub a partition, unless it is stopped meanwhile."""
+        """Scrub a partition until its end or `stop`."""
         saved = began = time.monotonic()
         worked = time.thread_time()
         before = self.counts.read_bytes
@@ -310,12 +310,13 @@ class Scrubber:
                     self._save(self._at)
                     saved = began
         except (OSError, StorageError) as error:
-            # The other partitions are scrubbed all the same. A topic that was deleted meanwhile is not damaged.
+            # Continue with the other partitions. If the topic was deleted meanwhile, there is no damage to
+            # report.
             if any((one.name, one.topic_id) == (name, topic_id) for one in self._partitions()):
                 scrub.report_end(reason_of(error))
 
     def tell_owner(self, found: ScrubFinding) -> None:
-        """Tell the log what was healed, and as a warning what was not."""
+        """Log a repair; report unrepaired damage as a warning."""
         if found.healed_from is None:
             self._warn(str(found))
         else:
@@ -332,7 +333,7 @@ class Scrubber:
 def scrubber_of_logs(
     topics: Callable[[], Mapping[str, Topic]], directories: Directories, warn: ReportLine
 ) -> Scrubber:
-    """Return the scrubber of an engine that has each partition once."""
+    """Return the scrubber of an engine that has one copy of each partition."""
     return Scrubber(
         lambda: _scrubbed_logs(topics()),
         lambda: [one.data.path for one in directories.online],
@@ -343,7 +344,7 @@ def scrubber_of_logs(
 
 
 def _scrubbed_logs(topics: Mapping[str, Topic]) -> Iterator[ScrubbedPartition]:
-    """Yield the partitions of which there is one log each; one that nobody has opened is opened where it is asked for."""
+    """Yield the partitions with one log each; asking for the logs of an unopened partition opens it."""
     for topic in topics.values():
         opened = {one.number for one in topic.opened()}
         for number in topic.partitions():
@@ -363,7 +364,7 @@ def _only(topic: Topic, number: int) -> list[ScrubbedLog]:
 
 
 def _unread(topic: Topic, number: int) -> list[Finding]:
-    """Return a finding for a partition that is offline: nobody knows whether its records are sound."""
+    """Return a finding for a partition that is offline, because its records cannot be checked."""
     found = topic.partitions().get(number)
     if found is None or (
         isinstance(found, Log) and (found.offline_reason is None or found.parts.life.now.is_final)
@@ -374,11 +375,11 @@ def _unread(topic: Topic, number: int) -> list[Finding]:
 
 
 def become_idle() -> None:
-    """Give the calling thread idle I/O priority by util-linux's ionice, for Python has no call; CPU priority stays."""
+    """Give this thread idle I/O priority by util-linux's ionice, as Python has no call; CPU priority stays."""
     program = shutil.which("ionice")
     if program is None:
         return
     command = [program, "-c", "3", "-p", str(threading.get_native_id())]
-    # It is only kinder to others: a machine that has no process left for it must not cost the scrub.
+    # The priority only helps others: if no process can be started, scrub without it.
     with suppress(OSError, subprocess.SubprocessError):
         subprocess.run(command, check=False, capture_output=True, timeout=10)  # noqa: S603 - words of its own, no shell

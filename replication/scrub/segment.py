@@ -1,10 +1,10 @@
-"""The scrub of one segment: its copies in several logs, gone through side by side.
+"""The scrub of one segment: compares its copies in several logs, batch by batch.
 
     copy 1   ████████████████████████████
-    copy 2   ████████████▒▒██████████████     ▒ is not what copy 1 has there: which of the two is sound?
+    copy 2   ████████████▒▒██████████████     ▒ differs from copy 1: which of the two is valid?
 
-Until compaction makes them different, copies have each batch at the same position. A batch is written over another
-only if it is sound, at the expected offset and epoch, and the other copy continues behind it as this one does.
+Copies have each batch at the same position until compaction makes them different. A batch overwrites another one only
+if it is valid, at the expected offset and epoch, and the other copy continues like its own.
 """
 
 from __future__ import annotations
@@ -26,51 +26,51 @@ from topicfs.storage.messages import reason_of
 from topicfs.storage.model import Position
 
 _BATCHES_AHEAD = 1000
-"""Looked at behind a damaged batch for a place where two copies agree again."""
+"""How many batches to search after a damaged batch for one on which two copies agree."""
 
 
 class Report(Protocol):
-    """Takes what was found; `batch`: about a batch, and not about another file."""
+    """Takes a finding; `batch`: it concerns a batch, not another file."""
 
     def __call__(self, found: ScrubFinding, /, *, batch: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrubbing:
-    """The rules by which a partition's segments are scrubbed."""
+    """How to scrub the segments of a partition."""
 
     epochs: Entries
     """The leader's leader epochs."""
     guard: Guard
     report: Report
     report_left: Report
-    """Takes what copying a log again would not heal."""
+    """Takes findings that copying the replica would not repair."""
     heals: bool
-    """False: what is damaged is only reported."""
+    """False: only report damage."""
     rewritten: bool
-    """True if compaction may have made the copies different: each does it by itself."""
+    """True if compaction may have made the copies different, because each log is compacted on its own."""
 
 
 class _Candidate(NamedTuple):
-    """A batch that is sound by itself, and the copies that have it so."""
+    """A batch that is valid on its own, and the copies that agree on it."""
 
     data: bytes
     header: BatchHeader
     copies: list[Copy]
     rank: int
-    """2: begins with the offset that was expected; 1: ends before the next batch begins; 0: neither."""
+    """2: begins at the expected offset; 1: ends before the next batch begins; 0: neither."""
 
 
 @dataclass(slots=True)
 class _CopyGroup:
-    """Copies that were alike so far, and where they are."""
+    """Copies that were the same so far, and the position reached."""
 
     copies: list[Copy]
     position: int
     offset: int
-    """The lowest offset that the next batch may begin with."""
+    """The lowest base offset that the next batch may have."""
     left: list[Copy] = field(default_factory=list)
-    """Those of them that are not what the others are from some batch on."""
+    """Copies that differ from the others from some batch on."""
 
     @property
     def going(self) -> list[Copy]:
@@ -78,7 +78,7 @@ class _CopyGroup:
 
 
 class SegmentScrub:
-    """Scrubs the copies of one segment, and heals what can be healed of them."""
+    """Scrubs the copies of one segment, and repairs them if possible."""
 
     def __init__(self, copies: Sequence[Copy], scrubbing: Scrubbing) -> None:
         self._scrubbing = scrubbing
@@ -86,10 +86,10 @@ class SegmentScrub:
         self._indexes: dict[str, IndexCheck] = {}
         self._groups: list[_CopyGroup] = []
         self._damaged: set[str] = set()
-        """Places of copies that have damage left."""
+        """Places of copies with unrepaired damage."""
 
     def run(self) -> Iterator[int]:
-        """Go through it, a chunk at a time: yields the bytes read since the last one (OSError, CopyMovedError)."""
+        """Scrub chunk by chunk, yielding the bytes read since the last one (OSError, CopyMovedError)."""
         try:
             self._begin()
             while self._groups:
@@ -99,7 +99,7 @@ class SegmentScrub:
             raise CopyMovedError(f"{error.filename}: removed while it was scrubbed") from error
 
     def _begin(self) -> None:
-        """Look up where the copies end, and read the indexes that lead to what is below."""
+        """Look up the ends of the copies, and read the index entries below them."""
         for number, copy in enumerate(self._copies):
             self._copies[number], used = _as_now(copy)
             self._indexes[copy.place] = IndexCheck(self._copies[number], used)
@@ -117,7 +117,7 @@ class SegmentScrub:
         return Bounds(group.offset, max(map(end_of, copies)), self._scrubbing.epochs)
 
     def _pass_alike(self, group: _CopyGroup, going: list[Copy], windows: list[bytes | None]) -> bool:
-        """Pass the sound batches that are the same in all copies; return whether there were any."""
+        """Skip the valid batches that are the same in all copies; return whether there were any."""
         present = [window for window in windows if window is not None]
         if len(present) < len(windows):
             return False
@@ -137,7 +137,7 @@ class SegmentScrub:
         group.offset = end_offset
 
     def _pass_one(self, group: _CopyGroup, going: list[Copy]) -> bool:
-        """Pass one batch about which the copies differ, or which none has sound; return whether the way goes on."""
+        """Handle one batch that differs or is damaged in all copies; return whether to continue."""
         causes: dict[str, str] = {}
         candidates = self._candidates(group, going, causes)
         best = [one for one in candidates if one.rank == candidates[0].rank] if candidates else []
@@ -153,7 +153,7 @@ class SegmentScrub:
         return True
 
     def _candidates(self, group: _CopyGroup, going: list[Copy], causes: dict[str, str]) -> list[_Candidate]:
-        """Return the batches that are sound at the position, the best first; of the other copies what is wrong."""
+        """Return the valid batches at the position, best first; `causes` gets what is wrong in other copies."""
         found: dict[bytes, _Candidate] = {}
         bounds = self._bounds(group, going)
         for copy in going:
@@ -168,7 +168,7 @@ class SegmentScrub:
             rank = self._rank(group, copy, header)
             if not rank:
                 causes[copy.place] = (
-                    f"its offsets {header.base_offset} to {header.last_offset} reach over the next batch"
+                    f"its offsets {header.base_offset} to {header.last_offset} overlap the next batch"
                 )
                 continue
             if data in found:
@@ -186,20 +186,20 @@ class SegmentScrub:
         return int(int.from_bytes(following[:8], "big", signed=True) >= header.end_offset)
 
     def _part(self, group: _CopyGroup, best: list[_Candidate]) -> None:
-        """Go on with each of several batches that are all sound by itself: compaction made the copies different."""
+        """Continue separately with each of several valid batches, which compaction made different."""
         first, *others = best
         for other in others:
             if not self._scrubbing.rewritten:
                 for copy in other.copies:
-                    cause = f"not the batch that {first.copies[0].place} has there, and both are sound"
+                    cause = f"differs from the batch in {first.copies[0].place}, and both are valid"
                     self._tell(copy, group.position, cause)
             group.left += other.copies
             self._groups.append(_CopyGroup(other.copies, group.position, group.offset))
 
     def _heal(self, group: _CopyGroup, copy: Copy, good: _Candidate, causes: dict[str, str]) -> None:
-        """Write a good batch over what a copy has in its place; where the copy has other batches it goes on by itself."""
+        """Overwrite a copy's batch with the good one; a copy with another layout continues on its own."""
         source, position = good.copies[0], group.position
-        cause = causes[copy.place] or f"not the batch that {source.place} has there"
+        cause = causes[copy.place] or f"differs from the batch in {source.place}"
         if not self._same_layout(copy, source, position + len(good.data)):
             if not causes[copy.place] and not self._scrubbing.rewritten:
                 self._tell(copy, position, cause)
@@ -211,7 +211,7 @@ class SegmentScrub:
             self._write(group, copy, good, cause)
 
     def _write(self, group: _CopyGroup, copy: Copy, good: _Candidate, cause: str) -> None:
-        """Overwrite the damaged batch at this position of a copy with a good one."""
+        """Overwrite a copy's damaged batch at this position with a good one."""
         position, batch = group.position, good.data
         try:
             mend(copy, position, batch, self._scrubbing.guard)
@@ -219,14 +219,14 @@ class SegmentScrub:
             if copy.read(position, len(batch)) != batch:
                 raise
         except (OSError, StorageError) as error:
-            self._tell(copy, position, f"{cause}; writing it again failed: {reason_of(error)}", left=True)
-            group.left.append(copy)  # The disk is failing: that is told once a segment.
+            self._tell(copy, position, f"{cause}; rewriting it failed: {reason_of(error)}", left=True)
+            group.left.append(copy)  # The disk is failing: report it once per segment.
         else:
             found = ScrubFinding(Finding(copy.file, Position(position), cause), good.copies[0].place)
             self._scrubbing.report(found, batch=True)
 
     def _same_layout(self, copy: Copy, source: Copy, position: int) -> bool:
-        """Return whether a copy has from `position` on, soon, what the source has: then the batch before is the same, too."""
+        """Return whether a copy soon agrees with the source after `position`: then they also share the batch before."""
         at = position
         for _ in range(_BATCHES_AHEAD):
             if at >= min(copy.end, source.end):
@@ -238,8 +238,8 @@ class SegmentScrub:
                 return True
             at += max(int.from_bytes(theirs[8:12], "big", signed=True), 1) + 12
         if at == min(copy.end, source.end) and copy.active:
-            return True  # Only one of them has what was appended since.
-        # Copies that compaction made different may have the same size: then the last batch of a segment says too little.
+            return True  # Only the longer one has the latest appends.
+        # The end proves nothing after compaction: different copies may have the same size.
         return at == copy.end == source.end and not self._scrubbing.rewritten
 
     def _tell(self, copy: Copy, position: int, cause: str, *, left: bool = False) -> None:
@@ -249,7 +249,7 @@ class SegmentScrub:
         report(ScrubFinding(Finding(copy.file, Position(position), cause), None), batch=True)
 
     def _pass_damage(self, group: _CopyGroup, going: list[Copy], causes: dict[str, str]) -> bool:
-        """Report a batch that no copy has sound, and go on behind it where that can be found; return whether."""
+        """Report a batch that is damaged in all copies; return whether a later batch was found to continue with."""
         for copy in going:
             left = len(going) == len(self._copies)
             self._tell(copy, group.position, causes[copy.place] or "damaged", left=left)
@@ -263,7 +263,7 @@ class SegmentScrub:
         return False
 
     def _next_positions(self, position: int, going: list[Copy]) -> Iterator[int]:
-        """Yield where the next batch may begin: by the damaged one's own length, then by the indexes."""
+        """Yield where the next batch may begin: by the damaged batch's own length, then by the indexes."""
         for copy in going:
             head = copy.read(position, 12)
             if head is not None and len(head) == 12:
@@ -296,16 +296,16 @@ class SegmentScrub:
             try:
                 origin = check.mend(copy, source, self._scrubbing.guard)
             except (OSError, StorageError) as error:
-                cause = f"{finding.cause}; writing it again failed: {reason_of(error)}"
+                cause = f"{finding.cause}; rewriting it failed: {reason_of(error)}"
                 self._scrubbing.report(ScrubFinding(finding._replace(cause=cause), None), batch=False)
             else:
                 self._scrubbing.report(ScrubFinding(finding, origin), batch=False)
 
 
 def _as_now(copy: Copy) -> tuple[Copy, tuple[int, int]]:
-    """Return the copy up to its present end, and the bytes of both indexes that lead to what is below."""
+    """Return the copy up to its present end, and the sizes of both indexes' entries below it."""
     parts, segment = copy.log.parts, copy.segment
-    with parts.lock:  # No append is between its entries and its publication.
+    with parts.lock:  # Excludes an append between its index entries and the new end.
         end = parts.state.end.bytes_of(segment) if copy.active else copy.end
         return copy._replace(end=end), (
             segment.offset_index.slots.used_bytes,
@@ -314,12 +314,12 @@ def _as_now(copy: Copy) -> tuple[Copy, tuple[int, int]]:
 
 
 def _alike(windows: Sequence[bytes]) -> int:
-    """Return the number of bytes at the front that are the same in all windows."""
+    """Return the number of leading bytes that are the same in all windows."""
     least = min(map(len, windows))
     first = windows[0]
     for window in windows[1:]:
         if window[:least] != first[:least]:
-            low, high = 0, least  # Alike up to `low`, not up to `high`.
+            low, high = 0, least  # Binary search: same up to `low`, different up to `high`.
             while high - low > 1:
                 middle = (low + high) // 2
                 if window[low:middle] == first[low:middle]:

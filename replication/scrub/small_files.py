@@ -1,6 +1,6 @@
-"""A log's small files (topic id, transaction indexes, snapshots, leader epochs), compared with what they must say.
+"""Compares a log's small files (topic id, transaction indexes, snapshots, leader epochs) with their expected content.
 
-One that differs from what the engine has in memory is written again, a bad snapshot copied from another replica.
+A file that differs from the engine's memory is rewritten; a bad snapshot is copied from another replica.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from topicfs.storage.model import Position
 from topicfs.storage.producers.snapshot import decode as decode_snapshot
 
 MEMORY = "memory"
-"""From where a file is healed that the engine knows by heart."""
+"""The source of a repair from the engine's memory."""
 
 
 def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
@@ -36,10 +36,10 @@ def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
             return
         known = encode_epochs(log.epochs.entries)
         found_bytes = parts.files.read_bytes(path) if parts.files.exists(path) else b""
-        # Empty, as it is made, until there is an epoch.
+        # The file is empty until there is an epoch.
         if found_bytes == known or not (found_bytes or log.epochs.entries):
             return
-        finding = Finding(path, None, "not the leader epochs of the log")
+        finding = Finding(path, None, "differs from the leader epochs of the log")
         found = _healed(
             finding, lambda: write_atomically(parts.files, path, known), MEMORY if heals else None
         )
@@ -47,20 +47,20 @@ def scrub_epochs(log: Log, *, heals: bool) -> Iterator[ScrubFinding]:
 
 
 def scrub_topic_id(log: Log, topic_id: str | None, *, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the id of the topic that a log's directory names with the one under which it is served (OSError)."""
+    """Compare the topic id in a log's directory with the one under which it is served (OSError)."""
     parts = log.parts
     path = parts.directory / PARTITION_METADATA
     with parts.lock:
         if topic_id is None or topic_id == topic_id_of(parts.directory, parts.files):
             return
-        finding = Finding(path, None, "not the id of the topic")
+        finding = Finding(path, None, "differs from the id of the topic")
         write = partial(write_topic_id_again, parts.files, parts.directory, topic_id)
         found = _healed(finding, write, MEMORY if heals else None)
     yield found
 
 
 def scrub_small_files(copies: Sequence[Copy], *, rewritten: bool, heals: bool) -> Iterator[ScrubFinding]:
-    """Compare the small files of a segment's copies; `rewritten`: each log is compacted by itself (OSError)."""
+    """Compare the small files of a segment's copies; `rewritten`: each log is compacted on its own (OSError)."""
     for copy in copies:
         yield from _transactions(copy, heals=heals)
     if not rewritten:
@@ -77,13 +77,13 @@ def _transactions(copy: Copy, *, heals: bool) -> Iterator[ScrubFinding]:
         found_bytes = parts.files.read_bytes(path) if parts.files.exists(path) else b""
         if found_bytes == b"".join(map(encode_span, spans)):
             return
-        finding = Finding(path, None, "not the aborted transactions of the segment")
+        finding = Finding(path, None, "differs from the aborted transactions of the segment")
         found = _healed(finding, partial(_write_aborted, copy, spans), MEMORY if heals else None)
     yield found
 
 
 def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]:
-    """Copy transaction entries that one index lacks from another; if each lacks some, neither is known to be right."""
+    """Copy transaction entries that an index lacks from another; if each lacks some, none is known to be right."""
     end = min(map(end_of, copies))
     found = {copy: _aborted(copy, end) for copy in copies}
     best = max(copies, key=lambda copy: len(found[copy]))
@@ -92,7 +92,7 @@ def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[Scru
         if copy.segment.removed or (is_most and spans == found[best]):
             continue
         path = copy.segment.transaction_index.path
-        finding = Finding(path, None, "not the aborted transactions of the other replicas")
+        finding = Finding(path, None, "differs from the aborted transactions of the other replicas")
         with copy.log.parts.lock:
             write = partial(_write_aborted, copy, found[best])
             healed = _healed(finding, write, best.place if heals and is_most else None)
@@ -100,21 +100,21 @@ def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[Scru
 
 
 def _aborted(copy: Copy, end: int) -> list[AbortedSpan]:
-    """Return the aborted transactions whose markers are in a copy below `end`, as its index has them."""
+    """Return the aborted transactions, by a copy's index, whose markers are below `end`."""
     with copy.log.parts.lock:  # An append publishes its end before its entries.
         spans = copy.segment.transaction_index.spans if copy.segment.may_have_aborted else ()
     return [one for one in spans if copy.segment.base_offset <= one.last_offset < end]
 
 
 def _write_aborted(copy: Copy, spans: Sequence[AbortedSpan]) -> None:
-    """Write the transaction index again under the log's lock: `spans`, and the entries that were appended after them."""
+    """Rewrite the transaction index with `spans` and the entries appended since; the caller holds the log's lock."""
     index = copy.segment.transaction_index
     if spans:
         last, end = spans[-1].last_offset, end_of(copy)
         spans = [*spans, *(one for one in index if last < one.last_offset < end)]
         if not index.spans:
-            copy.segment.add_aborted(spans[0])  # There may be no file.
-    index.close()  # The next append opens the new file.
+            copy.segment.add_aborted(spans[0])  # Create the file if it is missing.
+    index.close()  # The next append reopens the file.
     write_atomically(copy.log.parts.files, index.path, b"".join(map(encode_span, spans)))
     index.spans = list(spans)
 
@@ -132,7 +132,7 @@ def _snapshots(copies: Sequence[Copy], *, heals: bool) -> Iterator[ScrubFinding]
 
 
 def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
-    """Return the path of the producers' snapshot at a segment's beginning, its bytes, and what is wrong with them."""
+    """Return the path of the producer snapshot at a segment's base offset, its bytes, and its fault."""
     parts = copy.log.parts
     path = parts.directory / segment_file(copy.segment.base_offset, SegmentFileKind.SNAPSHOT)
     try:
@@ -149,13 +149,13 @@ def _snapshot(copy: Copy) -> tuple[Path, bytes | None, Finding | None]:
 
 
 def _healed(finding: Finding, write: Callable[[], None], source: str | None) -> ScrubFinding:
-    """Write the file again where there is something to write; return what became of it."""
+    """Rewrite a file if there is a source; return the finding with the result."""
     if source is None:
         return ScrubFinding(finding, None)
     try:
         write()
     except (OSError, StorageError) as error:
         return ScrubFinding(
-            finding._replace(cause=f"{finding.cause}; writing it again failed: {reason_of(error)}"), None
+            finding._replace(cause=f"{finding.cause}; rewriting it failed: {reason_of(error)}"), None
         )
     return ScrubFinding(finding, source)

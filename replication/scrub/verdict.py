@@ -1,9 +1,9 @@
-"""The verdict about bytes of a segment: how far they are the batches that must be there.
+"""Judges bytes of a segment: how far they are the batches that must be there.
 
     expected offset ─► batch ─► batch ─► batch ─► …      whole, checksum right, offsets in a row, the epoch of those offsets
 
-Base offset and leader epoch are not under a batch's checksum: what else is known has to prove them wrong, the batches
-before and behind, and the leader epochs (kafka-storage.md#leader-epochs).
+Checksums do not cover base offset and leader epoch. These are checked against the batches before and after, and
+against the leader epochs (kafka-storage.md#leader-epochs).
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from topicfs.storage.codec.headers import Batches, BatchHeader
 from topicfs.storage.errors import TornBatchError
 from topicfs.storage.model import NO_LEADER_EPOCH, Buffer, Offset
 
-OFFSETS = "its offsets do not follow those before, or not lead to those behind"
+OFFSETS = "its offsets do not fit between the batches before and after it"
 
 
 class Bounds(NamedTuple):
-    """The bounds of batches that are not known yet."""
+    """The bounds that expected batches must keep."""
 
     start_offset: int
-    """The lowest offset that the first may begin with: where the one before ends."""
+    """The lowest base offset of the first batch: the end of the one before."""
     end_offset: int
-    """The exclusive end of the offsets that may be there."""
+    """The exclusive upper bound of the offsets."""
     epochs: Entries
 
 
 class Verdict(NamedTuple):
-    """The extent to which bytes are sound batches."""
+    """How much of some bytes is valid batches."""
 
     batches: Batches
-    """Those that were found, sound or not."""
+    """The batches found, valid or not."""
     sound: int
-    """Number of the first of them that are sound."""
+    """Number of leading valid batches."""
     stop: int
-    """Position at which the sound ones end."""
+    """Position after the valid batches."""
     end_offset: Offset
-    """One past the last of their offsets; the start offset without one."""
+    """The exclusive end of their offsets; the start offset if there are none."""
     cause: str | None
-    """The fault of the next one; None where nothing is, or where the bytes end within it."""
+    """What is wrong with the next batch; None if nothing is, or if the bytes end within it."""
 
     @property
     def gapless(self) -> bool:
-        """True if the sound ones have every offset from the first one's to their end."""
+        """True if the valid batches have no gaps between their offsets."""
         if not self.sound:
             return True
         bases = self.batches.column("base_offset")[: self.sound].tolist()
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 
 
 def judge(data: Buffer, bounds: Bounds, *, whole: bool, check_crc: bool = True) -> Verdict:
-    """Return how far `data` is what `bounds` ask for; `whole`: the last batch, too. Contradicted offsets are unsound."""
+    """Return how far `data` fits `bounds`; `whole`: a torn last batch is a fault. Contradicting offsets are invalid."""
     batches = scan(data, check_crc=check_crc)
     count = len(batches)
     sound = batches.count_ascending(bounds.start_offset, bounds.end_offset - 1)
@@ -69,7 +69,7 @@ def judge(data: Buffer, bounds: Bounds, *, whole: bool, check_crc: bool = True) 
     if agreeing < sound:
         sound, cause = (
             agreeing,
-            f"its leader epoch is {batches[agreeing].leader_epoch}, another one's offsets",
+            f"its leader epoch is {batches[agreeing].leader_epoch}, but its offsets belong to another epoch",
         )
     if not sound:
         return Verdict(batches, 0, 0, Offset(bounds.start_offset), cause)
@@ -78,7 +78,7 @@ def judge(data: Buffer, bounds: Bounds, *, whole: bool, check_crc: bool = True) 
 
 
 def judge_first(data: Buffer, bounds: Bounds) -> tuple[BatchHeader | None, str]:
-    """Return the batch that begins `data` if it is sound by itself; otherwise None, and what is wrong with it."""
+    """Return the first batch of `data` if it is valid on its own; otherwise None and what is wrong."""
     batches = scan(data, check_crc=True, max_batches=1)
     if not len(batches):
         return None, batches.problem.cause if batches.problem else "no batch begins here"
@@ -91,13 +91,13 @@ def judge_first(data: Buffer, bounds: Bounds) -> tuple[BatchHeader | None, str]:
             f"offsets {header.base_offset} to {header.last_offset} where {bounds.start_offset} or more must follow",
         )
     if not count_of_epochs(batches, 1, bounds.epochs):
-        return None, f"its leader epoch is {header.leader_epoch}, another one's offsets"
+        return None, f"its leader epoch is {header.leader_epoch}, but its offsets belong to another epoch"
     return header, ""
 
 
 def _before_overlap(batches: Batches, start_offset: int, count: int) -> int:
-    """Return the number of batches before the first that begins before the one in front of it ends."""
-    low, high = 0, count  # The first `low` do not overlap, the first `high` do.
+    """Return the number of batches before the first that overlaps the one before it."""
+    low, high = 0, count  # Binary search: the first `low` do not overlap, the first `high` do.
     while high - low > 1:
         middle = (low + high) // 2
         if batches.overlap(start_offset, middle):
@@ -108,7 +108,7 @@ def _before_overlap(batches: Batches, start_offset: int, count: int) -> int:
 
 
 def count_of_epochs(batches: Batches, count: int, epochs: Entries) -> int:
-    """Return how many of the first `count` batches carry the epoch that wrote their offsets, as far as that is known."""
+    """Return how many of the first `count` batches carry the leader epoch of their offsets, if that is known."""
     if not count or not epochs:
         return count
     carried = batches.column("leader_epoch")[:count].tolist()

@@ -59,7 +59,7 @@ def test_more_replicas_than_directories_are_refused(two):
     """More replicas than directories are refused, and nothing changes."""
     ran = two("topics", "replicas", "orders", "3")
     assert 1 == ran.status
-    assert b"3 replicas: 1 to 2 are possible, one in each data directory that serves" in ran.errors
+    assert b"3 replicas: 1 to 2 are possible, one in each serving data directory" in ran.errors
     assert [("a", "leader"), ("b", "in_sync")] == roles(two("replicas", "list").text)
 
 
@@ -96,7 +96,7 @@ def test_elections_say_what_is_missing(two):
         assert 2 == two("replicas", "elect", *words).status
     ran = two("replicas", "elect", "--unclean", "orders/0", "c")
     assert 1 == ran.status
-    assert b"no replica of it is there in" in ran.errors
+    assert b"has no available replica in" in ran.errors
 
 
 def test_a_replica_is_moved_and_a_move_is_cancelled(two):
@@ -109,10 +109,10 @@ def test_a_replica_is_moved_and_a_move_is_cancelled(two):
     assert [(target, "leader")] == roles(two("replicas", "list", "single").text)
     assert b"one\ntwo\n" == two("cat", "single/0/log").output
     for words, reason in (
-        (("single/0", target), "has a replica of it already"),
-        (("single/0", "c"), "is none of the data directories"),
-        (("single/0", "--cancel"), "no replica of it is on its way"),
-        (("orders/0", "c", "--from", "a"), "is none of the data directories"),
+        (("single/0", target), "already has a replica"),
+        (("single/0", "c"), "is not one of the data directories"),
+        (("single/0", "--cancel"), "no replica is being moved"),
+        (("orders/0", "c", "--from", "a"), "is not one of the data directories"),
     ):
         ran = two("replicas", "move", *words)
         assert 1 == ran.status
@@ -157,7 +157,7 @@ def test_no_directory_is_left_out_where_there_are_no_replicas(topicfs, tmp_path)
     (tmp_path / "mnt").mkdir()
     before = sorted(Path("data").iterdir())
     ran = topicfs("mount", "--without", "lost", "data", "mnt")
-    assert (1, b"topicfs: data: keeps no replicas; leave out --without\n") == (ran.status, ran.errors)
+    assert (1, b"topicfs: data: has no replicas; leave out --without\n") == (ran.status, ran.errors)
     assert before == sorted(Path("data").iterdir())
 
 
@@ -168,9 +168,9 @@ def test_what_a_daemon_refuses_is_said_with_its_reason(two, tmp_path):
     assert 0 == two("mount", "a,b", "mnt").status
     try:
         for words, reason in (
-            (("move", "orders/0", "c"), "is none of the data directories"),
+            (("move", "orders/0", "c"), "is not one of the data directories"),
             (("move", "nosuch/0", "a"), "nosuch: no such topic"),
-            (("elect", "--unclean", "orders/0", "c"), "no replica of it is there in"),
+            (("elect", "--unclean", "orders/0", "c"), "has no available replica in"),
         ):
             ran = two("replicas", *words)
             assert (1, True) == (ran.status, reason in ran.errors.decode()), ran

@@ -1,1 +1,1 @@
-"""Healing: `healer.py` starts a scrub of a damaged segment at once, `renewal.py` copies a whole replica again."""
+"""Healing: `healer.py` scrubs damaged segments at once, `renewal.py` copies replicas, `resolution.py` ends forks."""

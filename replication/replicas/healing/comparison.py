@@ -1,11 +1,11 @@
-"""The comparison of a log that is given up with the one that is kept: from where on they differ, and what only the first one has.
+"""Compares the log that a fork's end gives up with the one it keeps: where they differ, and which records are lost.
 
     kept     ████████████████▓▓▓▓▓▓▓▓▓▓▓▓
     lost     ████████████████▒▒▒▒▒▒▒▒             ▒ lost records
                              ▲ the log is cut here, and follows the one that is kept
 
-Batches are compared by their headers, which include the checksums: damage to the records of a batch is no difference. Logs that
-compaction has been through differ without a fork. They are compared record by record, and the one that is given up is emptied.
+Batches are compared by their headers, which include the checksums, so damaged records do not count as a difference.
+Compacted logs differ even without a fork: they are compared record by record, and the lost log is emptied.
 """
 
 from __future__ import annotations
@@ -46,18 +46,20 @@ class Loss(NamedTuple):
     last_ms: int
     damaged: int
     problem: str
-    """The reason why the rest of the log cannot be read; empty where all of it can."""
+    """Why the rest of the log cannot be read; empty if it can."""
 
 
 class Parting:
-    """Two logs of a partition; without `kept` everything in `lost` is given up."""
+    """Two logs of a partition; without `kept`, all of `lost` is given up."""
 
     def __init__(self, kept: Log | None, lost: Log) -> None:
         """Compare the logs (OSError; blocking)."""
         self.kept, self.lost = kept, lost
         self._by_record = any(is_compacted(log) for log in (kept, lost) if log)
         self.offset, self.unsure = lost.log_start_offset, ""
-        """The offset at which the other log is cut; and the damage of `kept` there, if the two logs may have parted later."""
+        """The offset at which to cut the lost log; and damage of `kept` because of which the logs may really part
+        later.
+        """
         if kept is not None and not self._by_record:
             self.offset, self.unsure = _parting(kept, lost)
 
@@ -66,7 +68,7 @@ class Parting:
         return self.offset < self.lost.log_end_offset
 
     def loss(self) -> Loss | None:
-        """Return what would be lost; None: nothing (OSError; blocking)."""
+        """Return what would be lost; None if nothing (OSError; blocking)."""
         records, damaged, problem, skipped = 0, 0, "", list[str]()
         first, end = self.lost.log_end_offset, self.offset
         first_ms, last_ms = NO_TIMESTAMP, NO_TIMESTAMP
@@ -85,7 +87,7 @@ class Parting:
         return Loss(records, first, end, first_ms, last_ms, damaged, problem)
 
     def batches(self, skipped: list[str]) -> Iterator[Batch]:
-        """Yield batches with records that would be lost; `skipped` gets why parts are unreadable (OSError; blocking)."""
+        """Yield the batches that would be lost; `skipped` gets why parts are unreadable (OSError; blocking)."""
         compared = self._by_record and self.kept is not None
         theirs = _Records(self.kept) if compared and self.kept is not None else None
         for batch in _batches(self.lost, self.offset, skipped):
@@ -95,9 +97,9 @@ class Parting:
                 yield batch
 
     def saved(self) -> Iterator[bytes]:
-        """Yield these batches as any log takes them: sound, not aborted, and without a producer (OSError; blocking)."""
+        """Yield these batches in a form any log accepts: valid, not aborted, without producer (OSError; blocking)."""
         aborted = self.lost.aborted
-        for header, data in self.batches([]):  # The loss that was shown names what is passed over.
+        for header, data in self.batches([]):  # The report of the loss names skipped parts.
             is_aborted = header.is_transactional and any(
                 one.producer_id == header.producer_id
                 and one.first_offset <= header.base_offset <= one.last_offset
@@ -108,14 +110,15 @@ class Parting:
 
 
 def _parting(kept: Log, lost: Log) -> tuple[Offset, str]:
-    """Return the end of what both logs share, or the start of `lost`, and damage of `kept` behind that.
+    """Return the end of the shared part, or the start of `lost`; and damage of `kept` after that.
 
-    Logs that share a batch had the same ones before it, so damage of `kept` in front of one is passed over.
+    Logs that share a batch also share all earlier ones, so damage of `kept` before a shared batch is ignored.
     """
     start = max(kept.log_start_offset, lost.log_start_offset)
     agreed, unsure = lost.log_start_offset, list[str]()
     batches, ours = _batches(kept, start, unsure), None
-    # In this order: behind damage of `lost` nothing is compared, so that `kept` may be damaged there, too.
+    # The loop is over `lost`: where that is damaged nothing is compared, so damage of `kept` does not matter
+    # there.
     for theirs in _readable(lost, start):
         if (ours := ours or next(batches, None)) is None:
             break
@@ -139,7 +142,10 @@ def _same(one: Batch, other: Batch) -> bool:
 
 
 def _batches(log: Log, start: Offset, skipped: list[str] | None = None) -> Iterator[Batch]:
-    """Yield a log's batches from the one that holds an offset on (CorruptionError, OSError); `skipped`: see `Parting.batches`."""
+    """Yield a log's batches from the one containing `start` (CorruptionError, OSError).
+
+    `skipped`: see `Parting.batches`.
+    """
     offset = start
     while offset < log.log_end_offset:
         try:
@@ -166,14 +172,14 @@ def _readable(log: Log, start: Offset) -> Iterator[Batch]:
 
 
 class _Records:
-    """The records of the log that is kept, asked for in the order of their offsets."""
+    """The records of the kept log, which are requested in the order of their offsets."""
 
     def __init__(self, log: Log) -> None:
         self._records = _records(log)
         self._next = next(self._records, None)
 
     def include(self, batch: Batch) -> bool:
-        """Return whether the log has all records of a batch; it has none of one that is damaged."""
+        """Return whether the log has all records of a batch; False for a damaged batch."""
         try:
             return all(self._has(record) for columns in decode_each(batch.data) for record in columns)
         except CorruptBatchError:

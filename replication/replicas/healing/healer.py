@@ -1,6 +1,6 @@
-"""The healer: has damage in one replica repaired from another one in sync (`replication.scrub` writes the bytes).
+"""The healer: repairs damage in one replica from another one in sync (`replication.scrub` writes the bytes).
 
-A read that finds damage is answered by another replica, and has the segment healed in a thread at once.
+If a read finds damage, another replica answers it, and a thread heals the segment at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 RECHECK_AFTER_SECONDS = 60.0
-"""A segment that was looked through for a reader is not looked through again before."""
+"""How long a segment that was scrubbed for a reader is not scrubbed again."""
 
 
 class Healer:
@@ -43,7 +43,7 @@ class Healer:
     ) -> None:
         self._members = members
         self.renewals: Renewals
-        """Copies anew what cannot be healed otherwise; set by the engine, as the next."""
+        """Copies replicas that cannot be healed otherwise; set by the engine, like `topic_id`."""
         self.topic_id: Callable[[str], str | None]
         self._warn = warn
         self._in_background = in_background and not members.files.read_only
@@ -53,7 +53,7 @@ class Healer:
         self._lock = Lock()
         self._wanted: dict[tuple[TopicPartition, Offset], ReplicatedPartition] = {}
         self._unfinished: list[PartitionScrub] = []
-        """Those that left damage, for which a replica is to be copied anew."""
+        """Scrubs that found damage for which a replica has to be copied."""
         self._done: dict[tuple[TopicPartition, Offset], float] = {}
         self._thread: Thread | None = None
         self._stopped = False
@@ -91,11 +91,11 @@ class Healer:
                 tuple((one.base_offset, one.size) for one in log.chain.segments[:-1]) for log in logs.values()
             }
             if len(closed) == 1 < len(logs):
-                return []  # The scrub compares their bytes.
+                return []  # The closed segments are alike, and the scrub compares their bytes.
             return [Finding(one.path, None, one.cause) for one in absences(logs).values()]
 
     def maintain(self, now: Timestamp) -> None:
-        """Begin a scrub, or go on with one, where one is due (OSError)."""
+        """Start or continue a scrub if one is due (OSError)."""
         due = self._schedule.due(now)
         if due:
             self._schedule = self._schedule.done(due, now)
@@ -105,7 +105,7 @@ class Healer:
         return SegmentHealer(partial(self.want, partition), partial(self.heal, partition))
 
     def want(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        """Look through the segment that begins at an offset, in a thread, and heal it; unless that was just done."""
+        """Scrub and heal the segment that begins at `base_offset` in a thread, unless that was just done."""
         key = partition.name, base_offset
         with self._lock:
             if self._stopped or time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:
@@ -114,7 +114,7 @@ class Healer:
             self._begin()
 
     def _begin(self) -> None:
-        """Begin the thread where there is none; the lock is held."""
+        """Start the thread unless it runs; the caller holds the lock."""
         if self._in_background and (self._thread is None or not self._thread.is_alive()):
             self._thread = Thread(target=self.run_wanted, name="heal", daemon=True)
             self._thread.start()
@@ -134,7 +134,7 @@ class Healer:
             return None
 
     def heal(self, partition: ReplicatedPartition, base_offset: Offset) -> None:
-        """Scrub a segment now, unless that was just done (blocking); a replica to be copied anew is copied later."""
+        """Scrub a segment now, unless that was just done (blocking); replicas to be copied are copied later."""
         key = partition.name, base_offset
         with self._healing:
             if time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:
@@ -156,7 +156,7 @@ class Healer:
                     self._begin()
 
     def stop(self) -> None:
-        """End what goes on, after the step that it is at (blocking)."""
+        """Stop the work after its present step (blocking)."""
         with self._lock:
             self._stopped = True
             self.renewals.stop()

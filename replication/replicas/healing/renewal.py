@@ -1,14 +1,15 @@
-"""Replicas copied anew: what is damaged in a log that compaction made different from the others cannot be taken from them.
+"""Copies whole replicas, because a compacted log that is damaged cannot be repaired batch by batch.
 
     orders-0                        the damaged replica: in sync, it serves on
-    orders-0.<unique>-future        copied from one that leads and is sound from its beginning to its end, beside appends
+    orders-0.<unique>-future        the copy of a completely valid leader, made in parallel to appends
     agreed on: the damaged one is not in sync
     orders-0.<unique>-delete        the damaged one; the copy is renamed to orders-0, all of it on disk
     agreed on: it is in sync again
 
-If the damaged one leads, another one that is sound leads from then on. Batches are not taken one by one: a log may have removed
-a tombstone, and another one still have what that had deleted. Nothing is removed before the whole copy is there; whatever
-interrupts it, the directory has the damaged replica, the copy, or one that is filled as a new one is.
+If the damaged replica leads, a valid one is elected first. Single batches are not copied, because one log may have
+removed a tombstone while another still has the records that it deleted. Nothing is removed before the copy is
+complete: after any interruption the directory has the damaged replica, the copy, or a replica that is filled like a
+new one.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class RenewalError(StorageError):
-    """A replica cannot be copied anew."""
+    """Raised if a replica cannot be copied."""
 
 
 class Renewals:
-    """Copies replicas anew, one at a time. Safe from any thread; its calls are blocking."""
+    """Copies replicas, one at a time. Safe from any thread; calls block."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class Renewals:
         changes: RLock,
         rate: Callable[[], int],
     ) -> None:
-        """Make it; `changes` is held while topics change, `rate` returns the bytes a second that may be copied."""
+        """Make it; `changes` is held while topics change, `rate` returns the maximum of copied bytes per second."""
         self._fetchers = fetchers
         self._members = members
         self._controller = controller
@@ -69,7 +70,7 @@ class Renewals:
         self._stopping.set()
 
     def renew(self, partition: ReplicatedPartition, place: str) -> str:
-        """Copy a replica that is not sound anew; return the source (RenewalError, StorageError, OSError)."""
+        """Copy a damaged replica from a valid one; return the source's place (RenewalError, StorageError, OSError)."""
         member = next((one for one in self._members.serving if str(one) == place), None)
         if member is None:
             raise RenewalError(f"{place} does not serve")
@@ -77,18 +78,19 @@ class Renewals:
             self._moves.check_none([partition])
             self._moves.renewed.add(partition.name)
             try:
-                # One that is under way may still replace segments: whoever was read or copied by then counts for nothing.
+                # A cleaning under way may still replace segments and void checks and copies: wait for its
+                # end.
                 self._moves.pause_cleaning()
                 source = self._sound_leader(partition, member)
                 self._renew(partition, member, source)
             finally:
                 self._moves.renewed.discard(partition.name)
                 self._moves.pause_cleaning()
-        _LOGGER.info("%s: its replica in %s was copied anew from %s", partition.name, member, source.number)
+        _LOGGER.info("%s: its replica in %s was copied again from %s", partition.name, member, source.number)
         return str(self._members[source.number])
 
     def _sound_leader(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> Replica:
-        """Return the replica that leads, which is sound; where that in `member` leads another one does from now on."""
+        """Return the leader, which is valid; if the replica in `member` leads, let another one lead first."""
         for one in partition.replicas_in_sync:
             if one.number != member.number and self._is_sound(partition, one):
                 leader = partition.leader
@@ -98,10 +100,10 @@ class Renewals:
                     leader = partition.leader
                 if leader is not None and leader.number == one.number:
                     return leader
-        raise RenewalError("no other replica that is in sync is sound from its beginning to its end")
+        raise RenewalError("no other replica in sync is free of damage")
 
     def _is_sound(self, partition: ReplicatedPartition, replica: Replica) -> bool:
-        """Return whether no batch of a log is damaged (OSError, CopyMovedError)."""
+        """Return whether a log has no damaged batch (OSError, CopyMovedError)."""
         found: list[ScrubFinding] = []
         one = ScrubbedPartition(
             name=partition.name,
@@ -115,7 +117,7 @@ class Renewals:
         for base_offset in replica.log.chain.base_offsets:
             for _ in scrub.segment(base_offset):
                 self._check_going_on()
-        # One that is offline has no copies that could be looked at.
+        # The scrub finds nothing in a log that is offline.
         return replica.log.offline_reason is None and not any(
             one.finding.file.suffix == ".log" for one in found
         )
@@ -135,7 +137,7 @@ class Renewals:
                 catch_up(source.log, log, max_bytes=FETCH_BYTES)
                 log.sync()
                 if source.log.rewrites != rewrites:
-                    raise RenewalError("it was compacted meanwhile: the next scrub copies it")
+                    raise RenewalError("the source was compacted meanwhile: the next scrub copies it")
                 self._replace(partition, member, entry)
         finally:
             with suppress(StorageError, OSError):
@@ -146,7 +148,7 @@ class Renewals:
         for step in steps(source, log, max_bytes=STEP_BYTES):
             self._check_going_on()
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
-                log.sync()  # Appends do not wait for most of it.
+                log.sync()  # So that appends wait only for the rest.
                 return
             self._stopping.wait(began + step.copied_bytes / max(self._rate(), 1) - time.monotonic())
             began = time.monotonic()
@@ -154,7 +156,7 @@ class Renewals:
     def _check_same(
         self, partition: ReplicatedPartition, member: ReplicatingDirectory, source: Replica
     ) -> None:
-        """Raise RenewalError where replicas changed meanwhile: what was found sound is then not what leads."""
+        """Raise RenewalError if replicas changed meanwhile, so that the checked log no longer leads."""
         self._moves.check_none([partition])
         entry = self._controller.entry(partition.topic)
         if partition.gone or entry is None or partition.number not in entry.partitions:

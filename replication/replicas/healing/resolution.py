@@ -1,10 +1,10 @@
-"""The end of a fork: one directory's history is kept, and what the others were written independently of it is given up.
+"""The end of a fork: one directory's history is kept, and records written independently of it are given up.
 
     1. the directories that are kept   get a run that no other one knows, with the others out of sync everywhere
     2. the others' logs                are cut where they part from the logs that are kept
-    3. the others' small files         are those that are kept; `topicfs.replicas` is the last of them
+    3. the others' small files         are copied from the kept directory; `topicfs.replicas` is the last of them
 
-Until the last step the histories have forked, so that a start is refused, and the same resolution can be made again.
+Until the last step the histories are forked: a start is refused, and the resolution can be repeated.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class ReplicaGivenUp(NamedTuple):
     directory: ReplicatingDirectory
     partition: TopicPartition
     parting: Parting | None
-    """None: its log cannot be read."""
+    """None if the log cannot be read."""
     problem: str = ""
 
 
 class Resolution:
-    """The directories, opened to be read. Close it."""
+    """The directories of a fork, opened read-only. Close it after use."""
 
     def __init__(self, directories: Sequence[Path], keep: Path) -> None:
         """Compare the directories (StorageError, OSError; blocking)."""
@@ -66,7 +66,7 @@ class Resolution:
         if kept is None:
             raise StorageError(f"{keep}: is not one of {', '.join(map(str, directories))}")
         self.left_alone: dict[str, str] = {}
-        """The reasons why directories cannot be compared; nothing is done with these."""
+        """Directories that cannot be compared, with reasons; they stay as they are."""
         try:
             self._compare(kept)
         except BaseException:
@@ -85,7 +85,7 @@ class Resolution:
         self._blank = [
             str(one)
             for one in self._members
-            # A start that was killed may have given a new disk an id, and told no directory of it.
+            # A start that was killed may have given a new disk an id that no other directory knows.
             if one.is_blank() or (not one.set_id and one.directory_id not in known)
         ]
         self._group(kept)
@@ -100,7 +100,7 @@ class Resolution:
         self.given_up = [one for loser in self.losers for one in self._compared(loser)]
 
     def _group(self, kept: ReplicatingDirectory) -> None:
-        """Tell the directories that are kept from those that are given up."""
+        """Divide the directories into kept ones and given-up ones."""
         histories = {member.path: completed_runs(member, self._members) for member in self._members}
         ours = histories[kept.path]
         self.kept = kept
@@ -110,7 +110,7 @@ class Resolution:
         self._same = [one for one in same if one.copy is not None]
         newest = max((one.copy for one in self._same if one.copy is not None), key=lambda copy: copy.revision)
         self.content: ReplicaFile = newest
-        """What the directories that are kept agreed on last."""
+        """The last agreement of the kept directories."""
         by_id = {one.directory_id: number for number, one in newest.directories.items()}
         for member in self._members:
             member.number = by_id.get(member.directory_id, ReplicaId(0))
@@ -121,22 +121,22 @@ class Resolution:
             with suppress(StorageError, OSError):
                 member.close()
 
-    # What would be lost.
+    # Losses.
 
     def _compared(self, loser: ReplicatingDirectory) -> Iterator[ReplicaGivenUp]:
         ids = {entry.topic_id: name for name, entry in self.content.topics.items()}
         for name, topic in loser.engine.topics().items():
             entry = self.content.topics.get(name) if ids.get(topic.topic_id) == name else None
             if entry is None and topic.topic_id not in self._ids_of(loser):
-                continue  # Nobody agreed on it: it is not served, and left alone.
+                continue  # Nobody agreed on this topic: it is not served, and stays as it is.
             for number in topic.served:
                 partition = TopicPartition(name, number)
                 state = None if entry is None else entry.partitions.get(number)
                 if state is not None and state.in_sync == (loser.number,):
-                    continue  # It has the only replica.
+                    continue  # This is the only replica.
                 source = None if state is None else self._source(partition, state)
                 if source is None and state is not None:
-                    continue  # It has the only one that is left.
+                    continue  # This is the only replica left.
                 log = loser.log(partition)
                 if log is None:
                     reason = topic.partitions()[number].status().offline
@@ -149,7 +149,7 @@ class Resolution:
         return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
 
     def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
-        """Return the log that leads next, None if its disks were replaced. StorageError if none that is kept is there."""
+        """Return the log that will lead, None if its disks were replaced. StorageError if no kept replica is there."""
         in_sync, numbers = set(state.in_sync), {member.number for member in self._members}
         paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
         there = {None, *map(str, self._members), *self._blank}
@@ -172,7 +172,7 @@ class Resolution:
         return max(logs, key=lambda one: one[:3])[3] if logs else None
 
     def losses(self) -> Iterator[tuple[ReplicaGivenUp, Loss]]:
-        """Yield, for each partition that would lose records, what it would lose (OSError; blocking)."""
+        """Yield what each partition would lose, if anything (OSError; blocking)."""
         for one in self.given_up:
             if one.parting is None:
                 yield one, Loss(0, Offset(0), Offset(0), -1, -1, 0, one.problem)
@@ -181,11 +181,11 @@ class Resolution:
 
     @property
     def uncompared(self) -> str:
-        """The damage that hides whether a kept log also has the records that would be given up; empty without damage."""
+        """Damage of a kept log that hides whether it has the given-up records; empty without damage."""
         return next((one.parting.unsure for one in self.given_up if one.parting and one.parting.unsure), "")
 
     def topics_given_up(self) -> dict[str, tuple[ReplicatingDirectory, str]]:
-        """Return the topics that only directories have that are given up, by id: one of these, and the topic's name."""
+        """Return the topics that only given-up directories have: by id, one such directory and the topic's name."""
         known = {entry.topic_id for entry in self.content.topics.values()}
         return {
             entry.topic_id: (loser, name)
@@ -195,7 +195,7 @@ class Resolution:
         }
 
     def settings_given_up(self) -> Iterator[str]:
-        """Yield a line for each setting that differs in a directory that is given up."""
+        """Yield a line for each setting that is different in a given-up directory."""
         for loser in self.losers:
             copy = loser.copy
             if copy is None:
@@ -209,7 +209,7 @@ class Resolution:
                 yield from _differences(f"group {name}", dict(kept), dict(theirs), loser)
 
     def save(self, folder: Path) -> list[Path]:
-        """Save the records that would be lost, one file per partition (StorageError, also if a file has others; OSError)."""
+        """Save the records that would be lost, one file per partition (StorageError if a file has others; OSError)."""
         unreadable = next((one for one in self.given_up if one.problem), None)
         if unreadable is not None:
             remedy = "repair it, or give it up without --save, or keep another directory"
@@ -237,7 +237,7 @@ class Resolution:
             saved.append(path)
         return saved
 
-    # What is done.
+    # Changes.
 
     def apply(self, files: FileSystem | None = None) -> None:
         """Resolve the fork (StorageError, OSError; blocking)."""
@@ -253,14 +253,14 @@ class Resolution:
             for member in self._same:
                 write_replica_file(disk, member.path, content)
             for loser, cuts in steps:
-                locks[loser.path].release()  # Its engine takes it.
+                locks[loser.path].release()  # The engine that cuts its logs takes the lock.
                 _cut(loser, cuts, disk)
                 for name in _SMALL_FILES:
                     _copy(disk, self.kept.path / name, loser.path / name)
                 write_replica_file(disk, loser.path, content)
 
     def _cuts(self, loser: ReplicatingDirectory) -> list[tuple[TopicPartition, Offset | None]]:
-        """Return where logs end afterwards; None: they are removed."""
+        """Return where to truncate the logs of a directory; None: remove the log."""
         cuts: list[tuple[TopicPartition, Offset | None]] = []
         for directory, partition, parting, _ in self.given_up:
             if directory is loser and (parting is None or parting.kept is None):
@@ -299,13 +299,13 @@ class Resolution:
 
 
 def _reason_against(member: ReplicatingDirectory) -> str:
-    """Return the reason why a directory cannot be compared; empty where it can. Raises DirectoryLockedError."""
+    """Return why a directory cannot be compared; empty if it can. Raises DirectoryLockedError."""
     try:
         holder = find_holder(member.path)
         if holder is not None:
             raise DirectoryLockedError(member.path, holder.pid)
         member.look()
-        read_copy(member.path, member.files)  # Without it an engine goes by defaults.
+        read_copy(member.path, member.files)  # Raises if it is damaged; an engine would use defaults.
         member.open("")
     except (CorruptionError, NotALogDirectoryError, OSError) as error:
         return reason_of(error)
@@ -332,7 +332,7 @@ def _cut(
                     log.replacer.truncate_fully_and_start_at(
                         offset, "the history of another directory is kept"
                     )
-            except CorruptionError:  # It is damaged where it would be cut.
+            except CorruptionError:  # The log is damaged where it would be truncated.
                 engine.drop_partitions(partition.topic, [partition.partition])
     finally:
         engine.close()

@@ -1,4 +1,4 @@
-"""The agreement about all replicas, in memory and in every data directory that serves: a change is on disk before it counts."""
+"""The agreed state of all replicas, in memory and in each serving data directory: on disk before it takes effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topicfs.storage.model import TopicPartition
 
 
 class Agreement:
-    """The content of the file, and its copies. Safe from any thread; its lock is held while it is written, and no other is taken then."""
+    """The content of the file, and its copies. Safe from any thread; no other lock is taken while it writes."""
 
     def __init__(
         self, content: ReplicaFile, members: ReplicatingDirectories, *, read_only: bool, clock: Clock
@@ -27,19 +27,19 @@ class Agreement:
         self.content = content
         self._clock = clock
         self._in_run: tuple[ReplicaId, ...] = ()
-        """The directories that were told of the present run; none before the first change."""
+        """The directories that know the present run; empty before the first change."""
         self._members = members
         self.read_only = read_only
         self._lock = Lock()
 
     def put_states(self, changes: Mapping[TopicPartition, ReplicaState]) -> None:
-        """Agree on other states of partitions (OSError where no directory takes it; blocking)."""
+        """Agree on new states of partitions (OSError if no directory takes them; blocking)."""
 
         def change(topics: dict[str, ReplicatedTopicEntry]) -> None:
             for partition, state in changes.items():
                 entry = topics.get(partition.topic)
                 if entry is None:
-                    continue  # It was deleted meanwhile.
+                    continue  # It has been deleted.
                 partitions = {**entry.partitions, partition.partition: state}
                 topics[partition.topic] = replace(entry, partitions=MappingProxyType(partitions))
 
@@ -51,11 +51,11 @@ class Agreement:
         self.put_topics({name: entry})
 
     def put_topics(self, entries: Mapping[str, ReplicatedTopicEntry]) -> None:
-        """Add topics, or change them, and have every directory that serves told, even if there are none (OSError; blocking)."""
+        """Add or change topics; write the file to each serving directory even without entries (OSError; blocking)."""
         self._change(lambda topics: topics.update(entries))
 
     def put_group(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace the settings of a group of readers; none removes its entry (OSError; blocking)."""
+        """Replace the settings of a group of readers; empty ones remove its entry (OSError; blocking)."""
         with self._lock:
             groups = {one: given for one, given in self.content.groups.items() if one != name}
             if overrides:
@@ -63,14 +63,16 @@ class Agreement:
             self._write(replace(self.content, groups=MappingProxyType(groups)))
 
     def remove_topic(self, name: str) -> None:
-        """Remove a topic; its id is remembered as long as a directory is away (OSError; blocking)."""
+        """Remove a topic; remember its id while a directory is away (OSError; blocking)."""
         with self._lock:
             topics = dict(self.content.topics)
             topic_id = topics.pop(name).topic_id
             away = self._is_any_away()
             deleted = (*self.content.deleted, topic_id) if away else ()
             self._write(replace(self.content, topics=MappingProxyType(topics), deleted=deleted))
-            if not away and self._is_any_away():  # It failed as it was told.
+            if (
+                not away and self._is_any_away()
+            ):  # A directory failed during this write, so remember the id after all.
                 self._write(replace(self.content, deleted=(topic_id,)))
 
     def _is_any_away(self) -> bool:
@@ -99,17 +101,17 @@ class Agreement:
                     error = problem
                     member.fail(f"failed: {reason_of(problem)}")
                 except StorageError:
-                    pass  # Somebody else has noticed meanwhile that it failed.
+                    pass  # Another thread has just marked it as failed.
             if len(told) == len(serving):
                 self.content = content
                 return
-            # A directory that failed may have this copy all the same: the next one goes on from it.
+            # The failed directory may have the new copy: continue from its revision.
             self.content = replace(self.content, revision=content.revision, runs=content.runs)
             serving = tuple(told)
         raise error or OSError("no data directory serves")
 
     def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
-        """Return the content as it is written next: in a new run if other directories serve than before."""
+        """Return the content to write next: in a new run if the set of serving directories has changed."""
         directories = {
             member.number: KnownDirectory(str(member.path), member.directory_id, member.mountpoint)
             for member in self._members.serving

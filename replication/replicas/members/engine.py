@@ -1,4 +1,4 @@
-"""The engine over one data directory of several that replicate: it holds some of the partitions of each topic."""
+"""The engine over one of several data directories with replicas: it holds some of the partitions of each topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class MemberManager(LogManager):
-    """A LogManager whose topics have partitions in other engines, too. Made by `startup.open_logs`."""
+    """A LogManager that has only some partitions of a topic. Made by `startup.open_logs`."""
 
     one_of_many = True
 
@@ -47,7 +47,7 @@ class MemberManager(LogManager):
     def hold_partitions(
         self, name: str, numbers: Iterable[int], *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Make a topic's partitions that are missing here; others are in other engines (StorageError, OSError; blocking)."""
+        """Create missing partitions of a topic in this directory (StorageError, OSError; blocking)."""
         with self._lock:
             self._check_writable()
             topic = self._topics.get(name)
@@ -59,7 +59,7 @@ class MemberManager(LogManager):
         self._listeners.notify()
 
     def drop_partitions(self, name: str, numbers: Iterable[int]) -> None:
-        """Remove some of a topic's partitions from here; its others stay (StorageError, OSError)."""
+        """Remove some of a topic's partitions from this directory (StorageError, OSError)."""
         with self._lock:
             self._check_writable()
             topic = self.topic(name)
@@ -68,26 +68,26 @@ class MemberManager(LogManager):
             topic.take_partitions(gone)
         self._listeners.notify()
 
-    # Replicas that are moved here, or from here.
+    # Replicas that move.
 
     def future_log(self, partition: TopicPartition) -> Log | None:
-        """Return the copy of a partition that is on its way here; None where none is open."""
+        """Return the open copy of a partition that moves here; None without one."""
         return self._futures.get(partition)
 
     def open_future(self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str) -> Log:
-        """Return the copy of a partition that is to come here, made where there is none (StorageError, OSError; blocking)."""
+        """Return the copy of a partition that moves here, opened or created (StorageError, OSError; blocking)."""
         with self._lock:
             self._check_writable()
             topic = self._topics.get(partition.topic)
             if topic is not None and partition.partition in topic.served:
-                raise StorageError(f"{partition}: it has arrived")
+                raise StorageError(f"{partition}: the replica is already here")
             config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
             return self._futures.open(partition, config, topic_id)
 
     def promote_future(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Make a partition's copy a partition of this engine, all of it on disk (StorageError, OSError; blocking)."""
+        """Turn a partition's copy into a partition here; on disk when it returns (StorageError, OSError; blocking)."""
         with self._lock:
             self._check_writable()
             if self._futures.get(partition) is not None:
@@ -99,19 +99,17 @@ class MemberManager(LogManager):
     def open_replacement(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> Log:
-        """Return an empty copy beside a partition of this engine, to take its place (StorageError, OSError; blocking)."""
+        """Return a new empty copy next to a partition, to replace it later (StorageError, OSError; blocking)."""
         with self._lock:
             self._check_writable()
-            self._futures.discard(
-                partition
-            )  # What a kill left would be of another state of the log that is copied.
+            self._futures.discard(partition)  # A copy left by a kill is of an older state of the log.
             config = TopicConfig.from_overrides(overrides, self._directories.config.topic_defaults)
             return self._futures.open(partition, config, topic_id, beside=True)
 
     def put_replacement(
         self, partition: TopicPartition, *, overrides: Mapping[str, str], topic_id: str
     ) -> None:
-        """Put a partition's copy in its place, on disk, or if that fails an empty one (StorageError, OSError; blocking)."""
+        """Replace a partition by its copy, or by an empty one if that fails (StorageError, OSError; blocking)."""
         with self._lock:
             self.drop_partitions(partition.topic, [partition.partition])
             try:
@@ -122,22 +120,22 @@ class MemberManager(LogManager):
                 )
 
     def discard_future(self, partition: TopicPartition) -> None:
-        """Have a partition's copy removed (StorageError, OSError)."""
+        """Remove a partition's copy (StorageError, OSError)."""
         with self._lock:
             self._check_writable()
             self._futures.discard(partition)
 
     def discard_futures(self, unwanted: Callable[[TopicPartition, str | None], bool]) -> None:
-        """Have those copies removed of which `unwanted` says so, given the partition and its topic's id (StorageError, OSError).
+        """Remove each copy for which `unwanted(partition, topic_id)` is true (StorageError, OSError).
 
-        One that names no topic, for it was about to be made, has None.
+        `topic_id` is None for a copy that was being created.
         """
         with self._lock:
             self._check_writable()
             self._futures.discard_all(unwanted)
 
     def pause_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
-        """Clean these partitions no more until others are named; a cleaning of one that is under way ends."""
+        """Replace the set of partitions that are not cleaned; a cleaning of one under way is stopped."""
         self._services.cleaner.pause(partitions)
 
     def close(self) -> None:
@@ -146,11 +144,11 @@ class MemberManager(LogManager):
         super().close()
 
     def lend(self, action: Callable[[], T]) -> T:
-        """Do what must also be possible on a full disk, in an engine of one directory (OSError)."""
+        """Run an action with the disk reserve, so that it also succeeds on a full disk (OSError)."""
         return self._directories.all[0].reserve.lend(action)
 
     def redirect_writes(self, engine: LogEngine, record: CommitRecord) -> None:
-        """Append the writes that others submit here to the partitions of another engine, which this one is a part of."""
+        """Append the writes submitted to this directory to the partitions of `engine`, the engine over all of them."""
         self._services.staged = StagedWrites(
             self._directories, engine, warn=self._warnings.add, record=record
         )
@@ -160,12 +158,13 @@ _DAMAGED = "damaged"
 
 
 class FutureLogs:
-    """Logs on their way into a data directory, Kafka's future replicas. The manager's lock guards each call.
+    """Logs that are being copied into a data directory (Kafka's future replicas). The manager's lock guards each call.
 
         orders-0.<32 hex digits>-future/     being copied
         orders-0/                            renamed to that when the copy takes the place of the other one
 
-    Nothing depends on a copy before it is renamed: after a kill it is recovered as a whole, and copying goes on at its end.
+    Nothing depends on a copy before it is renamed: after a kill it is fully recovered, and copying continues at its
+    end.
     """
 
     def __init__(self, directory: OpenDirectory) -> None:
@@ -178,9 +177,10 @@ class FutureLogs:
     def open(
         self, partition: TopicPartition, config: TopicConfig, topic_id: str, *, beside: bool = False
     ) -> Log:
-        """Return the future log of a partition: the open one, one that was left, or a new one (StorageError, OSError).
+        """Return the future log of a partition: open, left on disk, or new (StorageError, OSError).
 
-        One that went offline is loaded again, with recovery (blocking). `beside`: the partition itself is here, and served.
+        A log that went offline is loaded again, with recovery (blocking). `beside`: the partition itself is served
+        here.
         """
         log = self._opened.get(partition)
         if log is not None and log.offline_reason is None:
@@ -206,7 +206,7 @@ class FutureLogs:
         return log
 
     def promote(self, partition: TopicPartition) -> None:
-        """Close a future log and give its directory the partition's own name, on disk when this returns (OSError)."""
+        """Close a future log and rename its directory to the partition's name; on disk when it returns (OSError)."""
         log = self._opened.pop(partition)
         log.close()
         data = self._directory.data
@@ -214,7 +214,7 @@ class FutureLogs:
         data.sync()
 
     def discard(self, partition: TopicPartition) -> None:
-        """Have the future log of a partition removed, open or not (OSError)."""
+        """Remove the future log of a partition, open or not (OSError)."""
         self._close(partition)
         data = self._directory.data
         for name in self._names(partition):
@@ -224,7 +224,7 @@ class FutureLogs:
         data.sync()
 
     def discard_all(self, unwanted: Callable[[TopicPartition, str | None], bool]) -> None:
-        """Have those removed of which `unwanted` says so, given the partition and its topic's id, if it names one (OSError)."""
+        """Remove the future logs for which `unwanted(partition, topic_id)` is true (OSError)."""
         for name in self._directory.data.contents().marked.get(DirectoryMark.FUTURE, ()):
             parsed, topic_id = parse_partition_directory(name), self._topic_id(name)
             known = None if topic_id == _DAMAGED else topic_id
@@ -232,7 +232,7 @@ class FutureLogs:
                 self.discard(parsed.partition)
 
     def close(self) -> None:
-        """Close all of them; what could not be flushed is recovered when it is opened again."""
+        """Close all logs; if one cannot be flushed, the next open recovers it."""
         for partition in list(self._opened):
             self._close(partition)
 
@@ -243,18 +243,18 @@ class FutureLogs:
                 log.close()
 
     def _settle(self, partition: TopicPartition, topic_id: str, *, beside: bool) -> str:
-        """Return the name of a partition's future directory, which is made where there is none of this topic (OSError)."""
+        """Return the name of a partition's future directory, made if this topic has none (OSError)."""
         data = self._directory.data
         for name in self._names(partition):
             found = self._topic_id(name)
             if found == topic_id:
                 return name
             if found is None:
-                data.remove_directory(name)  # It was about to be made.
+                data.remove_directory(name)  # It was being created.
         name = names.marked_directory(partition, DirectoryMark.FUTURE)
         live = data.partition_path(partition)
         if not beside and data.files.exists(live) and self._topic_id(live.name) == topic_id:
-            data.files.rename(live, data.path / name)  # It was renamed, and then nothing came of it.
+            data.files.rename(live, data.path / name)  # It was renamed, but the move did not complete.
         else:
             data.files.make_directory(data.path / name)
             write_topic_id(data.files, data.path / name, topic_id)

@@ -1,4 +1,4 @@
-"""The histories of directories that replicate, compared: at a start, and when a directory comes back while the engine runs."""
+"""Compares the histories of replica directories, at a start and when a directory returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topicfs.storage.errors import ForkedReplicasError, StorageError
 
 
 def newest_of(members: Sequence[ReplicatingDirectory]) -> ReplicaFile | None:
-    """Return the newest copy, or None (ForkedReplicasError; StorageError if directories do not belong together)."""
+    """Return the newest agreed state, if any (ForkedReplicasError; StorageError if they do not belong together)."""
     check_same_set(members)
     newest: ReplicatingDirectory | None = None
     for member in members:
@@ -36,7 +36,7 @@ def newest_of(members: Sequence[ReplicatingDirectory]) -> ReplicaFile | None:
 
 
 def completed_runs(member: ReplicatingDirectory, members: Iterable[ReplicatingDirectory]) -> Runs:
-    """Return the history of a directory without the runs that never began, as far as the other directories show it."""
+    """Return a directory's history without trailing runs that never began, as shown by the other directories."""
     copy = member.copy
     if copy is None:
         return ()
@@ -45,7 +45,7 @@ def completed_runs(member: ReplicatingDirectory, members: Iterable[ReplicatingDi
         number: other.copy.runs
         for other in members
         if other is not member and other.copy is not None and (number := numbers.get(other.directory_id))
-        # After a fork, histories give the same number to different new disks.
+        # After a fork, the same number may mean different new disks.
         if (own := other.copy.directories.get(number)) and own.directory_id == other.directory_id
     }
     return completed(copy.runs, known)
@@ -54,13 +54,13 @@ def completed_runs(member: ReplicatingDirectory, members: Iterable[ReplicatingDi
 def check_returned(
     member: ReplicatingDirectory, content: ReplicaFile, members: ReplicatingDirectories
 ) -> None:
-    """Raise StorageError or OSError unless a directory that came back can go on from what is agreed on."""
+    """Raise StorageError or OSError unless a directory that returned can continue from the agreed state."""
     copy = member.copy
     check_same_set(members)
     if copy is None:
         check_identity(member)
         if member.number in in_sync_somewhere(content):
-            raise StorageError(f"{member}: another disk; what only the former one has would be lost")
+            raise StorageError(f"{member}: another disk; records that only the former one has would be lost")
     elif copy.set_id != content.set_id:
         raise StorageError(f"{member}: belongs to another set of replicas")
     elif not includes(content.runs, copy.runs):
@@ -68,7 +68,7 @@ def check_returned(
 
 
 def check_identity(member: ReplicatingDirectory) -> None:
-    """Raise OSError if a directory has partitions, and lost the files that say whose they are."""
+    """Raise OSError if a directory has partitions but lost the files that identify it."""
     if member.directory_id or not member.files.exists(member.path):
         return
     if any(entry.is_directory for entry in member.files.list_directory(member.path)):
@@ -82,7 +82,7 @@ def in_sync_somewhere(content: ReplicaFile) -> set[ReplicaId]:
 
 
 def last_written(content: ReplicaFile) -> set[ReplicaId]:
-    """Return the directories that may have been written to since this copy was: the last run's, with replicas in sync."""
+    """Return the directories that may have newer records: those of the last run that have replicas in sync."""
     in_sync = in_sync_somewhere(content)
     if not content.runs:
         return in_sync
@@ -91,7 +91,7 @@ def last_written(content: ReplicaFile) -> set[ReplicaId]:
 
 
 def check_same_set(members: Iterable[ReplicatingDirectory]) -> None:
-    """Raise StorageError for directories of different sets, and for two with the same id."""
+    """Raise StorageError for directories of different sets, or with the same id."""
     ids: dict[str, ReplicatingDirectory] = {}
     of_set: ReplicatingDirectory | None = None
     for member in members:

@@ -1,4 +1,4 @@
-"""The data directories that replicate, each with an engine of its own.
+"""The data directories that hold replicas, each with its own engine.
 
 A member *fails* when its disk fails, vanishes or is full; its replicas are out of sync until it is opened again.
 """
@@ -37,13 +37,13 @@ from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import DirectoryStatus, TopicPartition
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
-"""Between two attempts at a directory that is away."""
+"""Shortest and longest pause between attempts to open a failed directory."""
 NOT_OPENED = "not opened yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The options with which members are opened: see `storage.manager.open_logs`."""
+    """The options for opening members: see `storage.manager.open_logs`."""
 
     settings: LiveSettings
     files: FileSystem
@@ -53,20 +53,20 @@ class Opening:
 
 
 class ReplicatingDirectory:
-    """One data directory. Changed under the lock of the engine that replicates."""
+    """One replica directory. Changed under the lock of the replicated engine."""
 
     def __init__(self, number: ReplicaId, path: Path, opening: Opening, warn: ReportLine) -> None:
         self.number = number
         self.path = path
         self.directory_id = ""
-        """That of its meta.properties, once it was opened."""
+        """The id in its meta.properties, known after the first look or open."""
         self.mountpoint = ""
-        """Path at which its file system is mounted, as far as is known."""
+        """The mount point of its file system, if known."""
         self.copy: ReplicaFile | None = None
         self.cluster_id: str | None = None
         self._mark = ""
         self.failure: str | None = NOT_OPENED
-        """The reason why it does not serve; None while it does."""
+        """Why the directory does not serve; None while it does."""
         self._engine: MemberManager | None = None
         self._opening, self.files, self.counts = opening, opening.files, opening.counts
         self._warn = warn
@@ -79,12 +79,12 @@ class ReplicatingDirectory:
 
     @property
     def set_id(self) -> str:
-        """Id of its set; empty where it is in none."""
+        """Id of its set; empty if it belongs to none."""
         return self._mark if self.copy is None else self.copy.set_id
 
     @property
     def engine(self) -> MemberManager:
-        """Its engine. StorageError while it does not serve."""
+        """The directory's engine. Raises StorageError while it does not serve."""
         if self._engine is None or self.failure is not None:
             raise StorageError(f"{self.path}: {self.failure}")
         return self._engine
@@ -95,7 +95,7 @@ class ReplicatingDirectory:
 
     @property
     def offline(self) -> str | None:
-        """The reason why its engine went offline by itself; None where it did not, and once it is known not to serve."""
+        """Why its engine went offline; None if it is online, or the failure is known already."""
         engine = self._engine
         return None if engine is None or self.failure is not None else engine.directories()[0].offline
 
@@ -104,13 +104,13 @@ class ReplicatingDirectory:
         return not self.serves and time.monotonic() >= self._next_attempt
 
     def look(self) -> None:
-        """Read what is known of it before it is opened (CorruptionError, NotALogDirectoryError, OSError)."""
+        """Read the directory's identity and agreed state (CorruptionError, NotALogDirectoryError, OSError)."""
         self.copy = None
         self.check_mounted()
         files = self._opening.files
         try:
             self.copy = read_replica_file(files, self.path)
-        finally:  # What can be read beside damage counts, too.
+        finally:  # Read the identity even if the agreed state is damaged.
             meta = read_meta_properties(files, self.path)
             self.directory_id = (meta.directory_id if meta else None) or ""
             self._mark = (meta.set_id if meta else None) or ""
@@ -123,14 +123,14 @@ class ReplicatingDirectory:
             read_contents(files.list_directory(self.path), self.path)
 
     def check_mounted(self) -> None:
-        """Raise OSError where its disk is not mounted: what is at its path then is not to be filled."""
+        """Raise OSError if its disk is not mounted: an empty mount point must not be filled."""
         if not self.mountpoint or not isinstance(self._opening.files, NativeFileSystem):
             return
         if str(mountpoint_of(self.path)) != self.mountpoint:
             raise FileNotFoundError(errno.ENOENT, f"nothing is mounted at {self.mountpoint}", str(self.path))
 
     def open(self, cluster_id: str) -> None:
-        """Open it, and make it first where there is nothing (StorageError, OSError; blocking)."""
+        """Open the directory, after creating it if it does not exist (StorageError, OSError; blocking)."""
         self.check_mounted()
         files, settings = self._opening.files, self._opening.settings
         if not files.read_only:
@@ -167,14 +167,14 @@ class ReplicatingDirectory:
             write_meta_properties(files, self.path, meta, written_at=self._opening.clock())
 
     def is_blank(self) -> bool:
-        """Return whether it can be read and has nothing, or only what a start that was killed left before it had an id."""
+        """Return whether it is readable and empty, except for what a killed start leaves."""
         with suppress(OSError):
             entries = self.files.list_directory(self.path) if self.files.exists(self.path) else []
             return all(one.name == names.LOCK or one.name.endswith(TEMPORARY_SUFFIX) for one in entries)
         return False
 
     def fail(self, reason: str) -> None:
-        """Go on without the directory. Its engine is closed by `close`."""
+        """Mark the directory as failed; `close` closes its engine."""
         if self.failure is None:
             self.failure = reason
             self._failed_before = True
@@ -182,7 +182,7 @@ class ReplicatingDirectory:
             self._warn(f"{self.path}: {reason}")
 
     def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
-        """Try to open it again if `check` allows it (StorageError); return whether it serves. Pauses grow (blocking)."""
+        """Try to reopen it if `check` does not raise; return whether it serves. The pauses grow (blocking)."""
         self.close()
         try:
             self.look()
@@ -199,7 +199,7 @@ class ReplicatingDirectory:
         return True
 
     def close(self) -> None:
-        """Close its engine, in order if it serves (OSError where that was to be so; blocking)."""
+        """Close its engine, cleanly if it serves (OSError if that fails; blocking)."""
         engine, self._engine = self._engine, None
         if engine is None:
             return
@@ -211,7 +211,7 @@ class ReplicatingDirectory:
                 engine.close()
 
     def write(self, content: ReplicaFile) -> None:
-        """Put a copy of what is agreed on into it, where possible also on a full disk (StorageError, OSError; blocking)."""
+        """Write the agreed state into it, if possible even on a full disk (StorageError, OSError; blocking)."""
         self.engine.lend(lambda: write_replica_file(self.files, self.path, content))
         if self._mark != content.set_id:
             self.engine.lend(lambda: self._write_mark(content.set_id))
@@ -224,7 +224,7 @@ class ReplicatingDirectory:
             self._mark = set_id
 
     def log(self, partition: TopicPartition) -> Log | None:
-        """Return its log of a partition; None where there is none that can be used."""
+        """Return its log of a partition; None without a usable one."""
         if not self.serves or self._engine is None:
             return None
         topic = self._engine.topics().get(partition.topic)
@@ -255,7 +255,7 @@ class ReplicatingDirectories:
         return self._by_number.get(number)
 
     def place_of(self, number: ReplicaId) -> str:
-        """Return the path of a directory, or its number if it was left out."""
+        """Return the path of a directory; its number if it was left out."""
         return str(self._by_number.get(number, f"replica {number}"))
 
     @property
@@ -263,17 +263,15 @@ class ReplicatingDirectories:
         return tuple(member for member in self if member.serves)
 
 
-def restore_topic_ids(
-    files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: ReportLine
-) -> None:
-    """Write lost topic ids of partitions again, by the directory's `copy` of what is agreed on (OSError; blocking)."""
+def restore_topic_ids(files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: ReportLine) -> None:
+    """Rewrite lost topic ids of partitions by the directory's `copy` of the agreed state (OSError; blocking)."""
     there = {entry.name for entry in files.list_directory(path) if entry.is_directory}
     for topic, entry in copy.topics.items():
         for partition, state in entry.partitions.items():
             name = str(TopicPartition(topic, partition))
             if number in state.assigned and name in there and topic_id_of(path / name, files) is None:
                 write_topic_id_again(files, path / name, entry.topic_id)
-                warn(f"{path / name}: its partition.metadata was missing or damaged, and is written again")
+                warn(f"{path / name}: its partition.metadata was missing or damaged, and was rewritten")
 
 
 class MembersWithCopies:
@@ -289,8 +287,8 @@ class MembersWithCopies:
         return tuple(member.path for member in self._members.serving)
 
     def failed(self, directory: Path, error: OSError) -> None:
-        """Go on without a directory at once: what is appended next must not wait for its copy, or be in sync there."""
-        # With the locks of groups and records: nobody who holds a partition's lock takes one of these.
+        """Fail a directory at once: later appends must neither wait for it nor count it as in sync."""
+        # Called with the locks of groups and records, which no holder of a partition's lock takes.
         for member in self._members:
             if member.path == directory:
                 member.fail(f"failed: {reason_of(error)}")

@@ -1,4 +1,4 @@
-"""Reconciliation of a data directory with what is agreed on: it may have been away while topics changed."""
+"""Updates a data directory to the agreed state: topics may have changed while it was away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topicfs.storage.model import TopicPartition
 
 
 def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None:
-    """Add the topics of new members, with one replica each, in one step (DuplicatePartitionError, OSError)."""
+    """Add the topics of new members, with one replica each, in one change (DuplicatePartitionError, OSError)."""
     content = agreement.content
     entries: dict[str, ReplicatedTopicEntry] = {}
     for member in members:
@@ -43,7 +43,7 @@ def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None
 
 
 def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: ReportLine) -> None:
-    """Make a directory what was agreed on; a topic unknown there is left alone (StorageError, OSError; blocking)."""
+    """Make a directory match the agreed state, leaving unknown topics alone (StorageError, OSError; blocking)."""
     engine = member.engine
     for name, topic in list(engine.topics().items()):
         if topic.topic_id in content.deleted:
@@ -54,7 +54,7 @@ def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: ReportLi
         if entry is None or entry.topic_id != topic.topic_id:
             others.add(name)
             warn(
-                f"{name}: in {member} with the topic id {topic.topic_id}: no replica of a topic here, and not served"
+                f"{name}: in {member} with the topic id {topic.topic_id}: not a replica of a topic here, so it is not served"
             )
     for name, entry in content.topics.items():
         if name not in others:
@@ -79,7 +79,7 @@ def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedT
 def _goes_elsewhere(
     member: ReplicatingDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str | None
 ) -> bool:
-    """Return whether a future copy is of a deleted topic, a cancelled move, or an interrupted renewal."""
+    """Return whether a future copy belongs to a deleted topic, a cancelled move, or an interrupted renewal."""
     entry = content.topics.get(partition.topic)
     if entry is None or topic_id not in (None, entry.topic_id):
         return topic_id in content.deleted
@@ -87,7 +87,7 @@ def _goes_elsewhere(
 
 
 def _arriving(member: ReplicatingDirectory, entry: ReplicatedTopicEntry) -> set[int]:
-    """Return the partitions that are on their way to a directory: one may bear its name there already."""
+    """Return the partitions that move to a directory: one may already have its final name there."""
     return {
         number
         for number, state in entry.partitions.items()
@@ -96,7 +96,7 @@ def _arriving(member: ReplicatingDirectory, entry: ReplicatedTopicEntry) -> set[
 
 
 def _changes(present: Mapping[str, str], entry: ReplicatedTopicEntry) -> dict[str, str | None]:
-    """Return what makes the overrides those that are agreed on."""
+    """Return the changes that turn the present overrides into the agreed ones."""
     changes: dict[str, str | None] = {name: None for name in present if name not in entry.overrides}
     changes |= {name: value for name, value in entry.overrides.items() if present.get(name) != value}
     return changes

@@ -1,4 +1,4 @@
-"""The file of the states of all replicas: plain text, the same in every data directory that serves.
+"""The file with the states of all replicas: JSON, the same in every serving data directory.
 
     topicfs.replicas:  {"version": 2, "set": "Kz1u…", "runs": [["h2Qa…", 1700000000000, [1, 2]], …],
                         "revision": 12, "cluster": "3Fb0…", "replicas": 2,
@@ -9,12 +9,13 @@
                         "groups": {"billing": {"commit": "manual"}},
                         "deleted": ["9fKx…"]}
 
-A broker passes it over. Each change is written to one directory after the other under the next `revision`, each time
-atomically. `runs` is the history of the set, oldest first (`replication.replicas.rules.history`): it tells an older copy from one
-that was written independently. Of copies with the same history the highest revision counts. A directory that failed gets no
-more copies. `set` is the id of the set of directories. Version 1 had neither: the cluster's id stands for the set's. A replica
-that is being moved has `"moving": [1, 3]` in its partition: from directory 1 to directory 3. `deleted` has the ids of topics
-that were deleted while some directory was away, which must not come back with it.
+Brokers ignore it. Each change is written to one directory after another with the next `revision`, atomically in each.
+`runs` is the history of the set, oldest first (`replication.replicas.rules.history`): it distinguishes an older copy
+from one that was written independently. Among copies with the same history the highest revision counts. A failed
+directory gets no more copies. `set` is the id of the set of directories. Version 1 had neither `set` nor `runs`:
+there the cluster's id stands for the set's. A replica that moves has, for example, `"moving": [1, 3]` in its
+partition: from directory 1 to directory 3. `deleted` lists topics that were deleted while a directory was away, so
+that they do not come back with it.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ VERSION = 2
 class KnownDirectory:
     path: str
     directory_id: str
-    """That of its meta.properties: another one at the same path is another disk, with nothing on it."""
+    """The id in its meta.properties; another id at the same path means another, empty disk."""
     mountpoint: str = ""
-    """Path at which its file system was mounted: an empty directory there, once it is not, is no empty disk."""
+    """Where its file system was mounted: an empty directory does not mean an empty disk if nothing is mounted there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class ReplicaFile:
     deleted: tuple[str, ...] = ()
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     set_id: str = ""
-    """Id of the set of directories; empty until the set is written for the first time."""
+    """Id of the set of directories; empty before the first write."""
     runs: Runs = ()
 
 
@@ -88,7 +89,7 @@ def encode_replica_file(content: ReplicaFile) -> bytes:
 
 
 def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
-    """Read the file's bytes; raises CorruptionError. Unknown fields are a newer writer's and ignored."""
+    """Parse the file; raises CorruptionError. Unknown fields come from newer versions, and are ignored."""
     try:
         plain = json.loads(data)
         if plain["version"] not in (1, VERSION):
@@ -121,7 +122,7 @@ def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
 
 
 def read_replica_file(files: FileSystem, directory: Path) -> ReplicaFile | None:
-    """Read a data directory's file; None: not there. Raises CorruptionError, OSError."""
+    """Read a data directory's file; None if it does not exist. Raises CorruptionError, OSError."""
     path = directory / names.REPLICAS
     try:
         data = files.read_bytes(path)

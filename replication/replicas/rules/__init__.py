@@ -1,1 +1,1 @@
-"""The rules of replication as pure functions; begin with `state.py`. `follower.py` is a step between two logs."""
+"""The rules of replication as pure functions; start with `state.py`. `follower.py` does one fetch between two logs."""

@@ -1,9 +1,9 @@
-"""A follower's step: it fetches what follows its log's end from the log that leads, and appends it at its offsets.
+"""A follower's step: fetch the records after its log end from the leader, and append them at their offsets.
 
     leader     ████████████████████████▒▒▒▒     ▒ not fetched yet
     follower   ████████████████████████ ◄── whole batches, as they are
 
-Both logs roll where the leader's did, so that their files are equal byte for byte. The rules are those of Kafka's
+A follower rolls where the leader rolled, so that their files are equal byte for byte. The rules are those of Kafka's
 follower (kafka-storage.md#follower-append, kafka-storage.md#truncation).
 """
 
@@ -23,27 +23,27 @@ from topicfs.storage.model import NO_LEADER_EPOCH, Fetched, Offset
 
 
 def diverging(leader: Entries, leader_end: Offset, epoch: int, end_offset: Offset) -> EpochEnd | None:
-    """Return where a leader's log ended the last epoch that it shares with a follower; None where the follower may go on.
+    """Return the end of the last epoch that a leader shares with a diverging follower; None if it may go on.
 
         leader     epoch 0 ──────────┬ epoch 2 ───
                                      │ 40
         follower   epoch 0 ──────────┴──── epoch 1 ──
                                      40      55          cut at 40: the leader has no epoch 1, and its epoch 0 ended there
 
-    The follower says its end and its last batch's epoch, cuts its log at the answer, and asks again
+    The follower sends its end and its last batch's epoch, truncates its log to the answer, and asks again
     (kafka-storage.md#truncation; KIP-101, KIP-279, KIP-595).
     """
     if epoch == NO_LEADER_EPOCH or not leader:
         return None
     end = end_offset_for(leader, epoch, leader_end)
     if end is None:
-        # Nobody has led in it since: the follower's last leader was lost before anybody followed.
+        # The leader has no newer epoch: the follower's last leader was lost before anybody fetched from it.
         return EpochEnd(leader[-1].epoch, leader_end)
     return end if end.epoch < epoch or end.end_offset < end_offset else None
 
 
 def truncation_point(answer: EpochEnd, follower: Entries, follower_end: Offset) -> Offset:
-    """Return where the follower cuts its log: the leader's end of the epoch, or its own, or its log's."""
+    """Return where the follower truncates its log: the lowest of the epoch's ends in both logs and the log end."""
     own = end_offset_for(follower, answer.epoch, follower_end)
     return min(answer.end_offset, own.end_offset if own else follower_end, follower_end)
 
@@ -59,12 +59,15 @@ def log_end(log: Log) -> LogEnd:
 
 
 def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
-    """Do one step (blocking); it copies and cuts nothing when all is done. Raises what the logs do."""
+    """Do one step (blocking): truncate, or copy some batches, or nothing if the follower is complete.
+
+    Raises what the logs do.
+    """
     if follower.holes:
         lost = first_lost(leader, follower.holes)
         follower.holes = ()
         if lost is not None:
-            follower.replacer.truncate_to(lost, "its leader has what a loss of power took here")
+            follower.replacer.truncate_to(lost, "its leader has records that a power loss destroyed here")
             return Step(truncated=True)
     end = log_end(follower)
     start = leader.log_start_offset
@@ -78,14 +81,14 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
         point = truncation_point(answer, follower.epochs.entries, end.end_offset)
         follower.replacer.truncate_to(point, f"its leader's epoch {answer.epoch} ended there")
         return Step(truncated=True)
-    if end.end_offset > leader.log_end_offset:  # Without epochs, as in logs of message sets.
+    if end.end_offset > leader.log_end_offset:  # Logs without epochs, such as message sets.
         follower.replacer.truncate_to(leader.log_end_offset, "its leader ends there")
         return Step(truncated=True)
-    # It keeps what its leader lost in front of its log.
+    # Keep records of the follower that the leader lost at its log start.
     fetched = leader.read_as_follower(max(end.end_offset, start), max_bytes=max_bytes)
     if fetched.data:
         if _rolls(follower, fetched):
-            # It may have begun to index the segment in another way: a recovery makes entries that no append made.
+            # A recovery indexes a segment differently from appends: match the leader's index entries.
             base_offset = follower.chain.base_offsets[-1]
             follower.roles.match_indexes(leader.chain.segments[leader.chain.floor(base_offset)])
         append_fetched(follower, fetched)
@@ -94,7 +97,7 @@ def fetch_once(leader: Log, follower: Log, *, max_bytes: int) -> Step:
 
 
 def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
-    """Return where the first hole begins in which another log has records; None where compaction left them all."""
+    """Return the start of the first hole in which another log has records; None if compaction removed them all."""
     for start, stop in holes:
         begin = max(start, other.log_start_offset)
         if begin < min(stop, other.log_end_offset):
@@ -105,7 +108,7 @@ def first_lost(other: Log, holes: Iterable[Hole]) -> Offset | None:
 
 
 def _rolls(follower: Log, fetched: Fetched) -> bool:
-    """Return whether what was fetched begins a segment in which the follower is not yet."""
+    """Return whether the fetched data begins a segment that the follower does not have yet."""
     return fetched.segment_base_offset > follower.chain.base_offsets[-1]
 
 
@@ -113,7 +116,7 @@ def _roll(follower: Log, base_offset: Offset) -> None:
     end = follower.log_end_offset
     follower.appender.roll("its leader rolled", base_offset=base_offset)
     if end < base_offset and not is_compacted(follower):
-        # Recovery drops what is behind a gap above the recovery point on disk.
+        # Recovery drops batches after a gap above the stored recovery point, so store it now.
         follower.sync()
         try:
             follower.checkpoint([follower])
@@ -134,7 +137,7 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
         if batch.last_offset < follower.log_end_offset:
             continue
         if batch.base_offset < follower.log_end_offset:
-            # The log ends within a batch, where it was cut: batches are kept whole.
+            # The log was cut inside this batch, but batches are appended whole.
             follower.replacer.truncate_to(Offset(batch.base_offset), "a batch begins here")
         transactional = transactional or batch.is_transactional
         pieces += [batch.position]
@@ -142,7 +145,8 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
         return
     end = len(data)
     if transactional:
-        # As the leader got them, one after the other: what an abort's entry says depends on it.
+        # Append transactional batches one by one like the leader: aborted transactions' index entries depend
+        # on it.
         for start, stop in zip(pieces, [*pieces[1:], end], strict=True):
             follower.appender.append_as_follower(data[start:stop])
     else:
@@ -150,18 +154,18 @@ def append_fetched(follower: Log, fetched: Fetched) -> None:
 
 
 def match_segments(leader: Log, follower: Log) -> None:
-    """Have a follower that has caught up end with its leader's segment, indexed alike; a cut leaves empty ones (OSError)."""
+    """Give a caught-up follower the same last segment and index entries as the leader (OSError)."""
     base_offset = leader.chain.base_offsets[-1]
     if base_offset < follower.chain.base_offsets[-1]:
         follower.replacer.drop_empty_segment("its leader has not rolled there")
     elif follower.chain.base_offsets[-1] < base_offset == leader.log_end_offset:
-        # Also behind a hole, which a loss of power leaves where a segment ended exactly behind a batch.
+        # Also after a hole that a power loss left exactly at the end of a segment.
         _roll(follower, base_offset)
     follower.roles.match_indexes(leader.chain.active)
 
 
 def _follow_bounds(leader: Log, follower: Log) -> None:
-    """Follow the leader's high watermark and log start; what the leader lost in front of its log is not deleted here."""
+    """Follow the leader's high watermark and log start, but keep records that the leader lost at its log start."""
     follower.roles.follow_high_watermark(leader.high_watermark)
     start = true_start(leader)
     if start > follower.log_start_offset:
@@ -170,18 +174,23 @@ def _follow_bounds(leader: Log, follower: Log) -> None:
 
 
 def catch_up(leader: Log, follower: Log, *, max_bytes: int) -> int:
-    """Repeat `fetch_once` until nothing is missing; return the bytes copied (blocking; CorruptionError for wrong epochs)."""
+    """Repeat `fetch_once` until the follower is complete; return the bytes copied (blocking).
+
+    Raises CorruptionError for wrong epochs.
+    """
     return sum(step.copied_bytes for step in steps(leader, follower, max_bytes=max_bytes))
 
 
 def steps(leader: Log, follower: Log, *, max_bytes: int) -> Iterator[Step]:
-    """Repeat `fetch_once` until nothing is left to do (blocking); raises what `catch_up` does."""
+    """Repeat `fetch_once` until the follower is complete (blocking); raises what `catch_up` does."""
     cuts_left = len(leader.epochs.entries) + len(follower.epochs.entries) + 2
     while True:
         step = fetch_once(leader, follower, max_bytes=max_bytes)
         cuts_left -= step.truncated
-        if cuts_left < 0:  # What is copied would be cut off again, for ever.
-            raise CorruptionError(leader.directory / FILE_NAME, 0, "its epochs are not those of the batches")
+        if cuts_left < 0:  # Stop: wrong epochs would truncate what is copied again and again.
+            raise CorruptionError(
+                leader.directory / FILE_NAME, 0, "its leader epochs are not those of the batches"
+            )
         yield step
         if not step.copied_bytes and not step.truncated:
             return

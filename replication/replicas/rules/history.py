@@ -1,12 +1,12 @@
-"""The history of a set of replica directories: the runs in which it was written, and the comparison of two histories.
+"""The history of a set of replica directories (the runs in which it was written), and the comparison of histories.
 
     /a   r1 r2 r3          an older copy of /b: its last run is in the history of /b
     /b   r1 r2 r3 r4
     /c   r1 r2 r5          a fork: /b and /c were written independently since r2
 
-A *run* is a time in which the directories that are written stay the same. The id of a run is random, and every directory that
-takes part gets it before anything is appended in that run. So a directory whose last run is known to another one has nothing
-that the other one was not told of.
+A *run* is a time in which the same directories are written. Its id is random, and all its directories store the id
+before anything is appended. So if a directory's last run is in another directory's history, the other one knows of
+every change in it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_TIME_MS = 253_402_300_799_999
 
 
 class ReplicaRun(NamedTuple):
-    """A time in which the directories that are written stay the same."""
+    """A time in which the same directories are written."""
 
     id: str
     began_ms: Timestamp
@@ -38,14 +38,14 @@ def extended(runs: Runs, run: ReplicaRun) -> Runs:
 
 
 def includes(newer: Runs, older: Runs) -> bool:
-    """Return whether the first history goes on where the second one ends, or is the same; every history includes an empty one."""
+    """Return whether `newer` equals or continues `older`; every history continues an empty one."""
     return not older or older[-1].id in {run.id for run in newer}
 
 
 def completed(runs: Runs, others: Mapping[ReplicaId, Runs]) -> Runs:
-    """Return a history without the runs at its end that never began.
+    """Return a history without trailing runs that never began.
 
-    A run did not begin if a directory that was to take part does not know of it by its history in `others`.
+    A run did not begin if one of its directories does not have it in its own history, according to `others`.
     """
     ours = {run.id for run in runs}
     known = {}

@@ -1,13 +1,13 @@
 """The state of a partition's replicas, and the decisions about it: pure functions of frozen values.
 
-    assigned   the replicas there are to be, the preferred leader first
-    in sync    those that have every record that was acknowledged; one of them leads, and the next leader is one of them
-    leader     None while the partition is offline: nobody in sync is there, and no other is taken silently
-    moving     a replica on its way to another directory; until it has arrived nothing depends on the copy
+    assigned   the replicas that should exist, the preferred leader first
+    in sync    those that have all acknowledged records; one of them leads, and the next leader is one of them
+    leader     None while the partition is offline: no replica in sync is there, and no other is elected silently
+    moving     a replica that moves to another directory; nothing depends on the copy until it is complete
 
-The rules are those of Kafka's controller and partitions (kafka-storage.md#replication): each election begins a new leader
-epoch, each change a new version. A replica in sync is there, or the only one that was in sync last: without it nobody
-knows what it has.
+The rules are those of Kafka's controller and partitions (kafka-storage.md#replication): each election starts a new
+leader epoch, each change a new version. A replica in sync is either there, or was the last one in sync: then nobody
+else knows all its records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple, NewType
 from topicfs.storage.model import Offset
 
 ReplicaId = NewType("ReplicaId", int)
-"""The number of a data directory among those that replicate, from 1."""
+"""The number of a data directory in its set of replica directories, from 1."""
 
 
 class Move(NamedTuple):
@@ -29,11 +29,11 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """The state of one partition's replicas that all directories agree on."""
+    """The agreed state of one partition's replicas."""
 
     assigned: tuple[ReplicaId, ...]
     in_sync: tuple[ReplicaId, ...]
-    """In the order of `assigned`; never empty."""
+    """The replicas in sync, in the order of `assigned`; never empty."""
     leader: ReplicaId | None
     leader_epoch: int = 0
     version: int = 0
@@ -51,7 +51,7 @@ class ReplicaState:
 
 class LogEnd(NamedTuple):
     leader_epoch: int
-    """The newest in its file of leader epochs, -1 where there is none."""
+    """The newest epoch in the log's file of leader epochs; -1 if there is none."""
     end_offset: Offset
 
 
@@ -62,9 +62,10 @@ def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
 def without(
     state: ReplicaState, gone: Collection[ReplicaId], ends: Mapping[ReplicaId, LogEnd]
 ) -> ReplicaState:
-    """Return the state after replicas were lost; `ends` are those of the logs that are there.
+    """Return the state after replicas failed; `ends` has the ends of the logs that are there.
 
-    If all in sync are lost they stay, for one of them must lead next; a lost leader is replaced by an election.
+    If all in sync are gone they stay in sync, because one of them must lead next; a lost leader is replaced by an
+    election.
     """
     remaining = tuple(one for one in state.in_sync if one not in gone)
     in_sync = remaining or state.in_sync
@@ -88,13 +89,13 @@ def elect(
 
 
 def begun(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd]) -> ReplicaState:
-    """Return the state with which a partition begins to serve, always in a new epoch, with one of those in sync elected."""
+    """Return the state for starting to serve: always in a new epoch, with an elected replica in sync."""
     there = tuple(one for one in state.in_sync if one in ends)
     return elect(replace(state, in_sync=there or state.in_sync, leader=None), ends, prefer=state.leader)
 
 
 def elect_unclean(state: ReplicaState, ends: Mapping[ReplicaId, LogEnd], leader: ReplicaId) -> ReplicaState:
-    """Return the state with a leader that was not in sync, because somebody asked for it: what only others have is lost."""
+    """Return the state with a user's choice of a leader that was not in sync: records only others have are lost."""
     epoch = _next_epoch(state, ends)
     return _changed(replace(state, in_sync=(leader,), leader=leader), leader_epoch=epoch)
 
@@ -105,7 +106,7 @@ def joined(state: ReplicaState, replica: ReplicaId) -> ReplicaState:
 
 
 def reassigned(state: ReplicaState, assigned: tuple[ReplicaId, ...]) -> ReplicaState:
-    """Return the state with other replicas, one of them in sync; without the leader among them the caller elects one."""
+    """Return the state with other assigned replicas, one of them in sync; a missing leader is elected by the caller."""
     in_sync = tuple(one for one in assigned if one in state.in_sync)
     leader = state.leader if state.leader in in_sync else None
     return _changed(replace(state, assigned=assigned, in_sync=in_sync, leader=leader))
@@ -120,7 +121,7 @@ def cancelled_move(state: ReplicaState) -> ReplicaState:
 
 
 def ended_move(state: ReplicaState) -> ReplicaState:
-    """Return the state with a replica where it was moved to, in sync; without a leader if it led, for the caller elects."""
+    """Return the state after a move, with the target in sync; if the source led, the caller elects a leader."""
     assert state.moving is not None, "no replica is being moved"
     source, target = state.moving
     assigned = tuple(target if one == source else one for one in state.assigned)
@@ -137,7 +138,7 @@ def ended_move(state: ReplicaState) -> ReplicaState:
 
 
 def high_watermark(present: Offset, ends: Collection[Offset], *, min_in_sync: int, assigned: int) -> Offset:
-    """Return the least end of the logs in sync. It never falls, and does not rise with fewer than min.insync.replicas."""
+    """Return the lowest log end in sync. It never falls, and rises only with at least min.insync.replicas."""
     if len(ends) < min(min_in_sync, assigned):
         return present
     return max(present, min(ends))

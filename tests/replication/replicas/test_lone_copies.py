@@ -82,7 +82,7 @@ def test_a_first_segment_that_only_one_directory_had_is_named():
     made = filled()
     remove(made, 1, 0)
     made.open(DISKS[0], left_out=(DISKS[1],))
-    assert told(made, "offsets 0 to 9 are missing: no replica in sync is whole")
+    assert told(made, "offsets 0 to 9 are missing: no replica in sync is complete")
     assert str(missing(made)).endswith("offsets 0 to 9 are missing")
     made.append("one\n")
     made.open(DISKS[0], left_out=(DISKS[1],))
@@ -113,7 +113,7 @@ def test_what_all_in_sync_lack_is_named():
         remove(made, number, 2)
     made.open()
     assert ((1, 2), 2) == (made.in_sync(), str(missing(made)).count("offsets 20 to 29 are missing"))
-    assert told(made, "offsets 20 to 29 are missing: no replica in sync is whole")
+    assert told(made, "offsets 20 to 29 are missing: no replica in sync is complete")
     made.reopen()
     assert missing(made) is not None
     made.partition().delete_records(Offset(30))

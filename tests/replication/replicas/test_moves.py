@@ -118,7 +118,7 @@ def test_a_cancelled_move_leaves_nothing():
     two.forget_failures()
     two.engine.catch_up()
     assert {1: "live"} == two.names()
-    with pytest.raises(InvalidConfigError, match="no replica of it is on its way"):
+    with pytest.raises(InvalidConfigError, match="no replica is being moved"):
         two.engine.cancel_move(ORDERS)
     two.engine.move_replica(ORDERS, "/b")
     two.engine.catch_up()
@@ -131,20 +131,20 @@ def test_what_cannot_be_moved_is_refused():
     three = Replicated(3, replicas=2)
     three.engine.create_topic("orders")
     for directory, source, reason in (
-        ("/d", None, "/d is none of the data directories /a, /b, /c"),
-        ("/b", "/a", "/b has a replica of it already"),
+        ("/d", None, "/d is not one of the data directories /a, /b, /c"),
+        ("/b", "/a", "/b already has a replica"),
         ("/c", None, "has replicas in /a, /b; say which of them moves"),
-        ("/c", "/c", "no replica of it is in /c, but in /a, /b"),
+        ("/c", "/c", "has no replica in /c, only in /a, /b"),
     ):
         with pytest.raises(InvalidConfigError, match=reason):
             three.engine.move_replica(ORDERS, directory, source)
     assert three.partition().state.moving is None
     three.engine.move_replica(ORDERS, "/c", "/a")
     with pytest.raises(
-        InvalidConfigError, match="a replica is on its way to /c; wait for it, or cancel that first"
+        InvalidConfigError, match="a replica is being moved to /c; wait for it, or cancel the move first"
     ):
         three.engine.move_replica(ORDERS, "/c", "/b")
-    with pytest.raises(InvalidConfigError, match="a replica is on its way to /c"):
+    with pytest.raises(InvalidConfigError, match="a replica is being moved to /c"):
         three.engine.set_replicas("orders", 3)
 
 

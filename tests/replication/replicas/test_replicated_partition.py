@@ -411,7 +411,7 @@ def test_the_replica_that_was_to_stay_may_fail_while_the_others_are_about_to_go(
         reassign(partition, assigned)
 
     monkeypatch.setattr(two.engine._table, "_reassign", fail_first)
-    with pytest.raises(StorageError, match="ask again"):
+    with pytest.raises(StorageError, match="have changed meanwhile; try again"):
         two.engine.set_replicas("orders", 1)
     two.append("c\n")
     assert ["a", "b", "c"] == two.lines()

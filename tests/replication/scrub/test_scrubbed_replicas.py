@@ -189,7 +189,7 @@ def test_a_disk_that_cannot_write_keeps_what_it_has(two):
     two.disk(2).fail("pwrite", suffix=LOG)
     (found,) = scrub(two)
     assert found.healed_from is None
-    assert "writing it again failed" in found.finding.cause
+    assert "rewriting it failed" in found.finding.cause
     assert LINES == two.lines()
 
 

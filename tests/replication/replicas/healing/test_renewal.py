@@ -147,7 +147,7 @@ def test_what_no_other_replica_has_sound_is_left(both):
     before = logs(both, 1), logs(both, 2)
     found = scrub(both)
     assert {None} == {one.healed_from for one in found}
-    assert all("no other replica that is in sync is sound" in one.finding.cause for one in found)
+    assert all("no other replica in sync is free of damage" in one.finding.cause for one in found)
     assert before == (logs(both, 1), logs(both, 2))
     assert ((1, 2), 2) == (both.in_sync(), both.engine.scrubber.counts.damaged)
 
@@ -199,7 +199,7 @@ def test_a_follower_alone_in_sync_has_no_source(both):
     damage(both, 2)
     before = logs(both, 2)
     (found,) = scrub(both)
-    assert "no other replica that is in sync" in found.finding.cause
+    assert "no other replica in sync" in found.finding.cause
     assert before == logs(both, 2)
 
 
@@ -210,7 +210,7 @@ def test_a_full_disk_keeps_what_it_has(both):
     both.disk(2).fail("pwrite", number=errno.ENOSPC, times=1, suffix=f"{0:020}.log")
     (found,) = scrub(both)
     assert found.healed_from is None
-    assert "not copied anew from another replica: " in found.finding.cause
+    assert "not copied again from another replica: " in found.finding.cause
     assert before == logs(both, 2)
     assert ((1, 2), []) == (both.in_sync(), copies_on_the_way(both))
     both.disk(2).heal()
@@ -239,7 +239,7 @@ def test_appends_go_on_while_it_is_copied(both, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("compaction", "it was compacted meanwhile"),
+        ("compaction", "the source was compacted meanwhile"),
         ("election", "its replicas changed meanwhile"),
         ("deletion", "its topic was deleted"),
         ("recreation", "its topic was deleted"),
@@ -307,7 +307,7 @@ def test_a_replica_that_moves_is_not_copied_anew(both):
     three = filled(Replicated(3, replicas=2, **settings()))
     damage(three, 2)
     three.engine.move_replica(ORDERS, "/c", "/b")
-    with pytest.raises(StorageError, match="on its way"):
+    with pytest.raises(StorageError, match="is being moved"):
         three.engine._healer.renewals.renew(three.partition(), "/b")
     with pytest.raises(RenewalError, match="/x does not serve"):
         three.engine._healer.renewals.renew(three.partition(), "/x")

@@ -139,7 +139,7 @@ def test_reading_needs_no_consent() -> None:
     two = two_with("a\n")
     two.open(A, read_only=True)
     assert ["a"] == two.lines()
-    assert ["/b (not named) may have later records than the other directories, and is not there"] == [
+    assert ["/b (not named) may have later records than the other directories, and is not available"] == [
         line for line in two.engine.warnings if "/b" in line
     ]
 
@@ -418,7 +418,7 @@ def test_only_a_start_that_fills_an_empty_disk_says_so(caplog: pytest.LogCapture
     two.disks.sync_directory(Path("/"))
     refused(two, MissingReplicasError)
     two.open(read_only=True).close()
-    line = "/b: another, empty disk; its replicas are filled again"
+    line = "/b: another, empty disk; its replicas are copied again"
     assert [] == [one for one in caplog.messages if line in one]
     two.open(left_out=(B,))
     assert [line] == [one for one in caplog.messages if line in one]
@@ -444,7 +444,9 @@ def test_a_directory_that_lost_its_copy_begins_no_life_of_its_own() -> None:
     two.disks.unlink(B / "topicfs.replicas")
     with pytest.raises(StorageError, match="^/b: is one of several directories with replicas"):
         opened(two.disks, two.clock, B)
-    remedy = r"^/b: /b/topicfs.replicas: is missing; name .* topicfs mount --replicas N /b --without OTHER …$"
+    remedy = (
+        r"^/b: /b/topicfs.replicas: is missing; also name .* topicfs mount --replicas N /b --without OTHER …$"
+    )
     refused(two, StorageError, B, match=remedy)
     with closing(opened(two.disks.read_only_view(), two.clock, B)) as engine:
         assert 1 == engine.partition(*ORDERS).offsets().high_watermark
