@@ -1,4 +1,4 @@
-"""The requests to a running Kafka cluster, and the client that makes them."""
+"""The requests to a running Kafka cluster, and the client that sends them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PASSING_ERRORS = (
     "OFFSET_NOT_AVAILABLE",
     "UNKNOWN_LEADER_EPOCH",
 )
-"""Errors of a broker for a moment after its start, until it knows the leaders."""
+"""Temporary errors of a broker after its start, until it knows the leaders."""
 COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
 
@@ -37,14 +37,14 @@ class TopicDescription:
 
 
 class GroupPosition(NamedTuple):
-    """A group's committed position in a partition: the next offset it reads, and its metadata."""
+    """A group's committed position in a partition: the offset of the next record to read, and its metadata."""
 
     offset: Offset
     metadata: str = ""
 
 
 class Cluster(Protocol):
-    """A running cluster. Every call is blocking and raises ClusterError."""
+    """A running cluster. Calls block and raise ClusterError."""
 
     def cluster_id(self) -> str: ...
 
@@ -53,25 +53,25 @@ class Cluster(Protocol):
     def create_topic(
         self, name: str, *, partitions: int, settings: Mapping[str, str], node_id: int
     ) -> TopicDescription:
-        """Create it with one replica a partition, all of them on the broker `node_id`; known when this returns."""
+        """Create a topic with one replica per partition, all on the broker `node_id`; returns once brokers know it."""
 
     def change_settings(self, name: str, settings: Mapping[str, str]) -> None: ...
 
     def offsets(self, name: str, partitions: int) -> dict[int, range]:
-        """Return each partition's range from log start to log end."""
+        """Return each partition's offsets, from log start to log end."""
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return a group's positions in those of `partitions` in which it has committed anything."""
+        """Return a group's positions in those partitions that have one."""
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
-        """Move a group; a cluster refuses it while the group has members."""
+        """Set a group's positions; a cluster refuses this while the group has members."""
 
 
 class KafkaCluster:
-    """A cluster reached through librdkafka, whose Python package is an extra."""
+    """A cluster reached through librdkafka, whose Python package is an optional extra."""
 
     def __init__(self, bootstrap_server: str, settings: Mapping[str, str] | None = None) -> None:
-        """Connect with librdkafka's `settings`. Raises ClusterError where the client library is missing."""
+        """Connect with librdkafka's `settings`. Raises ClusterError if the client library is not installed."""
         try:
             self._kafka: Any = import_module("confluent_kafka")
             self._admin_module: Any = import_module("confluent_kafka.admin")
@@ -108,15 +108,17 @@ class KafkaCluster:
         )
         self._answer(self._admin.create_topics([topic], **_PATIENCE)[name])
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        # The controller has made it; the brokers know of it a moment later.
+        # The controller has created it, but brokers learn of it a moment later.
         while (found := self.find_topic(name)) is None or found.partitions < partitions:
             if time.monotonic() > deadline:
-                raise ClusterError(f"{name}: created, but not known after {TIMEOUT_SECONDS:.0f} s")
+                raise ClusterError(
+                    f"{name}: created, but the cluster does not know it after {TIMEOUT_SECONDS:.0f} s"
+                )
             time.sleep(POLL_SECONDS)
         return found
 
     def settings(self, name: str) -> dict[str, str]:
-        """Return the settings that were given for the topic itself, by Kafka's names."""
+        """Return the settings that were set for the topic itself, by Kafka's names."""
         module = self._admin_module
         resource = module.ConfigResource(module.ConfigResource.Type.TOPIC, name)
         entries = self._answer(self._admin.describe_configs([resource], **_PATIENCE)[resource])
@@ -153,14 +155,15 @@ class KafkaCluster:
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
         if not partitions:
             return {}
-        # A consumer that joins no group. The admin client has a call for this too; but librdkafka, if the broker is
-        # not the group's coordinator (yet), looks there for a member's state and ends the process (its issue 5040).
+        # Use a consumer that joins no group. The admin client's call for this crashes: librdkafka looks up a
+        # member's state if the broker is not the group's coordinator (yet), and ends the process (its issue
+        # 5040).
         reader = self._kafka.Consumer(
             {
                 **self._options,
                 "group.id": group,
                 "enable.auto.commit": False,
-                "isolation.level": "read_uncommitted",  # What a transaction has still to commit is not waited for.
+                "isolation.level": "read_uncommitted",  # Do not wait for open transactions.
             }
         )
         places = [self._kafka.TopicPartition(*partition) for partition in partitions]
@@ -178,7 +181,8 @@ class KafkaCluster:
         }
 
     def set_positions(self, group: str, positions: Mapping[TopicPartition, GroupPosition]) -> None:
-        # Leader epochs are left out: those of another cluster mean nothing here, and consumers would wait for them.
+        # Leader epochs are left out: those of another cluster have no meaning here, and would make consumers
+        # wait.
         places = [
             self._kafka.TopicPartition(*partition, position.offset, metadata=position.metadata)
             for partition, position in positions.items()
@@ -194,7 +198,7 @@ class KafkaCluster:
                 raise ClusterError(f"group {group}: {place.topic}-{place.partition}: {place.error.str()}")
 
     def _retry(self, ask: Callable[[], Any], passing_errors: Sequence[str]) -> Any:
-        """Repeat a request while it fails with one of the errors that pass."""
+        """Repeat a request while it fails with one of `passing_errors`."""
         passing = {getattr(self._kafka.KafkaError, code) for code in passing_errors}
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
@@ -216,7 +220,7 @@ class KafkaCluster:
 
 
 def _without_errors(kafka: Any, places: Sequence[Any]) -> Sequence[Any]:
-    """Return the same partitions. Raises KafkaException where there is no answer for one of them."""
+    """Return the same partitions. Raises KafkaException if one of them has no answer."""
     for place in places:
         if place.error is not None:
             raise kafka.KafkaException(place.error)
@@ -224,6 +228,6 @@ def _without_errors(kafka: Any, places: Sequence[Any]) -> Sequence[Any]:
 
 
 def id_text(unique: Any) -> str:
-    """Write librdkafka's Uuid as Kafka does; its own text has another alphabet (`+` and `/`)."""
+    """Format librdkafka's Uuid as Kafka does; its own text uses another alphabet (`+` and `/`)."""
     halves = unique.get_most_significant_bits(), unique.get_least_significant_bits()
     return encode_id(UUID(bytes=struct.pack(">qq", *halves)))

@@ -1,16 +1,16 @@
-"""The handover: moving our topics to a broker.
+"""The handover: moves topics of a data directory to a broker.
 
-A broker renames a directory whose topic its cluster does not know to `…-stray`, and only the cluster gives ids to
-topics. So there are three phases, each of which can be run again:
+A broker renames a directory whose topic is unknown to its cluster to `…-stray`, and only the cluster assigns topic
+ids. So there are three phases, each of which can be repeated:
 
-    prepare    the broker runs    it creates the topics with their settings; we note their ids; groups are put
-                                  where they were here
-    place      the broker stands  our files take the places of its empty partitions (kafka-storage.md#moving-partitions)
-    verify     the broker runs    it serves from our log start to our log end, and groups are where they were
+    prepare    the broker runs    it creates the topics with their settings; we note their ids; groups get the
+                                      positions that they have here
+    place      the broker stands  our files replace its empty partitions (kafka-storage.md#moving-partitions)
+    verify     the broker runs    it serves from our log start to our log end, and groups have their positions
 
-Share groups are put where they were in the same two phases.
+The first and the last phase also set the positions of share groups.
 
-Our data directory stays as it is, but for the journal and, if it was not closed in order, for recovery.
+The data directory stays as it is, except for the journal and, if it was not closed cleanly, recovery.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from topicfs.storage.model import Isolation, Offset, PartitionOffsets, TopicPart
 
 @dataclass(frozen=True, slots=True)
 class OwnTopic:
-    """A topic of ours whose log is closed."""
+    """A topic of the data directory, with a closed log."""
 
     name: str
     topic_id: str
@@ -67,7 +67,7 @@ class OwnTopic:
     offsets: Mapping[int, PartitionOffsets]
 
     def open_transactions(self) -> list[TopicPartition]:
-        """Return the partitions in which a transaction was not ended."""
+        """Return the partitions with an open transaction."""
         return [
             TopicPartition(self.name, number)
             for number, offsets in self.offsets.items()
@@ -86,7 +86,7 @@ class Handover:
         with_open_transactions: bool = False,
         share_groups: ShareGroupCluster | None = None,
     ) -> None:
-        """Prepare the handover; `report` gets a line for every step (CorruptionError, StorageError, OSError)."""
+        """Set up the handover; `report` gets a line for each step (CorruptionError, StorageError, OSError)."""
         self._files = files or NativeFileSystem()
         self._data = [directory.absolute() for directory in data]
         self._log_dirs = [directory.absolute() for directory in log_dirs]
@@ -99,7 +99,7 @@ class Handover:
 
     @property
     def prepared(self) -> bool:
-        """True if the cluster was asked for everything that the data directory has now."""
+        """True if the cluster has every topic that the data directory has now."""
         if self._journal is None:
             return False
         own = self._own_topics()
@@ -112,7 +112,7 @@ class Handover:
     # While the broker runs.
 
     def prepare(self, cluster: Cluster) -> None:
-        """Have the cluster create our topics (ClusterError, OSError). StorageError if one of them holds records there."""
+        """Let the cluster create the topics (ClusterError, OSError). StorageError if one of them has records there."""
         cluster_id = cluster.cluster_id()
         if cluster_id != self._cluster_id:
             raise ClusterError(
@@ -127,7 +127,7 @@ class Handover:
                 f"{self._journal_dir / names.HANDOVER}: a handover to cluster {journal.cluster_id} was begun; "
                 f"remove that file to begin one to {cluster_id}"
             )
-        for topic in own:  # A refusal comes before anything is created or altered.
+        for topic in own:  # Refuse before anything is created or changed.
             self._find_topic(cluster, topic, journal.topics.get(topic.name))
         for topic in own:
             found = self._prepare_topic(cluster, topic, journal.topics.get(topic.name))
@@ -139,7 +139,7 @@ class Handover:
     def _find_topic(
         self, cluster: Cluster, topic: OwnTopic, noted: JournalTopic | None
     ) -> TopicDescription | None:
-        """Return the cluster's topic of that name, None without one. Raises StorageError for one that is in the way."""
+        """Return the cluster's topic of that name, None without one. StorageError if it does not fit or has records."""
         found = cluster.find_topic(topic.name)
         if found is None:
             return None
@@ -169,11 +169,13 @@ class Handover:
             self._report(f"{topic.name}: known to the cluster, topic id {found.topic_id}")
             return found
         cluster.change_settings(topic.name, topic.settings)
-        self._report(f"{topic.name}: empty in the cluster, taken as it is, topic id {found.topic_id}")
+        self._report(
+            f"{topic.name}: exists in the cluster and is empty, used as it is, topic id {found.topic_id}"
+        )
         return found
 
     def verify(self, cluster: Cluster) -> None:
-        """Check that the cluster serves all of ours; raises ClusterError, or StorageError with the first difference."""
+        """Check that the cluster serves all records. Raises ClusterError; StorageError with the first difference."""
         journal = self._journal
         assert journal is not None, "asked for by `placed`"
         topics = [topic for topic in self._own_topics() if self._is_noted(topic)]
@@ -227,18 +229,18 @@ class Handover:
         with self._locked():
             for directory in self._data:
                 if not is_marked_clean(self._files, directory):
-                    raise StorageError(f"{directory}: was written to in this moment; run this again")
+                    raise StorageError(f"{directory}: is being written to; run this again")
             self._check_transactions(topics.values())
             data_dirs = find_partitions(self._files, self._data)
             copies = [self._copy_of(journal, topics, data_dirs, one) for one in journal.waiting()]
-            for copy in copies:  # A refusal comes before anything is written.
+            for copy in copies:  # Refuse before anything is written.
                 is_in_place(self._files, copy)
             for copy in copies:
                 offsets = topics[copy.partition.topic].offsets[copy.partition.partition]
                 journal = self._place_partition(journal, copy, offsets)
             if not all(is_marked_clean(self._files, directory) for directory in self._log_dirs):
                 self._report(
-                    "the broker was not stopped in order: its next start checks the files, and takes longer"
+                    "the broker was not stopped cleanly: its next start checks the files, and takes longer"
                 )
 
     def _place_partition(
@@ -259,7 +261,7 @@ class Handover:
             return found[0]
         noted = journal.places.get(str(partition))
         if noted in self._log_dirs:
-            # Interrupted between two renames: nothing but an empty log was there.
+            # Interrupted between two renames: the broker had only an empty log there.
             assert noted is not None, "None is no log directory"
             return noted
         raise StorageError(
@@ -274,11 +276,11 @@ class Handover:
         data_dirs: Mapping[TopicPartition, Path],
         partition: TopicPartition,
     ) -> PartitionCopy:
-        """Return the copy to make. Raises StorageError where the partition is gone, here or there, or of another topic."""
+        """Return the copy to make. StorageError if the partition is missing here or there, or of another topic."""
         topic = topics.get(partition.topic)
         if topic is None or partition.partition not in topic.offsets:
             raise StorageError(
-                f"{partition}: noted in {self._journal_dir / names.HANDOVER}, but not here any more"
+                f"{partition}: listed in {self._journal_dir / names.HANDOVER}, but no longer here"
             )
         data_dir, log_dir = data_dirs[partition], self._find_place(journal, partition)
         target = log_dir / names.partition_directory(partition)
@@ -286,7 +288,7 @@ class Handover:
         found = read_topic_id(self._files, target) if self._files.exists(target) else topic_id
         if found != topic_id:
             raise StorageError(
-                f"{target}: topic id {found}, where the cluster said {topic_id}; start the broker and run this again"
+                f"{target}: has topic id {found}, but the cluster reported {topic_id}; start the broker and run this again"
             )
         return PartitionCopy(
             partition=partition,
@@ -298,7 +300,7 @@ class Handover:
         )
 
     def _epoch_of(self, target: Path) -> int:
-        """Return the latest epoch in which the broker led the partition, as far as it is known."""
+        """Return the latest known epoch in which the broker led the partition."""
         path = target / names.LEADER_EPOCHS
         entries = decode_epochs(self._files.read_bytes(path), file=path) if self._files.exists(path) else ()
         return entries[-1].epoch if entries else 0
@@ -306,7 +308,7 @@ class Handover:
     def _lines(
         self, partition: TopicPartition, data_dir: Path, offsets: PartitionOffsets
     ) -> dict[str, Offset | None]:
-        """Return the lines for the broker's checkpoints: all of it is on disk, and nothing else is known."""
+        """Return the partition's lines in the broker's checkpoints: the whole log is on disk and committed."""
         source = data_dir / names.partition_directory(partition)
         inside = offsets.log_start_offset > first_base_offset(self._files, source)
         return {
@@ -316,32 +318,32 @@ class Handover:
             names.LOG_START_OFFSETS: offsets.log_start_offset if inside else None,
         }
 
-    # Our data directories.
+    # The data directories.
 
     def _own_topics(self) -> list[OwnTopic]:
-        """Close the data directory in order, whatever state it was in, and return its topics."""
+        """Open the data directory, with recovery if necessary, close it cleanly, and return its topics."""
         if all(names.is_internal(one.topic) for one in find_partitions(self._files, self._data)):
-            raise StorageError(f"{', '.join(map(str, self._data))}: no topics there to hand over")
+            raise StorageError(f"{', '.join(map(str, self._data))}: no topics to hand over")
         alone = len(self._data) == 1 and has_replicas(self._files, self._data[0])
         machine, kind = Machine(files=self._files), MemberManager if alone else LogManager
         with closing(open_logs(kind, self._data, machine=machine)) as engine:
             return [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
 
     def _find_journal(self) -> Path:
-        """Return the directory that has the journal; of a handover that begins, the first one."""
+        """Return the directory that has the journal; the first one for a new handover."""
         with_journal = (one for one in self._data if self._files.exists(one / names.HANDOVER))
         return next(with_journal, self._data[0])
 
     def _check_transactions(self, topics: Iterable[OwnTopic]) -> None:
-        """Raise StorageError for open transactions, which no coordinator there would end, unless they are to go along."""
+        """Raise StorageError for open transactions, which no coordinator there would end, unless they are allowed."""
         for partition in (each for topic in topics for each in topic.open_transactions()):
             if not self._with_open_transactions:
                 raise StorageError(
-                    f"{partition}: a transaction is open there, and in another cluster nobody would end it: its "
+                    f"{partition}: has an open transaction, which nobody would end in another cluster: its "
                     f"readers of committed records would wait; hand it over nevertheless by --with-open-transactions"
                 )
             self._report(
-                f"{partition}: a transaction is open there; end it afterwards by "
+                f"{partition}: has an open transaction; end it afterwards by "
                 f"kafka-transactions abort --topic {partition.topic} --partition {partition.partition}"
             )
 
@@ -364,13 +366,13 @@ class Handover:
 
 
 def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> tuple[str, int]:
-    """Return the ids of cluster and node. Raises StorageError unless all are log directories of one broker."""
+    """Return the ids of cluster and node. StorageError unless all are log directories of one broker."""
     found = set()
     for directory in log_dirs:
         meta = read_meta_properties(files, directory)
         if meta is None or meta.cluster_id is None or meta.node_id is None:
             raise StorageError(
-                f"{directory}: no {names.META_PROPERTIES} of a broker there; give one of its log.dirs, formatted"
+                f"{directory}: no {names.META_PROPERTIES} of a broker; name a formatted directory of its log.dirs"
             )
         found.add((meta.cluster_id, meta.node_id))
     if len(found) != 1:
@@ -379,7 +381,7 @@ def _read_node(files: FileSystem, log_dirs: Sequence[Path]) -> tuple[str, int]:
 
 
 def _closed_topic(topic: Topic) -> OwnTopic:
-    """Return the topic. Raises StorageError for a topic that is not whole."""
+    """Return a topic's offsets and settings. StorageError if a partition is offline or missing."""
     offsets = {}
     for number, partition in topic.partitions().items():
         status = partition.status()
@@ -396,7 +398,7 @@ def _check_fits(name: str, found: TopicDescription, partitions: int, node_id: in
         raise StorageError(f"{name}: {_count(found.partitions)} in the cluster, {_count(partitions)} here")
     if found.node_ids != {node_id}:
         raise StorageError(
-            f"{name}: its replicas are on the brokers {sorted(found.node_ids)}, the log directory is broker {node_id}'s"
+            f"{name}: its replicas are on the brokers {sorted(found.node_ids)}, the log directory belongs to broker {node_id}"
         )
 
 

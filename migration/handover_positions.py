@@ -1,6 +1,6 @@
-"""Committing the positions of groups in the new cluster: once it has the topics, and again when all is served.
+"""Commits the positions of groups in the new cluster: after it has the topics, and again after it serves all records.
 
-A group whose position has changed since has moved on in the cluster, and is left alone.
+A group whose position has changed since the handover has continued in the cluster, and keeps that position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PositionCommitter:
     note: Note
 
     def commit(self, journal: HandoverJournal, positions: Iterable[CommittedOffset]) -> HandoverJournal:
-        """Commit positions of groups that have not moved on (blocking; ClusterError, also for a group with members)."""
+        """Commit positions of groups that have not moved on there (blocking; ClusterError, also if one has members)."""
         ordered = sorted(positions, key=lambda one: (one.group, one.topic, one.partition))
         for group, own in groupby(ordered, key=lambda one: one.group):
             wanted = {
@@ -50,13 +50,13 @@ class PositionCommitter:
             elif there != position.offset:
                 left += 1
                 self.report(
-                    f"group {group}: at {there} in {partition} there, at {position.offset} here: left alone"
+                    f"group {group}: at {there} in {partition} there, at {position.offset} here: not changed"
                 )
         if not missing:
             if not left:
-                self.report(f"group {group}: stands where it stood here")
+                self.report(f"group {group}: has the same position as here")
             return journal
-        # Noted first: if this is interrupted in between, what was put there is still known for ours.
+        # Note them first: after an interruption in between, they are still known to be set by the handover.
         journal = self.note(
             journal.with_positions(group, {each: one.offset for each, one in missing.items()})
         )
@@ -68,8 +68,8 @@ class PositionCommitter:
             self.cluster.set_positions(group, positions)
         except ClusterError as error:
             raise ClusterError(
-                f"group {group}: cannot be put where it stood here; if it has consumers there, end them and run this "
+                f"group {group}: its position cannot be set as here; if it has consumers there, end them and run this "
                 f"again ({error})"
             ) from None
         places = ", ".join(f"{each} at {position.offset}" for each, position in sorted(positions.items()))
-        self.report(f"group {group}: put where it stood here: {places}")
+        self.report(f"group {group}: its position was set as here: {places}")

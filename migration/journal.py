@@ -1,13 +1,13 @@
-"""The journal of a handover: a plain file in our own data directory, by which an interrupted one continues.
+"""The journal of a handover: a text file in the data directory, with which an interrupted handover continues.
 
     topicfs.handover:  {"version": 1, "cluster_id": "_uqHDrtZRiWyQpGqbURDug",
                         "topics": {"orders": {"topic_id": "1EvPSKI_SvihSIy3lMKMvg", "partitions": 2}},
                         "places": {"orders-0": "/var/lib/kafka/data"}, "placed": ["orders-0"],
                         "positions": {"billing": {"orders-0": 12}}}
 
-`topics` are those that the cluster has, by its ids; `places` says into which log directory a partition is being put,
-noted before anything is touched there, `placed` which ones are there for good,
-`positions` where a group was put by us: once it is elsewhere in the cluster, it has moved on there.
+`topics` lists the cluster's topics with their ids there. `places` has the log directory for each partition, noted
+before anything is changed there; `placed` lists the partitions that are in place. `positions` has the positions that
+the handover set: a group with another position in the cluster has continued there.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class HandoverJournal:
     places: Mapping[str, Path] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
     positions: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Offset by partition by group, as they were given to the cluster."""
+    """The offsets given to the cluster, by group and partition."""
 
     def with_topic(self, name: str, topic: JournalTopic) -> HandoverJournal:
-        """Note a topic; what was placed for a former one of that name no longer counts."""
+        """Add a topic; forget which partitions of a former topic of that name were placed."""
         if self.topics.get(name) == topic:
             return self
         former = (
@@ -100,7 +100,7 @@ def encode_journal(journal: HandoverJournal) -> bytes:
 
 
 def decode_journal(data: bytes, *, file: Path) -> HandoverJournal:
-    """Read the file's bytes; raises CorruptionError."""
+    """Parse the file; raises CorruptionError."""
     try:
         content = json.loads(data)
         if content["version"] != VERSION:
@@ -119,11 +119,11 @@ def decode_journal(data: bytes, *, file: Path) -> HandoverJournal:
             },
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptionError(file, 0, f"no journal of a handover: {error!r}") from None
+        raise CorruptionError(file, 0, f"not a handover journal: {error!r}") from None
 
 
 def read_journal(files: FileSystem, directory: Path) -> HandoverJournal | None:
-    """Read a data directory's journal; None: no handover was begun. Raises CorruptionError, OSError."""
+    """Read a data directory's journal; None without a handover. Raises CorruptionError, OSError."""
     path = directory / names.HANDOVER
     return decode_journal(files.read_bytes(path), file=path) if files.exists(path) else None
 

@@ -1,17 +1,17 @@
-"""Copying one partition's files into another data directory: whole, or not at all.
+"""Copies one partition's files into another data directory: completely, or not at all.
 
     1  <topic>-<p>.<hex>-delete/     the files are copied here and flushed
     2  …-offset-checkpoint           the partition gets its lines
     3  <topic>-<p>/                  what was there (nothing but an empty log) is renamed to another …-delete
     4  <topic>-<p>/                  the copy is renamed, the directory above flushed
 
-Between the steps a broker may start, or this engine: both remove `-delete` directories by themselves, so that a copy
-that was interrupted is never taken for a partition (kafka-storage.md#names).
+If a broker or this engine starts between the steps, it removes `-delete` directories, so that an interrupted copy is
+never taken for a partition (kafka-storage.md#names).
 
-Leader epochs are lowered where another leader continues: a broker that has led a partition in epoch 3 must not find
-batches of epoch 7 there, for consumers remember the highest epoch they saw and would take what the broker says for
-outdated. Batches may be given a lower epoch in place, for it is outside their checksum
-(kafka-storage.md#batch-header, kafka-storage.md#moving-partitions).
+Leader epochs are lowered if another leader continues: a broker that has led a partition in epoch 3 must not find
+batches of epoch 7, because consumers remember the highest epoch they saw and would consider the broker's answers
+outdated. The epoch of a batch is outside its checksum and can be changed in place (kafka-storage.md#batch-header,
+kafka-storage.md#moving-partitions).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EPOCH = Struct(">i")
 
 
 def lower_epochs(entries: Entries, highest: int) -> Entries:
-    """Return `entries` with no epoch above `highest`; of those that become equal the first stays."""
+    """Return `entries` limited to epoch `highest`; of several that become equal the first is kept."""
     lowered: list[EpochEntry] = []
     for entry in entries:
         epoch = min(entry.epoch, highest)
@@ -54,7 +54,7 @@ def lower_epochs(entries: Entries, highest: int) -> Entries:
 
 
 def lower_batches(data: bytes, batches: Batches, highest: int) -> bytes | bytearray:
-    """Return the whole batches at the front of `data` with no leader epoch above `highest`."""
+    """Return the leading whole batches of `data`, with leader epochs limited to `highest`."""
     high = [
         batch.position for batch in batches if batch.magic == CURRENT_MAGIC and batch.leader_epoch > highest
     ]
@@ -75,36 +75,36 @@ _INDEXES = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
 class PartitionCopy:
     partition: TopicPartition
     source: Path
-    """Its directory, which is not written to."""
+    """The source directory, which is only read."""
     target: Path
-    """The directory it is to become, in a data directory that is locked."""
+    """The final directory, in a locked data directory."""
     topic_id: str
     highest_epoch: int | None = None
-    """No batch may have a higher leader epoch than this; None: they stay as they are."""
+    """Limit for the leader epochs of batches; None: unchanged."""
     link: bool = False
-    """True if logs that never change again become hard links, where the file system can."""
+    """True: use hard links for closed segments' logs if the file system can."""
     recovered: bool = True
-    """True if the source was closed in order. If not, the indexes of its last segment are left to be rebuilt."""
+    """True if the source was closed cleanly. If not, the indexes of its last segment are left out, to be rebuilt."""
     lines: Lines = field(default_factory=dict)
-    """Lines that the target's checkpoint files get for this partition. A partition that is already in place keeps its lines."""
+    """The partition's lines in the target's checkpoint files. A partition that is already in place keeps its lines."""
 
 
 def is_in_place(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the partition is in place. StorageError if other records are in the way; CorruptionError, OSError."""
+    """Return whether the partition is in place. StorageError if other records are there; CorruptionError, OSError."""
     if not files.exists(copy.target):
         return False
     if same_logs(files, copy):
         return True
     if holds_records(files, copy.target):
         raise StorageError(
-            f"{copy.target}: other records are there already; nothing is overwritten, "
+            f"{copy.target}: has other records; nothing is overwritten, "
             f"so delete that topic first or choose another directory"
         )
     return False
 
 
 def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Put the partition in place, on disk when this returns; False if it was there. Raises as `is_in_place` (blocking)."""
+    """Put the partition in place, on disk; False if it was there already. Raises as `is_in_place` (blocking)."""
     if is_in_place(files, copy):
         return False
     staged = copy.target.with_name(names.marked_directory(copy.partition, DirectoryMark.DELETE))
@@ -121,7 +121,7 @@ def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
-    """Return whether the target has the source's logs, but for lowered epochs, up to where the source is unreadable."""
+    """Return whether the target has the source's logs, with lowered epochs, or up to a damaged batch of the source."""
     wanted, present = (
         [name for name in _live_names(files, directory) if name.endswith(SegmentFileKind.LOG.value)]
         for directory in (copy.source, copy.target)
@@ -138,7 +138,7 @@ def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
 
 
 def _is_cut(files: FileSystem, source: Path, target: Path) -> bool:
-    """Return whether `target` is `source` up to a batch that cannot be read: what recovery leaves of it."""
+    """Return whether `target` is `source` up to an unreadable batch, which is what recovery leaves."""
     size, end = files.size(target), files.size(source)
     if size >= end:
         return False
@@ -163,7 +163,7 @@ def first_base_offset(files: FileSystem, directory: Path) -> int:
 
 
 def _live_names(files: FileSystem, directory: Path) -> list[str]:
-    """Return the segments' files but those marked deleted; an interrupted compaction's come along, loading ends it."""
+    """Return a segment's files except deleted ones; files of an interrupted compaction are included, for recovery."""
     found = []
     for entry in files.list_directory(directory):
         parsed = None if entry.is_directory else parse_segment_file(entry.name)
@@ -177,10 +177,10 @@ def _segment_files(file_names: Iterable[str]) -> list[SegmentFileName]:
 
 
 def _stage(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
-    """Copy everything into a directory that a broker or engine started in between removes."""
+    """Copy everything into a directory that a broker or engine would remove at a start."""
     files.make_directory(staged)
     wanted = _live_names(files, copy.source)
-    # By the logs: a log that was closed in order has a snapshot behind its last segment.
+    # Decide by the logs: a cleanly closed log also has a snapshot after its last segment.
     logs = [name for name in wanted if name.endswith(SegmentFileKind.LOG.value)]
     last = max((file.base_offset for file in _segment_files(logs)), default=0)
     for name in wanted:
@@ -190,21 +190,21 @@ def _stage(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
             continue
         _copy_file(files, copy, name, staged, sealed=not active)
     _copy_epochs(files, copy, staged)
-    # Last of all, for it flushes the names of all files.
+    # Last, because it flushes the names of all files.
     write_topic_id(files, staged, copy.topic_id)
 
 
 def _copy_file(files: FileSystem, copy: PartitionCopy, name: str, staged: Path, *, sealed: bool) -> None:
     source, target = copy.source / name, staged / name
     is_log = name.endswith(SegmentFileKind.LOG.value)
-    # Indexes and snapshots are small, and recovery rewrites them in place: they are never shared.
+    # Indexes and snapshots are never linked: they are small, and recovery rewrites them in place.
     if copy.link and is_log and sealed and copy.highest_epoch is None and files.link(source, target):
         return
     _copy(files, source, target, copy.highest_epoch if is_log else None)
 
 
 def _copy(files: FileSystem, source: Path, target: Path, highest_epoch: int | None) -> None:
-    """Copy a file with its time of change, which counts for records without timestamps."""
+    """Copy a file with its modification time, which serves as the time of records without timestamps."""
     writer = files.open(target, create=True)
     for data in _content(files, source, highest_epoch):
         writer.append(data)
@@ -216,7 +216,7 @@ def _copy(files: FileSystem, source: Path, target: Path, highest_epoch: int | No
 def _equal(
     files: FileSystem, source: Path, target: Path, highest_epoch: int | None, size: int | None = None
 ) -> bool:
-    """Return whether `target` is what a copy of `source`, or of its first `size` bytes, would be."""
+    """Return whether `target` equals a copy of `source`, or of its first `size` bytes."""
     if (files.size(source) if size is None else size) != files.size(target):
         return False
     reader = files.open(target, read_only=True)
@@ -232,7 +232,7 @@ def _equal(
 def _content(
     files: FileSystem, path: Path, highest_epoch: int | None, size: int | None = None
 ) -> Iterator[bytes | bytearray]:
-    """Yield a file's bytes (or the first `size` of them) in pieces; those of a log, where epochs are to be lowered, in whole batches."""
+    """Yield a file's bytes (or the first `size`) in pieces: whole batches of a log whose epochs are lowered."""
     reader = files.open(path, read_only=True)
     size = reader.size() if size is None else size
     if highest_epoch is None:

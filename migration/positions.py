@@ -1,8 +1,8 @@
-"""Committed positions of groups and the records of their states, read from the files of `__consumer_offsets`.
+"""Reads groups' committed positions and state records from the files of `__consumer_offsets`.
 
-A group's newest position in a partition counts; a null value removes it. Positions of a transaction count once it is
-committed (kafka-coordinators.md#group-records). A takeover copies the records of states. Clusters let no client write
-them, so a handed-over group consists of positions until its first member joins.
+A group's newest position in a partition counts; a null value removes it. Positions in a transaction count once it is
+committed (kafka-coordinators.md#group-records). A takeover copies the state records. A cluster accepts no such
+records from clients, so a handed-over group has only positions until its first member joins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOPIC = names.CONSUMER_OFFSETS
 RECORDS_A_BATCH = 500
 
 _KEPT_STATES = (SegmentFileState.LIVE, SegmentFileState.SWAP)
-"""States of files that count: the new segments of an interrupted compaction too; what both have is the same."""
+"""States of files that are read; they include the new segments of an interrupted compaction, which repeat records."""
 
 
 class GroupPartition(NamedTuple):
@@ -51,7 +51,7 @@ Positions = Mapping[GroupPartition, CommittedOffset]
 
 
 class _Change(NamedTuple):
-    """One record: its offset, and the position it sets; None removes one."""
+    """One record: its offset, and the position that it sets; None for a tombstone."""
 
     offset: Offset
     position: CommittedOffset | None
@@ -63,7 +63,7 @@ class _Replay:
     pending: dict[ProducerId, list[tuple[GroupPartition, _Change]]] = field(default_factory=dict)
 
     def take(self, columns: Columns) -> None:
-        """Apply the records of one span; raises CorruptBatchError."""
+        """Apply the records of `columns`; raises CorruptBatchError."""
         first = 0
         for batch in columns.batches:
             records = [columns.record(index) for index in range(first, batch.record_end)]
@@ -103,7 +103,7 @@ def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[Group
 
 
 def read_columns(files: FileSystem, directory: Path, take: Callable[[Columns], None]) -> None:
-    """Pass a partition's records, markers among them, to `take` (blocking). Raises as `read_positions`."""
+    """Pass a partition's records, including markers, to `take` (blocking). Raises as `read_positions`."""
     for path, last in _logs(files, directory):
         _replay_file(files, path, take, last=last)
 
@@ -111,7 +111,7 @@ def read_columns(files: FileSystem, directory: Path, take: Callable[[Columns], N
 def position_batches(
     positions: Iterable[CommittedOffset], partitions: int
 ) -> Iterator[tuple[int, bytearray]]:
-    """Yield batches for `__consumer_offsets`, each with the number of the partition that its groups belong to."""
+    """Yield batches for `__consumer_offsets`, each with the number of its partition."""
     records: dict[int, list[Record]] = defaultdict(list)
     for position in positions:
         number = coordinator_partition(position.group, partitions)
@@ -125,7 +125,7 @@ def position_batches(
 
 
 def newer_than(present: Positions, positions: Positions) -> list[CommittedOffset]:
-    """Return those of `positions` that `present` lacks, or has of an earlier time."""
+    """Return the positions that `present` lacks, or has with an earlier commit time."""
     return [
         position
         for place, position in sorted(positions.items())
@@ -134,7 +134,7 @@ def newer_than(present: Positions, positions: Positions) -> list[CommittedOffset
 
 
 def belongs(position: CommittedOffset, topic_id: str) -> bool:
-    """Return whether the position is in the topic of that id, and not in a former one of its name; old records do not say."""
+    """Return whether a position is in the topic with that id; True if an old record has no topic id."""
     return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
 
 
@@ -153,7 +153,7 @@ def _changes(records: Iterable[Record]) -> Iterator[tuple[GroupPartition, _Chang
 
 
 def _logs(files: FileSystem, directory: Path) -> list[tuple[Path, bool]]:
-    """Return the segments' logs by base offset, and whether each is the last."""
+    """Return the logs of a partition's segments, ascending, and whether each is the last."""
     found = []
     for entry in files.list_directory(directory):
         file = names.parse_segment_file(entry.name)
@@ -191,7 +191,7 @@ class GroupStateRecord(NamedTuple):
 
 
 def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[str, GroupStateRecord]:
-    """Read the records of groups out of directories of `__consumer_offsets` (blocking). Raises as `read_positions`."""
+    """Read groups' state records from directories of `__consumer_offsets` (blocking). Raises as `read_positions`."""
     found: dict[str, GroupStateRecord] = {}
 
     def take(columns: Columns) -> None:
@@ -213,14 +213,14 @@ def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[s
 def group_batches(
     records: Mapping[str, GroupStateRecord], partitions: int
 ) -> Iterator[tuple[int, bytearray]]:
-    """Yield a batch for each group, with the number of the partition of `__consumer_offsets` that it belongs to."""
+    """Yield a batch for each group, with the number of its partition of `__consumer_offsets`."""
     for group, (time, key, value) in sorted(records.items()):
         record = Record(Offset(0), Timestamp(max(0, time)), key, value)
         yield coordinator_partition(group, partitions), encode([record])
 
 
 def _data_indexes(columns: Columns) -> Iterator[int]:
-    """The indexes of all records but markers."""
+    """Yield the indexes of all records except markers."""
     first = 0
     for batch in columns.batches:
         if not batch.is_control:

@@ -1,6 +1,7 @@
-"""The share groups in files: a stopped broker's, with which our engine goes on, and ours, for a cluster.
+"""Share groups in files: a stopped broker's, which the engine here continues, and ours, for a cluster.
 
-A takeover keeps topic ids and states. A cluster has other ids, and gets positions of groups that have not moved on.
+A takeover keeps topic ids and states. A cluster has other topic ids; it gets the positions of groups that it does not
+know.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ShareGroupsFound(NamedTuple):
 
 
 def read_share_groups(files: FileSystem, groups: Iterable[Path], states: Iterable[Path]) -> ShareGroupsFound:
-    """Read share groups from directories of both internal topics (CorruptionError, OSError; blocking)."""
+    """Read share groups from the directories of both internal topics (CorruptionError, OSError; blocking)."""
     found = ShareGroupsFound({}, {}, {})
     for directory in groups:
         records = GroupRecords()
@@ -44,15 +45,15 @@ def read_share_groups(files: FileSystem, groups: Iterable[Path], states: Iterabl
 
 
 class ShareGroupCluster(Protocol):
-    """The coordinators of share groups in a running cluster. Calls are blocking and raise ClusterError."""
+    """The coordinators of share groups in a running cluster. Calls block and raise ClusterError."""
 
     def positions(self, group: str, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Offset]:
-        """Return where a group stands in those of the partitions in which it has begun."""
+        """Return a group's start offsets in those partitions in which it has one."""
 
     def put(
         self, group: str, states: Mapping[TopicPartition, ShareState], topic_ids: Mapping[str, str]
     ) -> None:
-        """Set the start offsets of a group without members as the states say, and have what they name delivered again."""
+        """Store start offsets of an empty group, and the records to deliver again, from `states`."""
 
 
 def put_share_groups(
@@ -61,7 +62,7 @@ def put_share_groups(
     topics: Mapping[UUID, str],
     topic_ids: Mapping[str, str],
 ) -> Iterator[str]:
-    """Set the positions of groups in the cluster's topics; yields a line for each. ClusterError for a group with members."""
+    """Store the positions of groups in the cluster; yields a line for each. ClusterError if a group has members."""
     by_group: dict[str, dict[TopicPartition, ShareState]] = {}
     for key, state in sorted(found.states.items()):
         if key.topic_id in topics and state.start_offset >= 0:
@@ -73,10 +74,10 @@ def put_share_groups(
         if missing:
             cluster.put(group, missing, topic_ids)
             places = ", ".join(f"{each} at {state.start_offset}" for each, state in missing.items())
-            yield f"share group {group}: put where it stood here: {places}"
+            yield f"share group {group}: its position was set as here: {places}"
         if len(missing) < len(states):
             there = ", ".join(f"{each} at {offset}" for each, offset in sorted(present.items()))
-            yield f"share group {group}: has begun there: {there}"
+            yield f"share group {group}: already has positions there: {there}"
 
 
 def _read(files: FileSystem, directory: Path, replay: Callable[[TopicRecord, Offset], None]) -> None:

@@ -1,8 +1,8 @@
-"""The takeover: moving a stopped broker's topics to our data directories.
+"""The takeover: moves a stopped broker's topics to data directories here.
 
-The broker's log directories are only read. The copies are opened, and recovered if the broker was not stopped in
-order, before success is reported. Topics keep their ids; settings come from the cluster's metadata log. Positions of
-groups are written into our own `__consumer_offsets`.
+The broker's log directories are only read. The copies are opened before success is reported, with recovery if the
+broker was not stopped cleanly. Topics keep their ids; settings come from the cluster's metadata log. Positions of
+groups are written into `__consumer_offsets` here.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from topicfs.storage.topics.registry import TopicEntry, TopicRegistry, read_copy
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDirectories:
     log_dirs: Sequence[Path]
-    """All of its log.dirs; those left out keep their partitions."""
+    """The broker's log.dirs; partitions in directories that are left out are not taken."""
     metadata_dir: Path | None = None
-    """The directory that holds `__cluster_metadata-0` (metadata.log.dir); None: one of the log directories."""
+    """The directory that contains `__cluster_metadata-0` (metadata.log.dir); None: one of the log directories."""
     without_settings: bool = False
-    """Take the topics though their settings cannot be had."""
+    """True: take the topics even if their settings are unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class TopicFound:
 class GroupsFound:
     wanted: Positions
     new: Sequence[CommittedOffset]
-    """Positions that our directory lacks, or has of an earlier time."""
+    """Positions that the data directory lacks, or has with an earlier commit time."""
     records: Mapping[str, GroupStateRecord]
     partitions: int
-    """Number of partitions of the broker's `__consumer_offsets`, as far as can be seen."""
+    """Number of partitions of the broker's `__consumer_offsets`, as far as its directories show."""
 
 
 class Takeover:
@@ -95,11 +95,11 @@ class Takeover:
         self._files = files or NativeFileSystem()
 
     def take(self, *, link: bool = False) -> None:
-        """Copy topics and positions, perhaps by hard `link` (blocking; DirectoryLockedError, StorageError, OSError)."""
+        """Copy topics and positions, hard-linked if `link` (blocking; DirectoryLockedError, StorageError, OSError)."""
         self._check_stopped()
         log_dirs = find_partitions(self._files, self._log_dirs)
         topics = self._find_topics(log_dirs)
-        # All that can be refused is, before anything is written.
+        # Refuse before anything is written.
         self._check_free(topics)
         copies = self._plan_copies(topics, link=link)
         groups = self._find_groups(log_dirs, topics)
@@ -114,7 +114,7 @@ class Takeover:
                 for directory in self._data:
                     stack.callback(DirectoryLock(directory).release)
             self._check_free(topics)
-            # All that is carried over is checked from its recovery point on, not taken on trust.
+            # Without the clean mark, the copies are checked from their recovery points on.
             for directory in self._data:
                 remove_mark(self._files, directory)
             for topic in topics:
@@ -127,7 +127,7 @@ class Takeover:
             if not self._files.exists(directory):
                 self._files.make_directory(directory, private=True)
         if len(self._data) > 1:
-            # They are to know of each other before any of them has topics.
+            # The directories must know of each other before one of them has topics.
             open_engine(self._data, machine=Machine(files=self._files)).close()
 
     def _check_stopped(self) -> None:
@@ -138,7 +138,7 @@ class Takeover:
             if holder is not None:
                 raise DirectoryLockedError(directory, holder.pid)
 
-    # What is there.
+    # The source.
 
     def _find_topics(self, log_dirs: Mapping[TopicPartition, Path]) -> list[TopicFound]:
         numbers: dict[str, dict[int, Path]] = {}
@@ -151,9 +151,9 @@ class Takeover:
                 topic_id = self._topic_id(name, by_number)
                 found.append(TopicFound(name, topic_id, by_number, self._settings(image, name)))
             elif name not in (POSITIONS_TOPIC, STATES_TOPIC):
-                self._report(f"{name}: Kafka's own, left where it is")
+                self._report(f"{name}: an internal topic, not taken over")
         if not found:
-            raise StorageError(f"{', '.join(map(str, self._log_dirs))}: no topics there to take over")
+            raise StorageError(f"{', '.join(map(str, self._log_dirs))}: no topics to take over")
         return found
 
     def _read_image(self) -> ClusterImage | None:
@@ -163,8 +163,8 @@ class Takeover:
         if image is not None or self._source.without_settings:
             return image
         raise StorageError(
-            f"{places[0] / DIRECTORY}: not there, so the topics' settings are unknown; name the broker's "
-            f"metadata.log.dir with --metadata-dir, or do without them with --without-settings"
+            f"{places[0] / DIRECTORY}: missing, so the topics' settings are unknown; name the broker's "
+            f"metadata.log.dir with --metadata-dir, or go on without settings by --without-settings"
         )
 
     def _topic_id(self, name: str, log_dirs: Mapping[int, Path]) -> str:
@@ -173,21 +173,21 @@ class Takeover:
             directory = log_dir / names.partition_directory(TopicPartition(name, number))
             found = read_topic_id(self._files, directory)
             if found is None:
-                raise StorageError(f"{directory}: no {names.PARTITION_METADATA} there")
+                raise StorageError(f"{directory}: has no {names.PARTITION_METADATA}")
             ids.add(found)
         if len(ids) > 1:
             raise StorageError(f"{name}: its partitions have different topic ids: {', '.join(sorted(ids))}")
         return ids.pop()
 
     def _settings(self, image: ClusterImage | None, name: str) -> Mapping[str, str]:
-        """Return the topic's own settings; records without a limit of their own are kept, for the broker's default is not known."""
+        """Return the topic's settings; without a retention of its own it keeps its records for good."""
         own = image.settings.get(name, {}) if image else {}
         return {**KEEP_FOREVER, **own}
 
     def _find_groups(
         self, log_dirs: Mapping[TopicPartition, Path], topics: Iterable[TopicFound]
     ) -> GroupsFound:
-        """Return the groups with positions in what is taken over, where our directory does not know them better already."""
+        """Return the groups with positions in the topics taken over, without positions that are newer here."""
         numbers = [number for name, number in log_dirs if name == POSITIONS_TOPIC]
         theirs = _directories_of(log_dirs, POSITIONS_TOPIC)
         found = read_positions(self._files, theirs)
@@ -201,7 +201,7 @@ class Takeover:
         }
         if len(found) > len(wanted):
             self._report(
-                f"{POSITIONS_TOPIC}: {len(found) - len(wanted)} positions in topics that are not here, left"
+                f"{POSITIONS_TOPIC}: {len(found) - len(wanted)} positions in topics that are not here, skipped"
             )
         if numbers and len(numbers) <= max(numbers):
             self._report(
@@ -220,10 +220,10 @@ class Takeover:
         found = read_group_records(self._files, directories)
         for group in sorted(found.keys() - others):
             if not found[group].is_readable:
-                self._report(f"group {group}: its record is of a version that is not known here, left")
+                self._report(f"group {group}: its record has an unknown version, skipped")
         return {group: one for group, one in found.items() if group not in others and one.is_readable}
 
-    # Carrying.
+    # Copying.
 
     def _registry(self) -> TopicRegistry:
         if len(self._data) == 1:
@@ -233,11 +233,11 @@ class Takeover:
         return TopicRegistry(copies, self._files, all_directories=together)
 
     def _check_free(self, topics: list[TopicFound]) -> None:
-        """Raise StorageError for a directory given twice, and if a topic's name is taken by another topic."""
+        """Raise StorageError if a directory is named twice, or another topic here has the name of one taken over."""
         for directory in self._data:
             if directory.resolve() in map(Path.resolve, self._log_dirs):
                 raise StorageError(
-                    f"{directory}: given as the broker's directory and as ours; name another one"
+                    f"{directory}: named both as the broker's directory and as a data directory; name another one"
                 )
         entries = self._registry().entries
         for topic in topics:
@@ -252,7 +252,7 @@ class Takeover:
         return find_partitions(self._files, filter(self._files.exists, self._data))
 
     def _plan_copies(self, topics: Iterable[TopicFound], *, link: bool) -> list[PartitionCopy]:
-        """Return the copies to make, as a broker places new partitions. StorageError where other records are in the way."""
+        """Return the copies to make, each in the emptiest directory. StorageError if other records are there."""
         ours = self._our_partitions()
         used = Counter(ours.values())
         copies = []
@@ -281,12 +281,12 @@ class Takeover:
         copied = sum(copy_partition(self._files, one) for one in copies if one.partition.topic == topic.name)
         settings = ", ".join(f"{name}={value}" for name, value in sorted(topic.settings.items()))
         self._report(
-            f"{topic.name}: {copied} of {len(topic.log_dirs)} partitions carried over, the others were there; "
+            f"{topic.name}: {copied} of {len(topic.log_dirs)} partitions taken over, the others were already there; "
             f"{settings}"
         )
 
     def _open(self, topics: list[TopicFound], groups: GroupsFound, share_groups: ShareGroupsFound) -> None:
-        """Load everything, with recovery where it is due, and close it in order; raises StorageError."""
+        """Open everything, with recovery if necessary, and close it cleanly; raises StorageError."""
         with closing(open_engine(self._data, machine=Machine(files=self._files))) as engine:
             for topic in topics:
                 for number in topic.log_dirs:
@@ -317,14 +317,14 @@ class Takeover:
         new = Counter(position.group for position in groups.new)
         for group, count in sorted(Counter(place.group for place in groups.wanted).items()):
             self._report(
-                f"group {group}: {new[group]} of {count} positions carried over, the others were there"
+                f"group {group}: {new[group]} of {count} positions taken over, the others were already there"
             )
 
 
 def adopt_share_groups(
     own: QueueGroups, found: ShareGroupsFound, topics: Iterable[TopicFound]
 ) -> Iterator[str]:
-    """Go on with the share groups in topics that were taken over; yields a line for each."""
+    """Take over the share groups in the topics taken over; yields a line for each."""
     taken = {decode_id(topic.topic_id): topic.log_dirs for topic in topics}
     for name, group_topics in sorted(found.topics.items()):
         states = {
@@ -337,7 +337,7 @@ def adopt_share_groups(
         )
         if states:
             count = own.adopt(name, found.epochs[name], kept, states)
-            yield f"share group {name}: {count} of {len(states)} states carried over, the others were there"
+            yield f"share group {name}: {count} of {len(states)} states taken over, the others were already there"
 
 
 def _directories_of(log_dirs: Mapping[TopicPartition, Path], topic: str) -> list[Path]:

@@ -160,12 +160,13 @@ def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_pa
     place = ("--bootstrap-server", node.bootstrap_server, "--log-dir", str(node.log_dir))
     command = ["handover", str(data), *place]
     assert (
-        f"group {group}: put where it stood here" in CliRunner().invoke(cli, [*command, "--no-wait"]).output
+        f"group {group}: its position was set as here"
+        in CliRunner().invoke(cli, [*command, "--no-wait"]).output
     )
     node.stop()
     run(*command)
     node.start()
-    assert f"group {group}: stands where it stood here" in run(*command)
+    assert f"group {group}: has the same position as here" in run(*command)
 
     assert {0: ("4", "2"), 1: ("6", "0")} == kafkas_lags(java, node, group, topic)
     consumed = run_tool(

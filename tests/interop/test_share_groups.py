@@ -149,13 +149,13 @@ def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_pa
         str(node.log_dir),
     ]
     first = CliRunner().invoke(cli, [*command, "--no-wait"])
-    assert f"share group {group}: put where it stood here: {name}-0 at 1" in first.output, first.output
+    assert f"share group {group}: its position was set as here: {name}-0 at 1" in first.output, first.output
     node.stop()
     assert 0 == CliRunner().invoke(cli, command).exit_code
     node.start()
     compared = CliRunner().invoke(cli, command)
     assert 0 == compared.exit_code, compared.output
-    assert f"share group {group}: has begun there: {name}-0 at 1" in compared.output
+    assert f"share group {group}: already has positions there: {name}-0 at 1" in compared.output
 
     options = ("--formatter-property", "print.offset=true", "--formatter-property", "print.delivery=true")
     assert [

@@ -82,7 +82,7 @@ def test_a_record_of_another_version_is_told_and_left() -> None:
         ("newer", write_committed_offset(committed("newer", 5))),
     )
     told = take(disk)
-    assert "group newer: its record is of a version that is not known here, left" in told
+    assert "group newer: its record has an unknown version, skipped" in told
     engine = served(disk, DATA)
     position = engine.groups.positions("newer").committed[TopicPartition("orders", 0)]
     engine.close()

@@ -135,7 +135,7 @@ def test_records_written_meanwhile_are_not_overwritten() -> None:
     engine = served(disk, LOG_DIR)
     engine.partition("orders", 1).append(numbered(100, 1))
     engine.close()
-    with pytest.raises(StorageError, match="/log/orders-1: other records are there already"):
+    with pytest.raises(StorageError, match="/log/orders-1: has other records"):
         given(disk).place()
     assert 1 == len(contents(disk, LOG_DIR)["orders", 1])
 
@@ -149,7 +149,7 @@ def test_a_topic_made_anew_in_the_cluster_is_noticed() -> None:
     engine.delete_topic("orders")
     engine.create_topic("orders", partitions=2)
     engine.close()
-    with pytest.raises(StorageError, match="where the cluster said"):
+    with pytest.raises(StorageError, match="but the cluster reported"):
         given(disk).place()
     given(disk).prepare(cluster)
     given(disk).place()
@@ -171,7 +171,7 @@ def test_a_directory_of_no_broker_is_refused() -> None:
     """Without meta.properties nothing says whose directory it is."""
     disk, _ = prepared_disk(DATA)
     disk.make_directory(Path("/other"))
-    with pytest.raises(StorageError, match=r"/other: no meta.properties of a broker there"):
+    with pytest.raises(StorageError, match=r"/other: no meta.properties of a broker;"):
         Handover([DATA], [Path("/other")], report=print, files=disk)
 
 

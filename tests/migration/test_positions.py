@@ -216,10 +216,10 @@ def test_positions_are_taken_along() -> None:
         BrokerDirectories(log_dirs=[LOG_DIR], without_settings=True), [DATA], report=told.append, files=disk
     ).take()
     assert expected == stood(disk, DATA)
-    assert "__consumer_offsets: 3 positions in topics that are not here, left" in told
+    assert "__consumer_offsets: 3 positions in topics that are not here, skipped" in told
     assert [
-        "group a: 2 of 2 positions carried over, the others were there",
-        "group b: 1 of 1 positions carried over, the others were there",
+        "group a: 2 of 2 positions taken over, the others were already there",
+        "group b: 1 of 1 positions taken over, the others were already there",
     ] == told[-2:]
     engine = served(disk, DATA)
     assert PARTITIONS == len(engine.topic(TOPIC).partitions())
@@ -276,9 +276,9 @@ def test_groups_are_put_where_they_stood() -> None:
         for group, positions in cluster.groups.items()
     }
     assert [
-        "group a: at 2 in orders-1 there, at 3 here: left alone",
-        "group a: put where it stood here: orders-0 at 12",
-        "group b: put where it stood here: trimmed-0 at 9",
+        "group a: at 2 in orders-1 there, at 3 here: not changed",
+        "group a: its position was set as here: orders-0 at 12",
+        "group b: its position was set as here: trimmed-0 at 9",
     ] == told[-3:]
 
 
@@ -316,7 +316,7 @@ def test_an_open_transaction_is_handed_over_on_demand_only() -> None:
     """Nobody in the other cluster would end it: refused, or with the flag told together with the way out."""
     disk, _ = prepared_disk(DATA)
     open_transaction(disk)
-    with pytest.raises(StorageError, match="orders-1: a transaction is open there.*--with-open-transactions"):
+    with pytest.raises(StorageError, match="orders-1: has an open transaction.*--with-open-transactions"):
         given(disk).prepare(OwnCluster(disk))
     assert not disk.exists(DATA / names.HANDOVER)
     told: list[str] = []

@@ -123,12 +123,12 @@ def check_refused(disk: StoppingDisk, run: Callable[[], object], message: str) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (begin_transaction, "trimmed-0: a transaction is open there"),
+        (begin_transaction, "trimmed-0: has an open transaction"),
         (lambda disk: write_journal(disk, DATA, HandoverJournal("other")), "to cluster other was begun"),
         (append_there, "trimmed: the cluster has a topic of that name with records of its own"),
         (
             lambda disk: disk.write_bytes(DATA / names.HANDOVER, b"{"),
-            "/data/topicfs.handover: .*no journal of a handover",
+            "/data/topicfs.handover: .*not a handover journal",
         ),
         (lambda disk: disk.unlink(LOG_DIR / names.META_PROPERTIES), "/log: no meta.properties of a broker"),
     ],
@@ -173,18 +173,18 @@ def test_a_handover_of_nothing() -> None:
     disk, _ = prepared_disk(DATA)
     disk.make_directory(EMPTY)
     handover = Handover([EMPTY], [LOG_DIR], report=print, files=disk)
-    check_refused(disk, lambda: handover.prepare(OwnCluster(disk)), "/empty: no topics there")
+    check_refused(disk, lambda: handover.prepare(OwnCluster(disk)), "/empty: no topics to")
     assert [] == disk.list_directory(EMPTY)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (append_there, "/log/trimmed-0: other records are there already"),
-        (recreate(LOG_DIR, "trimmed"), "/log/trimmed-0: topic id .* where the cluster said"),
+        (append_there, "/log/trimmed-0: has other records"),
+        (recreate(LOG_DIR, "trimmed"), "/log/trimmed-0: has topic id .* but the cluster reported"),
         (remove("/log/trimmed-0"), "trimmed-0: in none of /log"),
-        (recreate(DATA, "another"), "trimmed-0: noted in /data/topicfs.handover, but not here any more"),
-        (begin_transaction, "trimmed-0: a transaction is open there"),
+        (recreate(DATA, "another"), "trimmed-0: listed in /data/topicfs.handover, but no longer here"),
+        (begin_transaction, "trimmed-0: has an open transaction"),
     ],
 )
 def test_a_placing_that_is_refused(change: Change, message: str) -> None:
@@ -209,7 +209,7 @@ def test_a_placing_of_what_is_being_written() -> None:
 
     handover._own_topics = look_then_write  # type: ignore[method-assign]  # The moment between the two cannot be aimed at otherwise.
     before = contents(copy.deepcopy(disk), LOG_DIR)
-    with pytest.raises(StorageError, match="/data: was written to in this moment; run this again"):
+    with pytest.raises(StorageError, match="/data: is being written to; run this again"):
         handover.place()
     assert before == contents(disk, LOG_DIR)
 
@@ -262,7 +262,7 @@ def break_metadata(disk: StoppingDisk) -> None:
     ("change", "message"),
     [
         (recreate(DATA, "trimmed"), "trimmed: /data has another topic of that name"),
-        (append_there, "/data/trimmed-0: other records are there already"),
+        (append_there, "/data/trimmed-0: has other records"),
         (remove(f"/log/trimmed-0/{names.PARTITION_METADATA}"), "/log/trimmed-0: no partition.metadata"),
     ],
 )
@@ -282,7 +282,7 @@ def test_a_takeover_after_the_source_deleted_records() -> None:
     engine.partition("trimmed", 0).append(numbered(15, 15))
     engine.partition("trimmed", 0).delete_records(Offset(25))
     engine.close()
-    check_refused(disk, lambda: taken(disk), "/data/trimmed-0: other records are there already")
+    check_refused(disk, lambda: taken(disk), "/data/trimmed-0: has other records")
     assert records == contents(disk, DATA)
 
 
@@ -315,8 +315,8 @@ def test_a_takeover_of_partitions_with_different_ids() -> None:
 @pytest.mark.parametrize(
     ("source", "target", "message"),
     [
-        (EMPTY, DATA, "/empty: no topics there"),
-        (LOG_DIR, LOG_DIR, "/log: given as the broker's directory and as ours"),
+        (EMPTY, DATA, "/empty: no topics to"),
+        (LOG_DIR, LOG_DIR, "/log: named both as the broker's directory and as a data directory"),
         (LOG_DIR, Path("/"), "/data: neither a partition's directory nor another of Kafka's"),
     ],
 )

@@ -75,10 +75,10 @@ def test_a_group_is_put_once_and_left_alone_where_it_has_begun() -> None:
     cluster, ids = OtherCluster(), {"orders": "theirs"}
     topics = {decode_id(topic_id): "orders"}
 
-    assert ["share group g: put where it stood here: orders-0 at 1"] == list(
+    assert ["share group g: its position was set as here: orders-0 at 1"] == list(
         put_share_groups(cluster, found, topics, ids)
     )
-    assert ["share group g: has begun there: orders-0 at 1"] == list(
+    assert ["share group g: already has positions there: orders-0 at 1"] == list(
         put_share_groups(cluster, found, topics, ids)
     )
     assert ([ids], 1) == (cluster.ids, cluster.states["g", PLACE].start_offset)

@@ -64,5 +64,5 @@ def test_a_takeover_of_a_torn_tail_can_be_repeated(damage: str) -> None:
         assert records == contents(disk, DATA)
     target = DATA / "orders-0" / path.name
     disk.write_bytes(target, disk.read_bytes(target)[: -len(numbered(12, 4))])
-    with pytest.raises(StorageError, match="/data/orders-0: other records are there already"):
+    with pytest.raises(StorageError, match="/data/orders-0: has other records"):
         taken(disk)
