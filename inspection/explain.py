@@ -1,4 +1,4 @@
-"""The steps of a lookup, reported by the search that readers use, and the record it finds."""
+"""The steps of a lookup, reported by the search that readers use, and the record that it finds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from topicfs.storage.segment.trace import LookupTrace, Step
 class ExplainedRecord:
     record: Record
     batch: BatchHeader
-    """Its position counts in the segment's file."""
+    """Its position is that in the segment's file."""
     segment_base_offset: Offset
     index: int
-    """The record's place in its batch, from 0."""
+    """The record's index in its batch, from 0."""
 
 
 class LeaderKnown(NamedTuple):
-    """The broker of a cluster that leads the partition, which was known before."""
+    """The broker of a cluster that leads the partition, known without a request."""
 
     broker: int
     server: str
@@ -53,7 +53,7 @@ class Lookup:
 
 
 def explain_offset(log: Log, offset: Offset) -> Lookup:
-    """Look an offset up. Raises OffsetOutOfRangeError, CorruptionError."""
+    """Look up an offset. Raises OffsetOutOfRangeError, CorruptionError."""
     trace = LookupTrace()
     if log.locate(offset, trace) is None:
         return Lookup(tuple(trace.steps), None)
@@ -64,14 +64,14 @@ def explain_offset(log: Log, offset: Offset) -> Lookup:
 
 
 def explain_timestamp(log: Log, timestamp: Timestamp, isolation: Isolation) -> Lookup:
-    """Look for the first record at or after a timestamp. Raises CorruptionError."""
+    """Look up the first record at or after a timestamp. Raises CorruptionError."""
     trace = LookupTrace()
     answer = log.offset_for_timestamp(timestamp, isolation=isolation, trace=trace)
     return Lookup(tuple(trace.steps), None if answer is None else record_at(log, answer.offset))
 
 
 def record_at(log: Partition, offset: Offset) -> ExplainedRecord | None:
-    """Read the record at `offset`, or the next one in its batch; None in a batch that shows none (a marker)."""
+    """Read the record at `offset`, or the next one in its batch; None for a batch without records (a marker)."""
     fetched = log.read(offset, max_bytes=1, isolation=Isolation.READ_UNCOMMITTED)
     if not fetched.data:
         return None

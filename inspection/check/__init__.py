@@ -1,1 +1,1 @@
-"""The check of every byte of a data directory: findings, each with file, position and cause. Nothing is changed or locked."""
+"""Checks every byte of a data directory: each finding has file, position and cause. Nothing is changed or locked."""

@@ -1,6 +1,6 @@
-"""The check of a log's batches and their records, no matter which program wrote them.
+"""The check of a log's batches and their records, whichever program wrote them.
 
-Checksums, sizes, times and leader epochs must be right, and the offsets of batches and of their records ascend.
+Checksums, sizes, times and leader epochs must be right, and the offsets of batches and of their records must ascend.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from topicfs.storage.model import NO_TIMESTAMP, Offset, Position, Timestamp, Tim
 
 @dataclass(slots=True)
 class SegmentFacts:
-    """Numbers of a segment's sound batches; they grow while the check runs."""
+    """Statistics of a segment's valid batches; they grow while the check runs."""
 
     log_bytes: int = 0
-    """Size of the `.log`, damaged batches and a torn end included."""
+    """Size of the `.log`, including damaged batches and a torn end."""
     batches: int = 0
     records: int = 0
     first_offset: Offset | None = None
-    """None where there is no sound batch."""
+    """None without a valid batch."""
     last_offset: Offset | None = None
     largest_timestamp: Timestamp = NO_TIMESTAMP
     codecs: set[Codec] = field(default_factory=set)
 
     def add(self, columns: Columns) -> None:
-        """Count sound batches that follow each other."""
+        """Count adjacent valid batches."""
         batches = columns.batches
         self.batches += len(batches)
         self.records += len(columns)
@@ -49,12 +49,12 @@ class SegmentFacts:
 
 
 MAX_OFFSET_SPAN = 2**31 - 1
-"""Offsets of a segment lie at most so far above its base offset, to fit its indexes."""
+"""Maximum distance of an offset from its segment's base offset, to fit the indexes."""
 NO_END = Offset(2**63 - 1)
 
 
 class BatchCheck:
-    """Checks one segment's batches, chunk by chunk; it remembers the last sound one."""
+    """Checks one segment's batches, chunk by chunk; it remembers the last valid one."""
 
     def __init__(self, file: Path, base_offset: Offset, epochs: Entries) -> None:
         self._file = file
@@ -62,9 +62,9 @@ class BatchCheck:
         self._epochs = epochs
         self.facts = SegmentFacts()
         self.end_offset = base_offset
-        """One past the last offset of a sound batch so far."""
+        """The exclusive end of the valid batches' offsets so far."""
         self.reach = base_offset
-        """The same, counting what damaged batches claim."""
+        """The same, including what damaged batches claim."""
         self._leader_epoch = -1
 
     def check(self, data: memoryview, batches: Batches) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ class BatchCheck:
                 yield from self._check_span(columns)
                 at = Position(columns.batches.stop)
         except CorruptBatchError:
-            # One of them is damaged: which, and are the others sound?
+            # One of them is damaged: check them one by one.
             for header in batches:
                 if header.position >= at:
                     yield from self._check_one(data, header)
@@ -92,7 +92,7 @@ class BatchCheck:
             yield from self._check_span(columns)
 
     def _check_span(self, columns: Columns) -> Iterator[Finding]:
-        """Check batches that follow each other and whose checksums match: of those that are sound no more than how many."""
+        """Check adjacent batches whose checksums match; only counts the valid ones."""
         self.facts.add(columns)
         batches = columns.batches
         number = 0
@@ -105,7 +105,7 @@ class BatchCheck:
             number = sound + 1
 
     def _expected(self) -> Expected:
-        """Return what must follow: offsets go up, and the epoch is the last one until the checkpoint has another."""
+        """Return what the next batches must fit: ascending offsets, and the last epoch until the checkpoint's next."""
         epoch = epoch_for_offset(self._epochs, self.end_offset)
         agreed = epoch in (None, self._leader_epoch)
         later = (entry.start_offset for entry in self._epochs if entry.start_offset > self.end_offset)
@@ -129,7 +129,7 @@ class BatchCheck:
         if first < last and header.timestamp_type is TimestampType.CREATE_TIME:
             latest = max(columns.timestamps[first:last])
             if latest != header.max_timestamp:
-                cause = f"max timestamp is {header.max_timestamp}, its latest record's {latest}"
+                cause = f"max timestamp is {header.max_timestamp}, but its latest record has {latest}"
                 yield Finding(self._file, header.position, cause)
 
     def _check_header(self, header: BatchHeader) -> Iterator[Finding]:

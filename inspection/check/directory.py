@@ -1,4 +1,4 @@
-"""The check of a whole data directory: its own files, every partition, and the checkpoints compared with the logs."""
+"""The check of a whole data directory: its own files, each partition, and the checkpoints compared with the logs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHECKPOINTS = {
     names.HIGH_WATERMARKS: "high watermark",
     names.CLEANER_OFFSETS: "first dirty offset",
 }
-"""Each names an offset that cannot lie behind the log's end."""
+"""Files with offsets that must not be beyond the log end."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class CheckSummary:
 
 
 class DirectoryCheck:
-    """The check of a data directory; nothing there is changed."""
+    """The check of one data directory, which is not changed."""
 
     def __init__(self, directory: Path, files: FileSystem) -> None:
         self.directory = directory
@@ -55,22 +55,22 @@ class DirectoryCheck:
         self._unknown_entries: list[str] = []
         self._checkpoints: dict[str, Mapping[TopicPartition, Offset]] = {}
         self._compacts: dict[str, bool] | None = None
-        """Whether topics with settings of their own compact; None: that cannot be read."""
+        """Whether each topic with own settings compacts; None if the settings cannot be read."""
         self._list()
 
     @property
     def in_use(self) -> bool:
-        """True if a living broker or daemon owns the directory, or did so since the check began: its unfinished business is no finding."""
+        """True if a process has owned the directory since the check began: unfinished changes are then no finding."""
         self._in_use = self._in_use or find_holder(self.directory) is not None
         return self._in_use
 
     @property
     def total_bytes(self) -> int:
-        """Size of all segments' logs: what a progress bar counts up to."""
+        """Size of all segments' logs, for a progress bar."""
         return sum(self._log_bytes(directory) for directory in self.partitions.values())
 
     def findings(self, advance: Advance = lambda _: None) -> Iterator[Finding]:
-        """Check everything; `advance` is called with the bytes of log checked."""
+        """Check everything; `advance` is called with the number of log bytes checked."""
         for finding in self._findings(advance):
             self.summary.findings += 1
             yield finding
@@ -88,7 +88,7 @@ class DirectoryCheck:
         """Check the directory's own files. Checkpoints are read before the logs, which may grow meanwhile."""
         for name in self._unknown_entries:
             yield Finding(
-                self.directory / name, None, "no partition's directory: a broker refuses to start beside it"
+                self.directory / name, None, "not a partition's directory: a broker refuses to start with it"
             )
         yield from self._check_meta_properties()
         yield from self._check_settings()
@@ -99,12 +99,12 @@ class DirectoryCheck:
                 yield Finding.of(error)
 
     def partition(self, partition: TopicPartition) -> PartitionCheck:
-        """Return the check of one of the partitions. FileNotFoundError where it was deleted meanwhile."""
+        """Return the check of one partition. FileNotFoundError if it was deleted meanwhile."""
         situation = DirectorySituation(in_use=self.in_use, clean=self._clean)
         return PartitionCheck(self.partitions[partition], situation, self._files)
 
     def joined(self, partition: TopicPartition, check: PartitionCheck) -> Iterator[Finding]:
-        """Compare a checked partition with the checkpoints, and with its topic's other partitions."""
+        """Compare a checked partition with the checkpoints and with its topic's other partitions."""
         self.summary.partitions += 1
         yield from self._check_topic_id(partition, check.topic_id)
         cleaned = self._checkpoints.get(names.CLEANER_OFFSETS)
@@ -119,9 +119,9 @@ class DirectoryCheck:
             offset = offsets.get(partition)
             if offset is not None and check.end_offset is not None and offset > check.end_offset:
                 if self.in_use and read_offsets(self._files, self.directory / name).get(partition) != offset:
-                    continue  # Of a topic that was deleted since, or of a log that was cut.
+                    continue  # The checkpoint changed: the topic was deleted, or the log truncated.
                 cause = (
-                    f"{partition}: {CHECKPOINTS[name]} {offset} lies behind the log's end {check.end_offset}"
+                    f"{partition}: {CHECKPOINTS[name]} {offset} is beyond the log's end {check.end_offset}"
                 )
                 yield Finding(self.directory / name, None, cause)
 
@@ -139,11 +139,11 @@ class DirectoryCheck:
             return
         known = self.summary.topic_ids.setdefault(partition.topic, topic_id)
         if known != topic_id and not (self.in_use and len(self._topic_ids(partition.topic)) < 2):
-            cause = f"topic id {topic_id}, another partition of {partition.topic} says {known}"
+            cause = f"topic id {topic_id}, but another partition of {partition.topic} has {known}"
             yield Finding(self.partitions[partition] / names.PARTITION_METADATA, None, cause)
 
     def _topic_ids(self, topic: str) -> set[str]:
-        """Return the ids that a topic's partitions have now: it may have been deleted and created again."""
+        """Return the present ids of a topic's partitions: it may have been deleted and created again."""
         places = [place for partition, place in self.partitions.items() if partition.topic == topic]
         return {one for place in places if (one := topic_id_of(place, self._files)) is not None}
 
@@ -154,7 +154,7 @@ class DirectoryCheck:
             yield Finding.of(error)
 
     def _check_settings(self) -> Iterator[Finding]:
-        """Check the topics' own settings, and the records of progress: writers need them."""
+        """Check the topics' settings, and the records of commits and producers, which writers need."""
         path = self.directory / names.TOPIC_SETTINGS
         try:
             entries = read_copy(self.directory, self._files).entries
@@ -193,7 +193,7 @@ class DirectoryCheck:
         return has_replicas(self._files, self.directory)
 
     def _looks_like_log_directory(self) -> bool:
-        """Return whether it is one: the name alone makes no partition of a directory, as X-11 in /etc."""
+        """Return whether it is a data directory: a name like X-11, as in /etc, does not make a partition."""
         return self._files.exists(self.directory / names.META_PROPERTIES) or any(
             self._looks_like_partition(path) for path in self.partitions.values()
         )
@@ -213,10 +213,10 @@ class DirectoryCheck:
 
 
 def duplicates(examinations: Iterable[DirectoryCheck]) -> Iterator[Finding]:
-    """Find partitions that are in two directories of one broker: it refuses to start on them."""
+    """Find partitions that are in two directories: a broker refuses to start with them."""
     places: dict[TopicPartition, Path] = {}
     for examination in examinations:
         for partition, place in examination.partitions.items():
             first = places.setdefault(partition, place)
             if first is not place and not examination.replicates:
-                yield Finding(place, None, f"{partition} stands in {first.parent} too")
+                yield Finding(place, None, f"{partition} is in {first.parent}, too")

@@ -1,4 +1,4 @@
-"""The check of one partition directory: its small files, its segments, and how these join."""
+"""The check of one partition directory: its small files, its segments, and how these fit together."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from topicfs.storage.producers.snapshot import decode as decode_snapshot
 class DirectorySituation:
     in_use: bool
     clean: bool
-    """True if it carries the clean-shutdown marker."""
+    """True if the directory has the clean-shutdown mark."""
 
 
 class PartitionCheck:
-    """The check of one partition: `own_findings` (small files), each of the `segments` (anywhere), and then `joined`."""
+    """The check of one partition: `own_findings` (small files), each of the `segments` (anywhere), then `joined`."""
 
     def __init__(self, directory: Path, situation: DirectorySituation, files: FileSystem) -> None:
-        """List the directory. FileNotFoundError where there is none."""
+        """List the directory. FileNotFoundError if it does not exist."""
         self._directory = directory
         self._situation = situation
         self._files = files
         self.topic_id: str | None = None
         self.end_offset: Offset | None = None
-        """One past the last offset, damaged batches' too; known after `joined`, unless the last segment went away."""
+        """The exclusive end of all offsets, damaged batches' too; set by `joined` unless the last segment vanished."""
         self.missing: list[Finding] = []
-        """Offsets that no segment has; known after `joined`. Compaction leaves such gaps, too."""
+        """Offsets that no segment has; set by `joined`. Compaction leaves such gaps, too."""
         found = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
         self._deletes = any(file and file.state is SegmentFileState.DELETED for file in found)
         self._live = [file for file in found if file and file.state is SegmentFileState.LIVE]
@@ -57,7 +57,7 @@ class PartitionCheck:
         self._epochs, self._epochs_problem = read_epochs(files, directory)
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
-        """Check everything in the directory; what is found in a segment follows when all of it was looked at."""
+        """Check everything; the findings of a segment are yielded after all of it was checked."""
         yield from self.own_findings()
         segments = []
         for work in self.segments():
@@ -68,7 +68,7 @@ class PartitionCheck:
         yield from self.joined(segments)
 
     def own_findings(self) -> Iterator[Finding]:
-        """Check what is no segment's. FileNotFoundError where a living owner removed the partition meanwhile."""
+        """Check the small files. FileNotFoundError if a living owner removed the partition meanwhile."""
         found = lasting(self._check_own, in_use=self._situation.in_use)
         if found and self._situation.in_use:
             self._files.list_directory(self._directory)
@@ -81,7 +81,7 @@ class PartitionCheck:
         yield from self._check_segment_files()
 
     def segments(self) -> Iterator[SegmentWork]:
-        """Yield the segments, ascending; one that a living process removes meanwhile is left out."""
+        """Yield the segments, ascending, except those that a living owner has removed."""
         for base_offset in self._bases:
             try:
                 size = self._files.size(self._log(base_offset))
@@ -100,11 +100,11 @@ class PartitionCheck:
 
     def joined(self, spans: Sequence[CheckedSegment]) -> Iterator[Finding]:
         """Compare the checked segments, ascending, with each other and with the leader epochs."""
-        # Where segments were just deleted the leader epochs may not have followed.
+        # If segments were just deleted, the leader epochs may not be updated yet.
         start = self._epochs[0].start_offset if self._epochs and not self._deletes else None
         for before, span in zip([start, *(one.end_offset for one in spans)], spans, strict=False):
             if before is not None and before < span.base_offset and not self._situation.in_use:
-                cause = f"offsets {before} to {span.base_offset - 1} are missing in front of it"
+                cause = f"offsets {before} to {span.base_offset - 1} are missing before it"
                 self.missing.append(Finding(self._log(span.base_offset), None, cause))
         end_offset = Offset(0)
         for number, span in enumerate(spans):
@@ -117,15 +117,15 @@ class PartitionCheck:
         self.end_offset = end_offset
         if self._epochs and not self._situation.in_use and self._epochs[-1].start_offset > end_offset:
             epoch, start = self._epochs[-1]
-            cause = f"epoch {epoch} starts at {start}, behind the log's end {end_offset}"
+            cause = f"epoch {epoch} starts at {start}, beyond the log's end {end_offset}"
             yield Finding(self._directory / LEADER_EPOCHS, None, cause)
 
     def _still_there(self, base_offset: Offset) -> bool:
-        """Return whether a living process has not compacted the segment into the one before since it was listed."""
+        """Return whether the segment still exists: a living owner may have compacted it into the one before."""
         return not self._situation.in_use or self._files.exists(self._log(base_offset))
 
     def _is_left_over(self, index: SegmentFileName) -> bool:
-        """Return whether an index still has no log; a living owner may have replaced or removed the segment meanwhile."""
+        """Return whether an index has no log, unless a living owner has replaced or removed the segment."""
         return not self._situation.in_use or (
             self._files.exists(self._directory / segment_file(*index))
             and not self._files.exists(self._log(index.base_offset))
@@ -135,7 +135,7 @@ class PartitionCheck:
         return self._directory / segment_file(base_offset, SegmentFileKind.LOG)
 
     def _check_segment_files(self) -> Iterator[Finding]:
-        """Check that each index belongs to a segment, and that each producer snapshot is sound."""
+        """Check that each index belongs to a segment, and that each producer snapshot is valid."""
         for file in self._live:
             if file.kind is SegmentFileKind.SNAPSHOT:
                 yield from self._check_snapshot(file)

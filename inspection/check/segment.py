@@ -1,4 +1,4 @@
-"""The check of one segment: its log from front to end, with both indexes compared on the way."""
+"""The check of one segment: reads its log from start to end, and compares both indexes with it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEnt
 from topicfs.storage.model import NO_TIMESTAMP, Offset, Position
 
 CHUNK_BYTES = 1 << 20
-"""Bytes of log in a chunk; its records' columns take 64 bytes each, so 10 MB for the smallest ones."""
+"""Size of a chunk of log; the columns of its smallest records take about 10 MB (64 bytes per record)."""
 
 
 def chunks(data: memoryview) -> Iterator[Batches]:
-    """Yield the whole batches of `data`; a last, empty piece has the `problem` that ended the walk. Skips checksums."""
+    """Yield the whole batches of `data`; a last, empty piece has the `problem` that ended the scan. Skips checksums."""
     start = Position(0)
     while start < len(data):
         found = scan(data, start, min(start + CHUNK_BYTES, len(data)))
         if not len(found):
-            # A batch longer than a chunk, or one that ends the walk: the whole rest shows which.
+            # A batch longer than a chunk, or one that ends the scan: scan the whole rest to find out.
             found = scan(data, start, max_batches=1)
         if not len(found):
             yield found
@@ -40,31 +40,31 @@ def chunks(data: memoryview) -> Iterator[Batches]:
 
 
 _LOOKS = 3
-"""Most looks at what a living owner may be changing."""
+"""How often to look at files that a living owner may be changing."""
 _PAUSE_SECONDS = 0.02
-"""Time between two looks: another process does not tell when it has written its files."""
+"""Pause between two looks, because another process does not announce its writes."""
 
 Advance = Callable[[int], None]
-"""Called with the number of bytes of log that were checked since the last call."""
+"""Called with the number of log bytes checked since the last call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentWork:
-    """A segment to be checked, and what decides what is an error in it: a value that is sent to the process that checks."""
+    """A segment to check, with what decides which findings are errors; can be sent to another process."""
 
     directory: Path
     base_offset: Offset
     log_bytes: int
-    """Size of its log when it was listed: the measure of the work."""
+    """Size of its log when it was listed, for the progress."""
     active: bool
     in_use: bool
-    """A living process may be appending: an unfinished batch at its end is no error."""
+    """True if a living process may be appending: an unfinished batch at the end is then no error."""
     clean: bool
-    """The directory was closed in order: nothing unfinished may be there."""
+    """True if the directory was closed cleanly: an unfinished batch is then an error."""
 
     @property
     def trimmed(self) -> bool:
-        """True if its files may have no preallocated room left."""
+        """True if its files must not have preallocated space."""
         return not self.active or (self.clean and not self.in_use)
 
     def path(self, kind: SegmentFileKind) -> Path:
@@ -72,13 +72,13 @@ class SegmentWork:
 
 
 class SegmentCheck:
-    """The check of one segment; after `findings` has run, its facts are known and where it ended."""
+    """The check of one segment; `findings` sets its facts and its end."""
 
     def __init__(self, work: SegmentWork, files: FileSystem) -> None:
         self.log = work.path(SegmentFileKind.LOG)
         self._work = work
         self._files = files
-        # What is wrong with the leader epochs as such is the partition's finding, not each segment's.
+        # Faults of the leader epochs themselves are reported once, for the partition.
         epochs, _ = read_epochs(files, work.directory)
         self._batches = BatchCheck(self.log, work.base_offset, epochs)
 
@@ -91,18 +91,18 @@ class SegmentCheck:
         return self._batches.facts
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
-        """Check everything. FileNotFoundError where the log was removed meanwhile."""
+        """Check everything. FileNotFoundError if the log was removed meanwhile."""
         try:
             yield from self._findings(advance)
         except CorruptionError as error:
             yield Finding.of(error)
 
     def _findings(self, advance: Advance) -> Iterator[Finding]:
-        # An entry is written after the batch it leads to, so indexes are read before the log: what a living
-        # process adds in between cannot look like an entry without a batch.
+        # Index entries are written after their batches, so read the indexes before the log: what a living
+        # owner appends in between cannot look like an entry without a batch.
         indexes = list(self._read_indexes())
         for index in indexes:
-            # An owner that recovers a log, or takes back a roll, also makes room in indexes of closed segments.
+            # An owner that recovers a log, or undoes a roll, also preallocates indexes of closed segments.
             yield from index.slots.shape(trimmed=self._work.trimmed and not self._work.in_use)
             yield from index.ascend()
         yield from self._check_log(indexes, advance)
@@ -136,7 +136,7 @@ class SegmentCheck:
         if preallocated and not self._work.trimmed and _is_zeros(data[stop:]):
             return
         cause = problem.cause if problem else "no batch begins here"
-        outlook = "recovery cuts it off" if self._work.active else "nothing behind it can be reached"
+        outlook = "recovery cuts it off" if self._work.active else "nothing after it can be read"
         yield Finding(self.log, Position(stop), f"{cause} ({len(data) - stop} bytes; {outlook})")
 
     def _read_indexes(self) -> Iterator[OffsetEntries | TimeEntries]:
@@ -159,7 +159,7 @@ class CheckedSegment(NamedTuple):
 def check_segment(
     work: SegmentWork, files: FileSystem, advance: Advance = lambda _: None
 ) -> CheckedSegment | None:
-    """Check one segment; None where its living owner removed it meanwhile (OSError; blocking)."""
+    """Check one segment; None if its living owner removed it meanwhile (OSError; blocking)."""
     checks: list[SegmentCheck] = []
 
     def look() -> Iterator[Finding]:
@@ -176,7 +176,7 @@ def check_segment(
 
 
 def lasting(look: Callable[[], Iterable[Finding]], *, in_use: bool) -> list[Finding]:
-    """Return what `look` finds; beside a living owner, who may be writing a file, only what it finds each time."""
+    """Return the findings of `look`; if `in_use`, only those that it finds each time, as an owner may be writing."""
     found = list(look())
     for _ in range(_LOOKS - 1 if in_use else 0):
         if not found:
@@ -193,7 +193,7 @@ def _is_zeros(data: memoryview) -> bool:
 
 
 def read_epochs(files: FileSystem, directory: Path) -> tuple[Entries, Finding | None]:
-    """Read a partition directory's entries; none where there is no file, or none that can be read."""
+    """Read a partition directory's leader epochs; empty without a readable file."""
     path = directory / LEADER_EPOCHS
     try:
         return decode_epochs(files.read_bytes(path), file=path), None

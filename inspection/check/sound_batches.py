@@ -1,4 +1,4 @@
-"""Counting the sound batches in a row, without an object a batch: only the others are looked at one by one.
+"""Counts consecutive valid batches without an object per batch: only the others are checked one by one.
 
 This module is compiled by Cython, and runs uncompiled with the same results.
 """
@@ -18,23 +18,23 @@ else:
 
 
 class Expected(NamedTuple):
-    """The bounds that the next batches must keep to; between them they may leave gaps."""
+    """What the next batches must fit; gaps between them are allowed."""
 
     start_offset: int
-    """The lowest base offset that may follow."""
+    """The lowest base offset of the next batch."""
     largest_offset: int
     """The largest offset that a record of the segment may have."""
     leader_epoch: int
-    """The leader epoch of the batch before."""
+    """The leader epoch of the last batch."""
     epoch_end_offset: int
-    """The offset (exclusive) up to which the checkpoint permits that epoch."""
+    """The exclusive end of the offsets for which the checkpoint allows that epoch."""
 
 
 def end_of_sound(columns: Columns, first: int, expected: Expected) -> int:
-    """Return the index of the first batch from `first` on that is not as expected, or whose records are not; else their number.
+    """Return the index of the first batch from `first` on that does not fit `expected`, or the number of batches.
 
-    Offsets of records ascend within their batch, and where producers gave the times, the batch's largest is that of its
-    latest record.
+    Records must fit, too: their offsets ascend within the batch, and, unless the broker set the times, the batch's
+    largest timestamp is that of its latest record.
     """
     view: memoryview = columns.batches.rows
     rows: cython.p_longlong = memory.int64s_of(view)
@@ -78,7 +78,7 @@ def _records_fit(
     attributes: cython.longlong,
     max_timestamp: cython.longlong,
 ) -> cython.bint:
-    """Return whether the records [first, last), of which there is one, ascend, and their latest time is `max_timestamp`."""
+    """Return whether the records [first, last), at least one, ascend, and their latest time is `max_timestamp`."""
     offset: cython.longlong = block[first]
     latest: cython.longlong = block[stride + first]
     index: cython.Py_ssize_t
@@ -87,5 +87,5 @@ def _records_fit(
             return False
         offset = block[index]
         latest = max(latest, block[stride + index])
-    # LogAppendTime is the batch's own: what its records say does not count.
+    # With LogAppendTime the batch's own time counts, not its records'.
     return attributes & fields.TIMESTAMP_TYPE_MASK != 0 or latest == max_timestamp

@@ -1,1 +1,1 @@
-"""Files of a log directory as text, byte for byte what kafka-dump-log (DumpLogSegments) prints; `files` walks them."""
+"""Prints files of a log directory as text, byte for byte like kafka-dump-log (DumpLogSegments); start with `files`."""

@@ -1,6 +1,6 @@
-"""Records of coordinators' topics as kafka-dump-log's decoders print them: Jackson's JSON in the order of the schemas.
+"""Prints records of coordinators' topics as kafka-dump-log's decoders do: Jackson's JSON in the order of the schemas.
 
-A tagged field shows only if it differs from its default; bytes are base64, topic ids base64url.
+A tagged field is printed only if it differs from its default; bytes are base64, topic ids base64url.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from topicfs.storage.model import Record
 from topicfs.storage.wire import Field, Schema, Values
 
 DELETED = "<DELETE>"
-"""Stands for the value of a tombstone."""
+"""Printed for the value of a tombstone."""
 
 _CONSUMER_PROTOCOL = "consumer"
-"""The protocol type of groups whose members send subscriptions and get assignments in Kafka's own format."""
+"""The protocol type of groups whose subscriptions and assignments have Kafka's own format."""
 
 _NUMBER = struct.Struct(">h")
 _ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 
 
 class RecordDecoder(Enum):
-    """The topic whose records a segment holds, by the flag that says so."""
+    """The topic whose records to decode, by the flag of kafka-dump-log."""
 
     OFFSETS = "offsets-decoder"
     TRANSACTIONS = "transaction-log-decoder"
 
 
 class DecodedRecord(NamedTuple):
-    """The texts behind `key:` and `payload:`; None where that is left out."""
+    """The texts printed after `key:` and `payload:`; None if left out."""
 
     key: str
     payload: str | None
@@ -58,7 +58,7 @@ class _RecordType(NamedTuple):
 
 
 def decode_record(record: Record, decoder: RecordDecoder) -> DecodedRecord:
-    """Return a record as text; unreadable content is reported in the key's place. InvalidRecordError without a key."""
+    """Return a record as text; for unreadable content the key is an error text. InvalidRecordError without a key."""
     if record.key is None:
         raise InvalidRecordError(
             f"Failed to decode message at offset {record.offset} using the specified decoder "
@@ -86,7 +86,7 @@ def _decoded(key: bytes, record: Record, types: Mapping[int, _RecordType]) -> De
 
 
 def _number_and_rest(data: bytes, part: str) -> tuple[int, bytes]:
-    """Split off the record type of a key or the version of a value."""
+    """Split off the leading number: the record type of a key, or the version of a value."""
     if len(data) < _NUMBER.size:
         raise CorruptBatchError(0, f"Could not read version from {part}'s buffer.")
     return _NUMBER.unpack_from(data)[0], data[_NUMBER.size :]
@@ -114,12 +114,12 @@ def _group(values: Values) -> dict[str, Any]:
 
 
 def _meaning(schema: Schema, data: bytes) -> dict[str, Any] | bytes:
-    """Read a member's subscription or assignment; other bytes are returned as they are."""
+    """Parse a member's subscription or assignment; return other bytes unchanged."""
     try:
         version, rest = _number_and_rest(data, schema.name)
         if version >= schema.versions.stop:
             return data
-        # A negative version reads as the first one.
+        # Read a negative version as the first one.
         return _fields(schema.fields, schema.read(rest, max(version, 0), lenient=True))
     except CorruptBatchError:
         return data
@@ -132,7 +132,7 @@ def _transaction(values: Values) -> dict[str, Any]:
 
 _TYPES: Mapping[RecordDecoder, Mapping[int, _RecordType]] = {
     RecordDecoder.OFFSETS: {
-        # Before version 1 of the key there was one version of the value.
+        # Keys of version 0 come with only one version of the value.
         0: _RecordType(OFFSET_COMMIT_KEY, replace(OFFSET_COMMIT_VALUE, versions=range(1)), _position),
         1: _RecordType(OFFSET_COMMIT_KEY, OFFSET_COMMIT_VALUE, _position),
         2: _RecordType(GROUP_METADATA_KEY, GROUP_METADATA_VALUE, _group),
@@ -142,7 +142,7 @@ _TYPES: Mapping[RecordDecoder, Mapping[int, _RecordType]] = {
 
 
 def _fields(fields: tuple[Field, ...], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what Kafka leaves out: tagged fields that are not set."""
+    """Drop the fields that Kafka does not print: tagged fields that are not set."""
     return {
         each.name: _items(each, values[each.name])
         for each in fields

@@ -1,4 +1,4 @@
-"""The dump of the files named, one after the other, and its closing report."""
+"""Dumps the named files one after another, with Kafka's closing report."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from topicfs.storage.errors import CorruptionError
 
 
 class DumpLine(NamedTuple):
-    """A line without its end; `error` says that it belongs to standard error."""
+    """A line without its line end; `error` is True for standard error."""
 
     text: str
     error: bool = False
 
 
 def dump(names: Sequence[str], options: DumpOptions, files: FileSystem) -> Iterator[DumpLine]:
-    """Dump files in the order given. Raises OSError for one that cannot be read, CorruptionError for one that ends early."""
+    """Dump files in the given order. OSError if one cannot be read, CorruptionError if one ends early."""
     report = DumpReport()
     for name in names:
         yield DumpLine(f"Dumping {PurePath(name)}")
@@ -52,7 +52,7 @@ def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: DumpR
         case ".txnindex":
             lines = dump_transaction_index(path, files)
         case _:
-            files.size(path)  # One that is missing is an error, whatever its name is.
+            files.size(path)  # Report a missing file as an error, whatever its name is.
             yield DumpLine(f"Ignoring unknown file {shown}", error=True)
             return
     for line in lines:
@@ -60,7 +60,7 @@ def _dump_file(name: str, options: DumpOptions, files: FileSystem, report: DumpR
 
 
 def _dump_snapshot(path: Path, files: FileSystem) -> Iterator[DumpLine]:
-    """Print a snapshot; a damaged one is reported, and the dump continues: a broker does without it too."""
+    """Print a snapshot; report a damaged one and go on, because a broker does not need it."""
     try:
         lines = list(dump_snapshot(path, files))
     except CorruptionError as error:

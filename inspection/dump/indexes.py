@@ -1,4 +1,4 @@
-"""The files beside a segment as kafka-dump-log prints them, compared with the segment on the way."""
+"""Prints the other files of a segment like kafka-dump-log, and compares them with the segment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Entry = TypeVar("Entry", OffsetPosition, TimeEntry)
 def dump_offset_index(
     path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
-    """Print the entries of an `.index`, and note those that lead to another batch than they say."""
+    """Print the entries of an `.index`, and note those whose offset is not that of their batch."""
     base_offset = base_offset_of(path)
     segment = _segment_of(path, files)
     index = OffsetIndex(files.open(path, read_only=True), base_offset)
@@ -47,7 +47,7 @@ def dump_offset_index(
 def dump_time_index(
     path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
-    """Print the entries of a `.timeindex`, and note those that the segment contradicts."""
+    """Print the entries of a `.timeindex`, and note those that contradict the segment."""
     base_offset = base_offset_of(path)
     index = TimeIndex(files.open(path, read_only=True), base_offset)
     if options.index_sanity_check:
@@ -60,7 +60,7 @@ def dump_time_index(
     previous = NO_TIMESTAMP
     for entry in used_entries(index, base_offset):
         start = offsets.lookup(entry.offset).position if offsets else FILE_START
-        # An offset index that leads behind the segment's end leads to no batch.
+        # If the offset index points beyond the segment's end, there is no batch.
         candidates = batches(segment, log, Position(min(start, len(segment))))
         batch = next((header for header in candidates if header.last_offset >= entry.offset), None)
         if batch is None or batch.last_offset != entry.offset:
@@ -110,7 +110,7 @@ def dump_transaction_index(path: Path, files: FileSystem) -> Iterator[str]:
 
 
 def used_entries(index: Iterable[Entry], base_offset: Offset) -> Iterator[Entry]:
-    """Yield the entries before the zeros that a crash leaves at the end; only the first entry can be zero."""
+    """Yield the entries before trailing zeros, which a crash leaves; only the first entry can be zero."""
     for number, entry in enumerate(index):
         if number and entry.offset == base_offset:
             return
@@ -118,7 +118,7 @@ def used_entries(index: Iterable[Entry], base_offset: Offset) -> Iterator[Entry]
 
 
 def _segment_of(path: Path, files: FileSystem) -> memoryview:
-    """Map the `.log` beside an index."""
+    """Map the `.log` of an index."""
     segment = path.with_suffix(".log")
     with closing(files.open(segment, read_only=True)) as file:
         return file.map(file.size())
@@ -130,6 +130,6 @@ def _offset_index_of(path: Path, base_offset: Offset, files: FileSystem) -> Offs
 
 
 def _last_offset_at(segment: memoryview, position: Position, max_message_size: int) -> Offset:
-    """Return the last offset of the batch that an entry leads to; -1 where none is."""
+    """Return the last offset of the batch that an entry points to; -1 without one."""
     found = scan(segment[position : position + max_message_size], max_batches=1)
     return found[0].last_offset if len(found) else Offset(-1)

@@ -1,4 +1,4 @@
-"""A segment's `.log` as kafka-dump-log prints it: a line a batch and, when asked for, a line a record."""
+"""Prints a segment's `.log` like kafka-dump-log: a line per batch and, if requested, a line per record."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from topicfs.storage.errors import CorruptBatchError, CorruptionError, InvalidNa
 from topicfs.storage.model import Offset, Position, Record
 
 BEFORE_FIRST = Offset(-1)
-"""The offset that Kafka's tool takes for the one before a file's first record, whatever its base offset."""
+"""The offset that Kafka's tool assumes before a file's first record, whatever its base offset is."""
 
 FILE_START = Position(0)
 
 CHECKED_FROM = 16
-"""Position of the bytes under the checksum in an entry of the old formats, right behind it."""
+"""Position of the first byte after the checksum, which it covers, in an entry of the old formats."""
 
 KEY_POSITION = (22, 30)
-"""Position of a key's bytes in an entry of the old formats, by magic."""
+"""Position of the key's bytes in an entry of the old formats, by magic."""
 
 BATCHES_AT_A_TIME = 1024
-"""Bounds memory: headers of a 1 GiB segment of small batches are not held all at once."""
+"""Number of batch headers in memory at a time, which matters for a 1 GiB segment of small batches."""
 
 
 def base_offset_of(path: Path) -> Offset:
-    """Read the offset that a segment's file is named by. Raises InvalidNameError."""
+    """Return the base offset in a segment file's name. Raises InvalidNameError."""
     digits = path.name.partition(".")[0]
     if not (digits.isascii() and digits.isdecimal()):
         raise InvalidNameError(
@@ -45,7 +45,7 @@ def base_offset_of(path: Path) -> Offset:
 
 
 def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[str]:
-    """Print a segment's batches, and the bytes behind them. CorruptionError for a damaged record, or if no batch follows."""
+    """Print a segment's batches, and the size of bytes after them. CorruptionError for a damaged record or batch."""
     with closing(files.open(path, read_only=True)) as file:
         yield f"Log starting offset: {base_offset_of(path)}"
         size = file.size()
@@ -67,7 +67,7 @@ def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpRe
 
 
 def batches(data: memoryview, path: Path, start: Position = FILE_START) -> Iterator[BatchHeader]:
-    """Yield the headers of whole batches, up to a torn tail. CorruptionError where the next batch cannot be found."""
+    """Yield the headers of whole batches, up to a torn tail. CorruptionError if the next batch cannot be found."""
     while True:
         found = scan(data, start, max_batches=BATCHES_AT_A_TIME)
         yield from found
@@ -87,7 +87,7 @@ def is_valid(data: memoryview, header: BatchHeader) -> bool:
 
 
 def records(data: memoryview, header: BatchHeader, path: Path) -> Iterator[Record]:
-    """Yield the records of one batch, those of control batches too. Raises CorruptionError."""
+    """Yield the records of one batch, including control records. Raises CorruptionError."""
     for columns in spans(data, header, path):
         yield from columns
 
@@ -101,7 +101,7 @@ def spans(data: memoryview, header: BatchHeader, path: Path) -> list[Columns]:
 
 
 def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
-    """Print an old format's entry's own checksum, also that of an entry inside a wrapper; None in the newest format."""
+    """Return the stored checksum of an old format's entry (also in a wrapper) as text; None for the newest format."""
     if magic >= CURRENT_MAGIC:
         return None
     start = columns.key_positions[index] - KEY_POSITION[magic]
@@ -112,7 +112,7 @@ def entry_checksum(columns: Columns, index: int, magic: int) -> str | None:
 
 
 def batch_line(header: BatchHeader, *, valid: bool) -> str:
-    """Print a batch. Values of the old formats stop at what their headers say."""
+    """Format a batch as a line. For the old formats it shows only what their headers contain."""
     if header.magic >= 2:
         start = (
             f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count} "
@@ -134,7 +134,7 @@ def batch_line(header: BatchHeader, *, valid: bool) -> str:
 def record_line(
     record: Record, header: BatchHeader, options: DumpOptions, checksum: str | None = None
 ) -> str:
-    """Print a record and its content. Raises InvalidRecordError for one that the decoder cannot name."""
+    """Format a record and its content as a line. Raises InvalidRecordError if the decoder cannot read it."""
     parts = [] if options.skip_record_metadata else list(_metadata(record, header, checksum))
     if options.contents and not header.is_control:
         parts += _contents(record, options.decoder)
@@ -152,7 +152,7 @@ def _contents(record: Record, decoder: RecordDecoder | None) -> Iterator[str]:
 
 
 def timestamp_type(header: BatchHeader) -> str:
-    """Name the kind of timestamp as Kafka's enum prints it; the oldest format has none."""
+    """Return the timestamp type as Kafka's enum prints it; the oldest format has none."""
     return header.timestamp_type.label if header.magic >= 1 else "NoTimestampType"
 
 
@@ -175,7 +175,7 @@ def _sequence(record: Record, header: BatchHeader) -> int:
 
 
 def _control(record: Record) -> str:
-    """Return a control record's type; of the ends of transactions also the coordinator's epoch."""
+    """Return a control record's type, for ends of transactions with the coordinator's epoch."""
     kind = control_type(record.key)
     if kind in (ControlType.ABORT, ControlType.COMMIT):
         return f"endTxnMarker: {kind.name} coordinatorEpoch: {read_marker(record).coordinator_epoch}"

@@ -11,24 +11,24 @@ UNLIMITED_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpOptions:
-    """kafka-dump-log's flags, by its names."""
+    """The flags of kafka-dump-log, by its names."""
 
     print_data_log: bool = False
-    """Keys and values of every record; implies `deep_iteration`."""
+    """Print the key and value of each record; implies `deep_iteration`."""
     decoder: RecordDecoder | None = None
-    """Keys and values as the records of a coordinator's topic; implies `print_data_log`."""
+    """Decode keys and values as records of a coordinator's topic; implies `print_data_log`."""
     deep_iteration: bool = False
-    """A line a record."""
+    """Print a line per record."""
     skip_record_metadata: bool = False
-    """True if only a record's key and value are printed."""
+    """Print only a record's key and value."""
     verify_index_only: bool = False
-    """Compare indexes with their segment, print no entry."""
+    """Only compare indexes with their segment, without printing entries."""
     index_sanity_check: bool = False
-    """Only the check that a broker makes of an index at start-up."""
+    """Only do the check that a broker does of an index at its start."""
     max_bytes: int = UNLIMITED_BYTES
-    """Bytes of a segment that are read at most."""
+    """Maximum number of bytes read from a segment."""
     max_message_size: int = 5 * 1024 * 1024
-    """Largest batch that an index entry may lead to, bytes."""
+    """Largest batch, in bytes, that an index entry may point to."""
 
     @property
     def records(self) -> bool:

@@ -1,4 +1,4 @@
-"""The findings of a dump, collected by kind and file, and printed in the order of Kafka's hash maps of paths."""
+"""The findings of a dump, collected by kind and file, and printed in the order of Kafka's hash maps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class OffsetMismatch(NamedTuple):
-    """An index entry's offset, and the last offset of the batch that it leads to."""
+    """An index entry's offset, and the last offset of the batch that it points to."""
 
     index_offset: Offset
     log_offset: Offset
 
 
 class TimestampMismatch(NamedTuple):
-    """A time index entry's timestamp and what contradicts it: the batch's, or the entry's before."""
+    """A time index entry's timestamp and the one that contradicts it: the batch's, or the last entry's."""
 
     index_timestamp: Timestamp
     other_timestamp: Timestamp
@@ -34,24 +34,24 @@ class DumpReport:
     index_mismatches: defaultdict[str, dict[Offset, Offset]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """Index offset to log offset, of entries that lead to another batch than they say."""
+    """Offset in the index, and in the log, of index entries that point to a wrong batch."""
     time_mismatches: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Entries of a time index whose batch has another largest timestamp."""
+    """Time index entries whose timestamp differs from their batch's."""
     times_out_of_order: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Entries of a time index that are not later than the one before."""
+    """Time index entries that are not later than the one before."""
     offsets_not_found: defaultdict[str, list[OffsetMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    """Entries of a time index whose offset ends no batch."""
+    """Time index entries whose offset does not end a batch."""
     gaps: defaultdict[str, dict[Offset, Offset]] = field(default_factory=lambda: defaultdict(dict))
-    """Record offset to the one that follows it, where they are not adjacent."""
+    """Offset of a record and of the next one, if they are not adjacent."""
 
     def lines(self) -> Iterator[str]:
-        """Yield Kafka's lines to standard error, in its order."""
+        """Yield Kafka's lines for standard error, in its order."""
         for file, offsets in _walk(self.index_mismatches):
             yield f"Mismatches in :{file}"
             for index_offset in sorted(offsets, reverse=True):
@@ -86,7 +86,7 @@ _LOAD_FACTOR = 0.75
 
 
 def hash_map_order(keys: Iterable[str]) -> list[str]:
-    """Return `keys` in the order of a `java.util.HashMap` (whose buckets never have more than eight of them here)."""
+    """Return `keys` in the order of a `java.util.HashMap` (whose buckets never have more than eight entries here)."""
     inserted = list(dict.fromkeys(keys))
     buckets = _INITIAL_BUCKETS
     while len(inserted) > buckets * _LOAD_FACTOR:

@@ -107,7 +107,7 @@ def test_a_length_that_leads_nowhere_ends_the_segment(directory):
     overwrite(directory / f"{SEGMENT}.log", 8, b"\x7f\xff\xff\xff")
     finding = check(directory)[0]
     assert (directory / f"{SEGMENT}.log", 0) == (finding.file, finding.position)
-    assert f"({size} bytes; nothing behind it can be reached)" in finding.cause
+    assert f"({size} bytes; nothing after it can be read)" in finding.cause
 
 
 def test_a_torn_tail_is_found_unless_somebody_is_writing(directory):
@@ -148,7 +148,9 @@ def test_a_wrong_max_timestamp_is_found(tmp_path):
     seal(batch, 0, len(batch))
     write_partition(tmp_path, batch)
     finding = the_finding(tmp_path, "t-0/00000000000000000000.log")
-    assert Finding(finding.file, Position(0), "max timestamp is 2000, its latest record's 1000") == finding
+    assert (
+        Finding(finding.file, Position(0), "max timestamp is 2000, but its latest record has 1000") == finding
+    )
 
 
 def test_records_that_do_not_ascend_are_found(tmp_path):
@@ -225,8 +227,8 @@ def test_an_entry_behind_the_log_is_found(directory):
     log.write_bytes(log.read_bytes()[:11_145])
     causes = [finding.cause for finding in check(directory)]
     assert "offset 390 at 13912 leads behind the last batch" in causes
-    assert "g-none-0: recovery point 400 lies behind the log's end 361" in causes
-    assert "g-none-0: high watermark 400 lies behind the log's end 361" in causes
+    assert "g-none-0: recovery point 400 is beyond the log's end 361" in causes
+    assert "g-none-0: high watermark 400 is beyond the log's end 361" in causes
 
 
 def test_index_files_of_a_wrong_size_are_found(directory):
@@ -317,7 +319,7 @@ def test_a_partition_in_two_directories_is_found(directory, tmp_path):
     shutil.copytree(directory / "g-none-0", tmp_path / "other" / "g-none-0")
     files = NativeFileSystem(read_only=True)
     examinations = [DirectoryCheck(one, files) for one in (directory, tmp_path / "other")]
-    cause = f"g-none-0 stands in {directory} too"
+    cause = f"g-none-0 is in {directory}, too"
     assert [Finding(tmp_path / "other" / "g-none-0", None, cause)] == list(duplicates(examinations))
 
 
@@ -366,7 +368,7 @@ def test_a_directory_that_stops_a_broker_is_found(directory):
     (directory / "lost+found").mkdir()
     (directory / "topicfs.reserve").write_bytes(bytes(100))
     (directory / "g-none-3.0123456789abcdef0123456789abcdef-delete").mkdir()
-    assert "a broker refuses to start beside it" in the_finding(directory, "lost+found").cause
+    assert "a broker refuses to start with it" in the_finding(directory, "lost+found").cause
 
 
 def test_something_else_than_a_data_directory_is_refused(tmp_path):

@@ -54,7 +54,7 @@ def remove(root: Path, which: int) -> str:
     log, after = logs(root)[which : which + 2]
     for path in log.parent.glob(f"{log.stem}*"):
         path.unlink()
-    return f"{after.name}: offsets {int(log.stem)} to {int(after.stem) - 1} are missing in front of it"
+    return f"{after.name}: offsets {int(log.stem)} to {int(after.stem) - 1} are missing before it"
 
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["first", "second", "third"])
@@ -74,9 +74,7 @@ def test_a_cut_at_the_end_of_a_batch_is_named(tmp_path):
     size = int.from_bytes(data[8:12], "big") + 12
     log.write_bytes(data[:size])
     first, stop = int(log.stem), int(logs(root)[2].stem)
-    assert [f"{logs(root)[2].name}: offsets {first + 1} to {stop - 1} are missing in front of it"] == check(
-        root
-    )
+    assert [f"{logs(root)[2].name}: offsets {first + 1} to {stop - 1} are missing before it"] == check(root)
 
 
 def test_records_that_were_deleted_are_not_missing(tmp_path):

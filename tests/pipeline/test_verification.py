@@ -118,7 +118,7 @@ ANYWHERE = None
 DAMAGE = [
     pytest.param(flip, 132, (".log", 609, "checksum is 0x"), id="checksum"),
     pytest.param(tear, 268, (".log", 14334, "recovery cuts it off"), id="torn"),
-    pytest.param(tear_a_sealed_one, 0, (".log", 13959, "nothing behind it can be reached"), id="torn-sealed"),
+    pytest.param(tear_a_sealed_one, 0, (".log", 13959, "nothing after it can be read"), id="torn-sealed"),
     pytest.param(repeat_offsets, 132, (".log", 0, "where 132 or more must follow"), id="offsets"),
     pytest.param(overlap, 131, (".log", ANYWHERE, "begins before offset 132"), id="overlap"),
     pytest.param(miscount, 132, (".log", 609, "bytes remain after the last record"), id="count"),
@@ -216,7 +216,7 @@ def test_a_partition_may_stand_in_directories_of_two_brokers_but_not_twice_in_on
     other = tmp_path / "other"
     shutil.copytree(directory, other)
     (wrong,) = [wrong for row in verify(directory, other) for wrong in row.wrong]
-    assert (other / PARTITION, f"{PARTITION} stands in {directory} too") == (wrong.file, wrong.cause)
+    assert (other / PARTITION, f"{PARTITION} is in {directory}, too") == (wrong.file, wrong.cause)
     meta = (other / "meta.properties").read_text()
     (other / "meta.properties").write_text(meta.replace("node.id=1", "node.id=2"))
     rows = verify(directory, other)

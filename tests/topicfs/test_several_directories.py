@@ -55,7 +55,7 @@ def test_a_partition_in_both_is_found_and_refused(two):
     ran = two("check", BOTH)
     assert 1 == ran.status
     assert [
-        line for line in ran.text.splitlines() if line.startswith("b/orders-0: orders-0 stands in a too")
+        line for line in ran.text.splitlines() if line.startswith("b/orders-0: orders-0 is in a, too")
     ] != []
     assert "stands in" in two("cat", "orders/0").errors.decode()
 
