@@ -1,8 +1,8 @@
 """Schemas of payloads: where they are found, and how they convert payloads to JSON and back.
 
-Payloads are framed as Confluent's serializers frame them, for a schema registry to say what they are (`frame`). Schemas
-come from the registry's own topic `_schemas`, from files, or from the registry (`sources`); `catalog` looks them up and
-keeps what was compiled of them (`codecs`). Neither a payload nor a schema is trusted: each has its bounds, and what is
-beyond them is a SchemaError. The libraries are those of the extra `topicfs[schemas]`, and are imported when the first
-schema needs one.
+Payloads have the frames of Confluent's serializers, which name a schema by its id in a registry (`frame`). Schemas
+come from the registry's own topic `_schemas`, from files, or from the registry (`sources`); `catalog` looks them up
+and keeps the compiled ones (`codecs`). Neither payloads nor schemas are trusted: each has bounds, and exceeding one
+is a SchemaError. The libraries are in the extra `topicfs[schemas]`, and are imported when the first schema needs
+them.
 """

@@ -1,7 +1,8 @@
-"""The catalog of a mount's or a command's schemas: all its sources, and what was compiled of their schemas.
+"""The catalog of schemas of a mount or a command: all of its sources, and the compiled schemas.
 
-What an id means never changes in a registry. So a schema that was compiled stays, whatever its source says later, and
-every reader sees the same of a payload. What was not found is asked for again by who asks again: `PayloadReader` decides when.
+The meaning of an id never changes in a registry. So a compiled schema stays, even if its source changes, and every
+reader decodes a payload alike. A schema that is not found is not remembered: `PayloadReader` decides when to look it
+up again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LOGGER = logging.getLogger("topicfs")
 
 MAX_COMPILED = 10_000
 MAX_COMPILED_BYTES = 64 * 2**20
-"""Text of schemas that may be compiled in all; further ones are not known."""
+"""Total text of the schemas that may be compiled; further schemas are treated as unknown."""
 
 CODECS: dict[Kind, Callable[..., SchemaCodec]] = {
     Kind.AVRO: AvroCodec,
@@ -42,10 +43,10 @@ CODECS: dict[Kind, Callable[..., SchemaCodec]] = {
 
 
 class SchemaCatalog:
-    """Schemas and their codecs. Safe from any thread; but for `stamp`, every call may wait for long (blocking)."""
+    """Schemas and their codecs. Safe from any thread; every call except `stamp` and `end` may block for long."""
 
     def __init__(self, sources: Sequence[SchemaSource]) -> None:
-        """Look into the sources in their order: the first one that has a schema is believed."""
+        """Search `sources` in order; the first one that has a schema decides."""
         self._sources = tuple(sources)
         self._lock = threading.Lock()
         self._compiled: dict[tuple[Kind, SchemaId, str], SchemaCodec | SchemaError] = {}
@@ -56,17 +57,18 @@ class SchemaCatalog:
         self._ended = False
 
     def stamp(self) -> Hashable:
-        """Return what changes when there may be schemas that there were not before. Never waits."""
+        """Return a value that changes when new schemas may be found. Never blocks."""
         return tuple(source.stamp() for source in self._sources)
 
     def end(self) -> None:
-        """Ask no source any more: who waits for schemas, or would, gets a StorageError. Never waits."""
+        """Query no source any more: calls that look up a schema raise StorageError from now on. Never blocks."""
         self._ended = True
 
     def codec(self, kind: Kind, schema_id: SchemaId, subject: str = "") -> SchemaCodec | None:
-        """Return the codec of a schema, or None if the schema is not known now; `subject` selects among contexts.
+        """Return the codec of a schema, or None if the schema is unknown now; `subject` selects among contexts.
 
-        Raises SchemaError for one of another language, or that is refused; MissingLibraryError, and StorageError after the end.
+        Raises SchemaError if the schema is refused or in another language; MissingLibraryError, and StorageError
+        after `end`.
         """
         asked = kind, schema_id, subject
         found = self._compiled.get(asked)
@@ -78,9 +80,9 @@ class SchemaCatalog:
         return found
 
     def newest(self, kind: Kind, subject: str) -> tuple[int, SchemaCodec] | None:
-        """Return the newest schema of a subject, by its number, and what encodes by it; None where there is none.
+        """Return the id and codec of the newest schema of a subject; None if it has none.
 
-        Raises SchemaError as `codec`, and where a registry does not answer; MissingLibraryError.
+        Raises SchemaError as `codec` does, and if a registry does not answer; MissingLibraryError.
         """
         found = self._find(lambda source: source.newest(subject))
         if found is None:
@@ -96,7 +98,7 @@ class SchemaCatalog:
         if isinstance(codec, SchemaError):
             raise codec.with_traceback(None)
         if codec is None:
-            raise UnavailableSchemaError(f"schema {schema.number} of {subject} cannot be had at present")
+            raise UnavailableSchemaError(f"schema {schema.number} of {subject} is not available at present")
         return schema.number, codec
 
     def _compile(
@@ -128,23 +130,26 @@ class SchemaCatalog:
             raise
         except (UnavailableSchemaError, StorageError, OSError) as error:
             self._check_goes_on()
-            _LOGGER.warning("schema %s cannot be had at present: %s", schema_id, error)
+            _LOGGER.warning("schema %s is not available at present: %s", schema_id, error)
             return None
-        except ValueError as error:  # Also names in it that no file and no URL can have.
+        except ValueError as error:  # Includes references with names that no file and no URL can have.
             result = SchemaError(f"schema {schema_id}: {error}")
-        # Of what is kept alone: what a schema needs may be missing for long, and is asked for again and again.
+        # Count only schemas that are kept: one with a missing reference may be looked up again and again.
         self._bytes += size
         self._compiled[asked] = self._of_schemas[kind, schema_id, identity] = result
         return result
 
     def _check_goes_on(self) -> None:
         if self._ended:
-            raise StorageError("schemas are asked for no more: the mount ends")
+            raise StorageError("no schemas are looked up any more: the mount ends")
 
     def _find(
         self, ask: Callable[[SchemaSource], PayloadSchema | None]
     ) -> tuple[PayloadSchema, SchemaSource] | None:
-        """Ask the sources by turns; one that fails hides no other. Raises UnavailableSchemaError where that leaves none."""
+        """Query the sources in order; one that fails does not hide the others.
+
+        Raises UnavailableSchemaError if one failed and no other has the schema.
+        """
         failure: Exception | None = None
         for source in self._sources:
             try:
@@ -165,16 +170,16 @@ def _codec_of(
     schema: PayloadSchema, kind: Kind, source: SchemaSource, check: Callable[[], None]
 ) -> SchemaCodec:
     if schema.kind is not kind:
-        raise SchemaError(f"it is one of {schema.kind.value}")
+        raise SchemaError(f"it is a schema of {schema.kind.value}")
     return CODECS[kind](schema, needed_by(schema, source, check))
 
 
 def needed_by(
     schema: PayloadSchema, source: SchemaSource, check: Callable[[], None] = lambda: None
 ) -> dict[str, PayloadSchema]:
-    """Find all that a schema needs, each behind what it needs itself. `check` is called before each question.
+    """Return all schemas that a schema needs, each after its own needs; `check` is called before each lookup.
 
-    Raises SchemaError for what needs itself, UnavailableSchemaError for what is missing.
+    Raises SchemaError for a cycle, UnavailableSchemaError for a missing schema.
     """
     found: dict[str, PayloadSchema] = {}
     under_way: set[tuple[str, int]] = set()
@@ -191,7 +196,7 @@ def needed_by(
             check()
             one = source.referenced(reference)
             if one is None:
-                raise UnavailableSchemaError(f"it needs {reference.name!r:.80}, which is not there")
+                raise UnavailableSchemaError(f"it needs {reference.name!r:.80}, which does not exist")
             under_way.add(place)
             follow(one.references)
             under_way.discard(place)
@@ -206,10 +211,10 @@ _LIBRARIES = {
     Kind.PROTOBUF: {"google.protobuf": "protobuf", "grpc_tools": "grpcio-tools"},
     Kind.JSON: dict[str, str](),
 }
-"""The libraries that each language needs, and the packages that have them."""
+"""The libraries that each language needs, and the packages that contain them."""
 
 
 def check_libraries(kind: Kind) -> None:
-    """Raise MissingLibraryError where a library is not installed that a language needs."""
+    """Raise MissingLibraryError if a library that the language needs is not installed."""
     for name, package in _LIBRARIES[kind].items():
         library(name, package)

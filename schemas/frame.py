@@ -1,4 +1,4 @@
-"""The frames of Confluent's serializers: which schema a payload follows.
+"""The frames of Confluent's serializers, which name the schema of a payload.
 
     in front of the payload      in the record's header `__key_schema_id` or `__value_schema_id`
     ┌───┬─────────┬─────────     ┌───┬─────────┬─────      ┌───┬─────────────────┬─────
@@ -6,8 +6,8 @@
     └───┴─────────┴─────────     └───┴─────────┴─────      └───┴─────────────────┴─────
       5 bytes, big-endian          the payload is the message, with nothing in front
 
-The header is looked at first. Before a message of Protobuf, or behind what stands in the header, there is the path to
-the type of the message in its file: zigzag varints, their number first; a single 0 stands for the first type
+A frame in the header comes first. For Protobuf, the path to the message's type in its file follows the id: in front
+of the message, or in the header. It is a list of zigzag varints after their number; a single 0 means the first type
 (https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format, and
 `SchemaId` in confluent-kafka-python's schema_registry/common/serde.py).
 """
@@ -26,17 +26,17 @@ _NUMBER_SIZE, _GUID_SIZE = 5, 17
 
 
 class FramedMessage(NamedTuple):
-    """A payload taken apart."""
+    """A payload divided into schema id and message."""
 
     schema_id: SchemaId
     message: bytes
-    """The message; where `path` is None, of Protobuf the path to its type stands in front."""
+    """The message; if `path` is None, a Protobuf message has the path to its type in front."""
     path: bytes | None = None
-    """The rest of the header."""
+    """The rest of the header, which is the path for Protobuf; None if the frame is in the payload."""
 
 
 def frame_of(payload: bytes, header: bytes | None) -> FramedMessage | None:
-    """Take a payload apart; None for one that has no frame. `header` is the value of its header, if there is one."""
+    """Divide a payload; None if it has no frame. `header` is the value of the record's header for frames, if any."""
     if header is not None and (found := _in_header(payload, header)) is not None:
         return found
     if len(payload) >= _NUMBER_SIZE and payload[0] == _NUMBER:
@@ -53,15 +53,18 @@ def _in_header(payload: bytes, header: bytes) -> FramedMessage | None:
 
 
 def framed(number: int, message: bytes) -> bytes:
-    """Put a schema's number in front of a message."""
+    """Return a message with a schema's id in front."""
     return bytes([_NUMBER]) + number.to_bytes(4, "big") + message
 
 
 def read_path(data: bytes, most: int) -> tuple[tuple[int, ...], int]:
-    """Read the path to a type of Protobuf, and where it ends. Raises ValueError for one longer than `most`, or torn."""
+    """Parse the path to a Protobuf type; return it and its end.
+
+    Raises ValueError if the path is torn or has more than `most` steps.
+    """
     size, at = _zigzag(data, 0)
     if not 0 <= size <= most:
-        raise ValueError(f"a path of {size} steps to a type")
+        raise ValueError(f"the path to the type has {size} steps")
     if not size:
         return (0,), at
     steps = []
@@ -75,7 +78,7 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if at >= len(data) or shift > 28:
-            raise ValueError("a torn path to a type")
+            raise ValueError("the path to the type is cut off")
         octet = data[at]
         at += 1
         value |= (octet & 0x7F) << shift

@@ -1,4 +1,4 @@
-"""A reader of payloads, to which an unknown schema stays unknown, and a writer that encodes by the newest schema."""
+"""A reader of payloads, for which an unknown schema stays unknown, and a writer that uses the newest schema."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from topicfs.schemas.frame import FramedMessage, framed
 from topicfs.schemas.schema import Kind, SchemaError, SchemaId
 
 MAX_UNKNOWN = 1000
-"""Ids that a reader remembers as unknown; with more of them any further one is, too, and no source is asked."""
+"""Most ids that a reader remembers as unknown; after that, other new ids count as unknown without a lookup."""
 
 
 class Decoded(NamedTuple):
-    """A message as JSON on one line; None where it cannot be decoded."""
+    """A message as JSON on one line, or None if it cannot be decoded."""
 
     text: bytes | None
     schema_id: SchemaId
 
 
 class PayloadReader:
-    """A reader of messages of one language, to which they always mean the same. Safe from any thread; decoding may wait for long (blocking)."""
+    """Decodes messages of one language, always to the same text. Safe from any thread; decoding may block for long."""
 
     def __init__(self, kind: Kind, catalog: SchemaCatalog, *, lasting: bool = True) -> None:
-        """Read by a catalog. Unless it is `lasting`, schemas that come later are used, for who reads everything once."""
+        """Decode with a catalog. With `lasting=False`, for a single pass, schemas that appear later are used too."""
         self._kind = kind
         self._catalog = catalog
         self._lasting = lasting
@@ -36,13 +36,13 @@ class PayloadReader:
 
     @property
     def outdated(self) -> bool:
-        """True, from then on, if another reading might know what was unknown here. Never waits."""
+        """True, and it stays so, if a new reader could know schemas that were unknown to this one. Never blocks."""
         if self._lasting and not self._outdated and self._unknown:
             self._outdated = self._catalog.stamp() != self._stamp
         return self._outdated
 
     def decode(self, frame: FramedMessage, subject: str = "") -> Decoded:
-        """Decode a message; `subject` selects among schemas with one id. Raises MissingLibraryError."""
+        """Decode a message; `subject` selects among schemas with the same id. Raises MissingLibraryError."""
         schema_id = frame.schema_id
         asked = schema_id, subject
         try:
@@ -70,7 +70,7 @@ class PayloadReader:
 
 
 class PayloadWriter:
-    """A writer of one language for one request, whose lines all follow the same schemas. Encoding may wait for long (blocking)."""
+    """Encodes the lines of one request, all with the same schemas. Encoding may block for long."""
 
     def __init__(self, kind: Kind, catalog: SchemaCatalog) -> None:
         self._kind = kind
@@ -78,11 +78,11 @@ class PayloadWriter:
         self._found: dict[str, tuple[int, SchemaCodec] | None] = {}
 
     def has_schema(self, subject: str) -> bool:
-        """Return whether a subject has a schema. Raises SchemaError where it has one of another language, or a bad one."""
+        """Return whether a subject has a schema. Raises SchemaError if the schema is bad, or in another language."""
         return self._newest(subject) is not None
 
     def encode(self, subject: str, value: object) -> bytes:
-        """Return a payload. Raises SchemaError for a value that does not follow the schema, and where there is none."""
+        """Return a framed payload. Raises SchemaError if the value does not fit the schema, or there is none."""
         found = self._newest(subject)
         if found is None:
             raise SchemaError(f"subject {subject} has no schema")

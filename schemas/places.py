@@ -1,4 +1,4 @@
-"""The places of schemas that a command is told, and the catalog of them and of the topic `_schemas`."""
+"""The places of schemas that a user names, and a catalog of them and of the topic `_schemas`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class SchemaPlaces(NamedTuple):
-    """The places where schemas are looked for, beside the topic `_schemas`."""
+    """Where to look for schemas, in addition to the topic `_schemas`."""
 
     directory: Path | None = None
-    """A directory of files (`schemas.sources.directory`), which is looked into first."""
+    """A directory of files (`schemas.sources.directory`), searched first."""
     registry: str | None = None
-    """The URL of a registry, which is asked last."""
+    """The URL of a registry, queried last."""
     credentials: str | None = None
     """`USER:PASSWORD` for the registry."""
 
@@ -26,7 +26,7 @@ class SchemaPlaces(NamedTuple):
         return f"SchemaPlaces(directory={self.directory!r}, registry={self.registry!r})"
 
     def catalog(self, engine: LogEngine | None, *others: SchemaSource) -> SchemaCatalog:
-        """Open the catalog, `others` in it; nothing is read yet. Raises InvalidConfigError for what is no URL."""
+        """Make the catalog, including `others`; nothing is read yet. Raises InvalidConfigError for an invalid URL."""
         from topicfs.schemas.catalog import SchemaCatalog
         from topicfs.schemas.sources.directory import DirectorySource
         from topicfs.schemas.sources.registry import RegistrySource

@@ -1,4 +1,4 @@
-"""A schema as a registry keeps it, and the bounds of what is taken for one."""
+"""A schema as a registry keeps it, and the limits for schemas that are accepted."""
 
 from __future__ import annotations
 
@@ -10,36 +10,34 @@ from uuid import UUID
 from topicfs.storage.errors import StorageError
 
 MAX_SCHEMA_BYTES = 2**20
-"""Largest text of a schema: what a record of a registry's topic holds by default."""
+"""Largest text of a schema: the default limit of a record in a registry's topic."""
 MAX_REFERENCES = 100
-"""Most schemas that one may need, those that these need among them."""
+"""Most schemas that a schema may need, directly or indirectly."""
 MAX_DEPTH = 64
-"""Most levels of types within types, and of messages within messages."""
+"""Most levels of nested types, and of nested messages."""
 MAX_ID = 2**32 - 1
 
 SchemaId: TypeAlias = int | UUID
-"""The number that a registry gave to a schema, or the GUID that is the same in every registry."""
+"""The number that a registry gave to a schema, or the GUID, which is the same in every registry."""
 
 
 class SchemaError(ValueError):
-    """A schema that is refused, or a payload or value that does not follow its schema; the text says why."""
+    """A schema is refused, or a payload or value does not fit its schema; the text has the reason."""
 
 
 class UnavailableSchemaError(SchemaError):
-    """A schema that cannot be had at present: asked for again it may be there."""
+    """A schema cannot be read at present; a later lookup may find it."""
 
 
 class MissingLibraryError(StorageError):
-    """A library is not installed that decoding needs."""
+    """A library that decoding needs is not installed."""
 
     def __init__(self, library: str) -> None:
-        super().__init__(
-            f"{library} is not installed: pip install 'topicfs[schemas]' brings what decoding needs"
-        )
+        super().__init__(f"{library} is not installed, and decoding needs it: pip install 'topicfs[schemas]'")
 
 
 class Kind(Enum):
-    """The language of a schema, by the registry's names (`schemaType`)."""
+    """The language of a schema, under the registry's names (`schemaType`)."""
 
     AVRO = "AVRO"
     PROTOBUF = "PROTOBUF"
@@ -47,37 +45,37 @@ class Kind(Enum):
 
 
 class SchemaReference(NamedTuple):
-    """A schema that another one needs."""
+    """A reference to a schema that another schema needs."""
 
     name: str
-    """By which it is needed: the name of an Avro type, a path of an import of Protobuf, or a URI of JSON Schema."""
+    """The name that the other schema uses: an Avro type, an import path of Protobuf, or a URI of JSON Schema."""
     subject: str
     version: int
 
 
 class PayloadSchema(NamedTuple):
-    """The text of a schema, and what it needs."""
+    """The text of a schema, and references to the schemas that it needs."""
 
     kind: Kind
     text: str
     references: tuple[SchemaReference, ...] = ()
     number: int | None = None
-    """The number that payloads have in front, where it is known."""
+    """The id in front of payloads, if it is known."""
 
 
 def schema_of(fields: Mapping[str, object], *, number: int | None = None) -> PayloadSchema:
-    """Read what the registry says of a schema, in a record of `_schemas` and in an answer alike.
+    """Parse a registry's description of a schema, from a record of `_schemas` or from an answer.
 
-    `schemaType` is left out for Avro. Raises SchemaError.
+    A missing `schemaType` means Avro. Raises SchemaError.
     """
     text, kind = fields.get("schema"), fields.get("schemaType") or Kind.AVRO.value
     if not isinstance(text, str) or len(text) > MAX_SCHEMA_BYTES:
-        raise SchemaError(f"the schema is no text of at most {MAX_SCHEMA_BYTES} characters")
+        raise SchemaError(f"the schema must be a text of at most {MAX_SCHEMA_BYTES} characters")
     if not isinstance(kind, str) or kind not in Kind.__members__:
-        raise SchemaError(f"schemaType is {kind!r:.40}, none of {', '.join(Kind.__members__)}")
+        raise SchemaError(f"schemaType is {kind!r:.40}, not one of {', '.join(Kind.__members__)}")
     references = fields.get("references") or []
     if not isinstance(references, list) or len(references) > MAX_REFERENCES:
-        raise SchemaError(f"references are no list of at most {MAX_REFERENCES}")
+        raise SchemaError(f"references must be a list of at most {MAX_REFERENCES}")
     said = fields.get("id")
     if number is None and is_number(said):
         number = said
@@ -90,13 +88,13 @@ T = TypeVar("T")
 
 
 def context_of(subject: str) -> str:
-    """Return the registry's context of a subject: `.staging` for `:.staging:orders-value`, "" for the default one."""
+    """Return the registry context of a subject: `.staging` for `:.staging:orders-value`, "" for the default one."""
     context, separator, _ = subject[1:].partition(":") if subject.startswith(":") else ("", "", "")
     return context if separator and context != "." else ""
 
 
 def in_context(subject: str, context: str) -> str:
-    """Return the full name of a subject in a context, unless its name has a context already."""
+    """Return the name of a subject with its context, unless the name already has one."""
     return f":{context}:{subject}" if context and not subject.startswith(":") else subject
 
 
@@ -110,12 +108,12 @@ def of_contexts(found: Mapping[str, T], subject: str, has: Callable[[str], bool]
 
 
 def is_number(value: object) -> TypeGuard[int]:
-    """Return whether a value of JSON may be the number of a schema."""
+    """Return whether a JSON value is a valid number of a schema."""
     return type(value) is int and 0 <= value <= MAX_ID
 
 
 def _reference(fields: object, context: str) -> SchemaReference:
-    """Read a reference of a schema. Its subject is in the schema's context unless the reference names another context."""
+    """Parse a reference. Its subject is in the schema's context, unless the reference names another context."""
     if isinstance(fields, dict):
         name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
         if isinstance(name, str) and isinstance(subject, str) and type(version) is int:
@@ -124,19 +122,19 @@ def _reference(fields: object, context: str) -> SchemaReference:
 
 
 class SchemaSource(Protocol):
-    """A place where schemas are kept. Safe from any thread; but for `stamp`, every call may wait for long (blocking)."""
+    """A place that has schemas. Safe from any thread; every call except `stamp` may block for long."""
 
     def stamp(self) -> Hashable:
-        """Return what changes when there may be schemas that there were not before. Never waits, raises nothing."""
+        """Return a value that changes when new schemas may be found. Never blocks or raises."""
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
-        """Return a schema, or None if there is none or it is not available now. Raises SchemaError for a bad one.
+        """Return a schema; None if it is missing or not available now. Raises SchemaError for a bad one.
 
-        Contexts of a registry may have different schemas with one id: `subject` selects one of them.
+        Contexts of a registry may have different schemas with the same id; `subject` selects one of them.
         """
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
-        """Return the schema that another one of this source needs; as `by_id`."""
+        """Return the schema to which a schema of this source refers, with the results and errors of `by_id`."""
 
     def newest(self, subject: str) -> PayloadSchema | None:
-        """Return the newest schema of a subject that was not deleted, with its number; as `by_id`."""
+        """Return the newest schema of a subject that is not deleted, with its id; results and errors as for `by_id`."""

@@ -1,7 +1,7 @@
 """Avro, by fastavro: messages in Avro's binary encoding, without a container.
 
-Values are shown as JSON has them: a union as its value; bytes and fixed as characters from U+0000 to U+00FF, as in Avro's
-JSON encoding; a decimal as a string with its digits; every other logical type as the number or string that it is.
+Values become JSON: a union as its value; bytes and fixed as characters from U+0000 to U+00FF, as in Avro's JSON
+encoding; a decimal as a string of its digits; any other logical type as its underlying number or string.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AvroCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Take a schema, and those that it needs by the names of their types, each behind those that it needs itself.
+        """Compile a schema; `needed` are the schemas it needs, by the names of their types, each after its own needs.
 
         Raises SchemaError, MissingLibraryError.
         """
@@ -34,22 +34,23 @@ class AvroCodec:
         for one in needed.values():
             self._parse(fastavro, one.text)
         self._type = self._defined(self._parse(fastavro, schema.text))
-        self._bound: MemoryBound = guarded(lambda: MemoryBound(self._type, self._names), "no schema of Avro")
-        # What is nested to any depth must not be read by recursion in C, which nothing bounds.
+        self._bound: MemoryBound = guarded(lambda: MemoryBound(self._type, self._names), "not an Avro schema")
+        # fastavro's reader in C recurses without a limit, so types of any depth are read by the one in
+        # Python.
         reader = library("fastavro._read_py", "fastavro") if self._bound.recursive else fastavro
         self._read = reader.schemaless_reader
         self._write = fastavro.schemaless_writer
 
     def _defined(self, avro_type: Any) -> Any:
-        """Return a type with the definitions of the names it consists of, which fastavro looks for in the type itself."""
+        """Return a type with its names replaced by definitions, because fastavro looks in the type itself."""
         if isinstance(avro_type, list):
             return [self._defined(branch) for branch in avro_type]
         return self._names.get(avro_type, avro_type) if isinstance(avro_type, str) else avro_type
 
     def _parse(self, fastavro: Any, text: str) -> Any:
-        said = guarded(lambda: json.loads(text), "no JSON")
-        plain = guarded(lambda: Normalizer().type_of(said), "no schema of Avro")
-        return guarded(lambda: fastavro.parse_schema(plain, named_schemas=self._names), "no schema of Avro")
+        said = guarded(lambda: json.loads(text), "not JSON")
+        plain = guarded(lambda: Normalizer().type_of(said), "not an Avro schema")
+        return guarded(lambda: fastavro.parse_schema(plain, named_schemas=self._names), "not an Avro schema")
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
         del path
@@ -57,7 +58,7 @@ class AvroCodec:
         stream = BytesIO(message)
         value = guarded(lambda: self._read(stream, self._type, None), "does not follow its schema")
         if stream.tell() != len(message):
-            raise SchemaError(f"{len(message) - stream.tell()} bytes behind the message")
+            raise SchemaError(f"{len(message) - stream.tell()} bytes after the message")
         return json_text(value)
 
     def encode(self, value: object) -> bytes:

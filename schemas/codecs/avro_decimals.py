@@ -1,7 +1,7 @@
-"""Decimals of Avro: an integer in two's complement, of which the schema says how many digits stand behind the point.
+"""Decimals of Avro: an integer in two's complement; the schema gives the number of digits after the point.
 
-fastavro's own reading of them takes minutes for a message of 1 MiB, and writes rounded what has too many digits. So they are
-a logical type of our own to it.
+fastavro's own reader takes minutes for a decimal of 1 MiB, and its writer rounds a decimal with too many digits. So
+this module registers its own logical type for decimals.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from topicfs.schemas.schema import SchemaError
 
 LOGICAL_TYPE = "topicfs-decimal"
 MAX_PRECISION = 1000
-"""Digits of a decimal beyond which it is shown as the bytes it is."""
+"""Most digits of a type that is read as a decimal; with more digits its values are shown as bytes."""
 MAX_BYTES = 420
-"""Bytes that hold so many digits."""
+"""Number of bytes that hold MAX_PRECISION digits."""
 
 
 def make_known() -> None:
-    """Have both of fastavro's readers read decimals as strings of digits. Raises MissingLibraryError."""
+    """Register the logical type with both readers of fastavro; they return digits. Raises MissingLibraryError."""
     for name in ("fastavro.read", "fastavro._read_py"):
         readers: dict[str, Any] = library(name, "fastavro").LOGICAL_READERS
         for kind in ("bytes", "fixed"):
@@ -29,7 +29,7 @@ def make_known() -> None:
 
 
 def decimal_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what says in a type that its bytes are a decimal, if they are a sensible one."""
+    """Return the attributes that make a type our logical type, if the schema declares a valid decimal; otherwise {}."""
     precision, scale = said.get("precision"), said.get("scale", 0)
     if said.get("logicalType") != "decimal" or type(precision) is not int or type(scale) is not int:
         return {}
@@ -39,7 +39,7 @@ def decimal_of(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digits(data: bytes, writer_schema: Mapping[str, Any], *_: object) -> str:
-    """Return the digits of a decimal. Raises SchemaError for one of very many."""
+    """Return a decimal as text. Raises SchemaError if it has too many bytes."""
     if len(data) > MAX_BYTES:
         raise SchemaError(f"a decimal of {len(data)} bytes; at most {MAX_BYTES} are read")
     number = Decimal(int.from_bytes(data, "big", signed=True))
@@ -48,20 +48,20 @@ def _digits(data: bytes, writer_schema: Mapping[str, Any], *_: object) -> str:
 
 
 def decimal_bytes(text: str, avro_type: Mapping[str, Any]) -> bytes:
-    """Return the bytes of the digits in a string. Raises SchemaError where the type has no room for them."""
+    """Return the bytes of a decimal given as text. Raises SchemaError if it does not fit the type."""
     try:
         number = Decimal(text)
     except InvalidOperation:
-        raise SchemaError(f"{text!r:.60} is no decimal") from None
+        raise SchemaError(f"{text!r:.60} is not a decimal") from None
     scale, precision = avro_type["scale"], avro_type["precision"]
     if not number.is_finite():
-        raise SchemaError(f"{text!r:.60} is no decimal")
+        raise SchemaError(f"{text!r:.60} is not a decimal")
     sign, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     if number and number.adjusted() + 1 + scale > precision:
-        raise SchemaError(f"{text!r:.60} has more than {precision} digits, {scale} of them behind the point")
+        raise SchemaError(f"{text!r:.60} has more than {precision} digits, {scale} of them after the point")
     if number and exponent < -scale:
-        raise SchemaError(f"{text!r:.60} has more than {scale} digits behind the point")
+        raise SchemaError(f"{text!r:.60} has more than {scale} digits after the point")
     unscaled = 0
     if number:
         unscaled = int("".join(map(str, digits))) * 10 ** (exponent + scale) * (-1 if sign else 1)

@@ -1,9 +1,9 @@
-"""Types of Avro as they are taken: without what decoding does not need, and with a bound of what they decode to.
+"""Types of Avro, reduced to what decoding needs, and a bound of the memory that their values take.
 
-A few bytes may follow a schema by which they decode to any number of values: arrays of nulls, records of records of
-empty records. So a type has an *excess*: the memory that a value of it takes beyond `rate` bytes for each of its bytes.
-The rate is the least at which no item of an array or map, and no record within itself, has one; a message of n bytes then
-takes at most the excess of its own type and `rate` times n.
+After some schemas a few bytes decode to any number of values: arrays of nulls, records of records of empty records.
+So each type has an *excess*: the memory that a value takes beyond `rate` bytes for each byte of its encoding. The
+rate is the smallest at which no item of an array or map, and no record within itself, has an excess. A message of n
+bytes then takes at most the excess of its type plus `rate` times n.
 """
 
 from __future__ import annotations
@@ -31,32 +31,34 @@ _SIZES = {
     "string": (60, 1),
     "bytes": (60, 1),
 }
-"""Memory of a value, and its least bytes. What a string has beyond them costs six characters a byte at most: `PER_BYTE`."""
+"""Memory of a value, and its least encoded size. `PER_BYTE` counts further bytes of strings: up to six characters
+each.
+"""
 PER_BYTE = 8
 _RECORD, _FIELD, _CONTAINER, _ITEM, _ENUM = 200, 48, 120, 8, 64
 _TEXTS = 3
-"""Copies of a symbol in the text of each value: on its own, in the whole text, and in that as bytes."""
+"""Copies of an enum's symbol in memory for each value: the symbol, the whole text, and the text as bytes."""
 _WITHIN_ITSELF = -_ITEM
-"""Excess of a type within itself, so that it may be the item of an array; with more it is not bounded."""
+"""Largest excess of a type within itself with which it may be an array's item; above it, memory is not bounded."""
 
 
 class Normalizer:
-    """Takes from a schema what decoding and encoding need; of logical types the decimals alone, which have no other reading."""
+    """Reduces a schema to what decoding and encoding need. Of logical types only decimals remain."""
 
     def __init__(self) -> None:
         self._left = MAX_TYPES
 
     def type_of(self, said: AvroType, depth: int = 0) -> AvroType:
-        """Return the type. Raises SchemaError for what is none, or too many or too deep."""
+        """Return the reduced type. Raises SchemaError if it is invalid, or has too many types or levels."""
         self._left -= 1
         if depth > MAX_DEPTH or self._left < 0:
-            raise SchemaError(f"more than {MAX_DEPTH} types within each other, or {MAX_TYPES} in all")
+            raise SchemaError(f"more than {MAX_DEPTH} levels of types, or {MAX_TYPES} in all")
         if isinstance(said, str):
             return said
         if isinstance(said, list):
             return [self.type_of(branch, depth + 1) for branch in said]
         if not isinstance(said, dict) or "type" not in said:
-            raise SchemaError(f"{said!r:.60} is no type of Avro")
+            raise SchemaError(f"{said!r:.60} is not an Avro type")
         kind = said["type"]
         if kind in ("array", "map"):
             part = "items" if kind == "array" else "values"
@@ -95,13 +97,13 @@ def _kept(said: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 class MemoryBound:
-    """A bound of the memory that messages of a type take as values."""
+    """A bound of the memory that the values of a type take."""
 
     def __init__(self, avro_type: AvroType, names: Mapping[str, AvroType]) -> None:
-        """Find the least rate. Raises SchemaError where there is none."""
+        """Find the smallest rate. Raises SchemaError if there is none."""
         self._names = names
         self.recursive = False
-        """True if a value may contain another one of its own type, to any depth."""
+        """True if a value may contain another value of its own type, to any depth."""
         rate = 16
         while rate <= MAX_RATE:
             excess = _Excess(names, rate)
@@ -111,10 +113,12 @@ class MemoryBound:
                 self._rate = rate
                 return
             rate *= 2
-        raise SchemaError("no bytes of a message bound what it decodes to: items of an array may take none")
+        raise SchemaError(
+            "the size of a message does not bound its decoded size: items of an array may take no bytes"
+        )
 
     def bytes_of(self, message_size: int) -> int:
-        """Return the most memory that a message of so many bytes takes."""
+        """Return the most memory that a message of `message_size` bytes takes."""
         return max(self._own, 0) + (self._rate + PER_BYTE) * message_size
 
 

@@ -1,7 +1,7 @@
-"""Values of JSON as what fastavro encodes: the reverse of how messages of Avro are shown.
+"""Converts values of JSON to those that fastavro encodes: the reverse of decoding.
 
-Nothing is guessed and nothing lost: a number too large, a field that no record has, or a string that is no symbol refuses
-the value. Of a union the first branch is taken that the value fits.
+Nothing is guessed and nothing lost: a number that is too large, an unknown field, or an unknown symbol is an error.
+For a union the first branch that fits is used.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from topicfs.schemas.codecs.avro_types import AvroType
 from topicfs.schemas.schema import SchemaError
 
 MAX_STEPS = 1_000_000
-"""Parts of a value that are looked at, once for each branch of a union that is tried, and the parts of defaults."""
+"""Most parts of a value to convert; each branch of a union counts its parts again, and parts of defaults count too."""
 _LETTERS_A_STEP = 100
-"""Characters of a string, or symbols of an enum, that count as one more: a default may be very long, and stand there again and again."""
+"""Characters of a string, or symbols of an enum, that count as one more part, because long defaults may be repeated."""
 
 _INTEGERS = {"int": 2**31, "long": 2**63}
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": -float("inf")}
@@ -30,7 +30,7 @@ class AvroValue:
         self._left = MAX_STEPS
 
     def of(self, avro_type: AvroType, value: Any, place: str = "") -> Any:
-        """Convert a value that stands at a place. Raises SchemaError."""
+        """Convert a value; `place` is its path for messages. Raises SchemaError."""
         self._count(1 + (len(value) // _LETTERS_A_STEP if isinstance(value, str) else 0))
         if isinstance(avro_type, list):
             return self._of_union(avro_type, value, place)
@@ -52,7 +52,7 @@ class AvroValue:
     def _count(self, steps: int) -> None:
         self._left -= steps
         if self._left < 0:
-            raise SchemaError("it takes too long to find what it fits, or has too many defaults")
+            raise SchemaError("it takes too long to find a branch that fits, or it has too many defaults")
 
     def _of_parts(self, avro_type: AvroType, value: Any, place: str) -> Any:
         if isinstance(value, list):
@@ -70,7 +70,7 @@ class AvroValue:
                 reasons.append(str(error))
                 continue
             name = branch if isinstance(branch, str) else branch.get("name")
-            # So that fastavro takes this branch, and not another one that looks alike.
+            # Name the branch, so that fastavro does not choose a similar one.
             return (name, converted) if name in self._names else converted
         raise SchemaError(reasons[-1] if reasons else f"an empty union{_at(place)}")
 
@@ -85,7 +85,9 @@ class AvroValue:
         for name, field in fields.items():
             if name in value:
                 converted[name] = self.of(field["type"], value[name], f"{place}.{name}")
-            elif "default" in field:  # Not left to fastavro: defaults of defaults double with each level.
+            elif (
+                "default" in field
+            ):  # fastavro would expand defaults within defaults, which double with each level.
                 converted[name] = self.of(field["type"], field["default"], f"{place}.{name}")
             else:
                 raise SchemaError(f"field {name!r:.60} is missing, and has no default{_at(place)}")
@@ -120,14 +122,14 @@ def _octets(avro_type: AvroType, value: Any, place: str) -> Any:
     try:
         data = value.encode("latin-1")
     except UnicodeEncodeError:
-        raise _misfit(place, value, "bytes, as characters U+0000 to U+00FF") from None
+        raise _misfit(place, value, "bytes value (characters U+0000 to U+00FF)") from None
     if isinstance(avro_type, dict) and avro_type["type"] == "fixed" and len(data) != avro_type["size"]:
-        raise _misfit(place, value, f"{avro_type['size']} bytes")
+        raise _misfit(place, value, f"value of {avro_type['size']} bytes")
     return data
 
 
 def _misfit(place: str, value: Any, wanted: str) -> SchemaError:
-    return SchemaError(f"{value!r:.60} is no {wanted}{_at(place)}")
+    return SchemaError(f"{value!r:.60} is not a valid {wanted}{_at(place)}")
 
 
 def _at(place: str) -> str:

@@ -15,31 +15,31 @@ from topicfs.schemas.schema import MissingLibraryError, SchemaError
 T = TypeVar("T")
 
 MAX_TEXT_BYTES = 64 * 2**20
-"""Largest text of one value: what one request takes apart (`storage.codec.compression.bounds`)."""
+"""Largest text of one value, as large as the content of a batch may be (`storage.codec.compression.bounds`)."""
 MAX_VALUE_BYTES = 512 * 2**20
-"""Most memory that a message might take as a value, by its schema; what might take more is not tried."""
+"""Most memory that a message may need as a value, by its schema; a message that may need more is not decoded."""
 
 
 class SchemaCodec(Protocol):
-    """A schema that was compiled. Safe from any thread."""
+    """A compiled schema. Safe from any thread."""
 
     def decode(self, message: bytes, path: bytes | None) -> bytes:
         """Return a message as JSON on one line, in UTF-8; `path` as in `FramedMessage`. Raises SchemaError."""
 
     def encode(self, value: object) -> bytes:
-        """Return the message of a value of JSON; of Protobuf with the path in front. Raises SchemaError."""
+        """Encode a value of JSON; a Protobuf message has its path in front. Raises SchemaError."""
 
 
 def check_memory(most: int) -> None:
-    """Raise SchemaError if a message may take more than MAX_VALUE_BYTES of memory: at most `most` bytes."""
+    """Raise SchemaError if `most`, the memory that a message may need, is more than MAX_VALUE_BYTES."""
     if most > MAX_VALUE_BYTES:
         raise SchemaError(
-            f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are given"
+            f"the message might take {most} bytes of memory; at most {MAX_VALUE_BYTES} are allowed"
         )
 
 
 def library(name: str, package: str) -> ModuleType:
-    """Import a library. Raises MissingLibraryError, which names the extra that has it."""
+    """Import a library. Raises MissingLibraryError, which names the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -47,7 +47,7 @@ def library(name: str, package: str) -> ModuleType:
 
 
 def guarded(make: Callable[[], T], what: str) -> T:
-    """Return what a library makes of what nobody checked; whatever it raises becomes a SchemaError."""
+    """Call a library on untrusted input; any exception becomes a SchemaError that begins with `what`."""
     try:
         return make()
     except (SchemaError, MissingLibraryError):
@@ -57,23 +57,24 @@ def guarded(make: Callable[[], T], what: str) -> T:
 
 
 def json_text(value: object, *, plain: bool = False) -> bytes:
-    """Write a value on one line, with what JSON has no word for as a string: NaN, infinities, bytes and decimals.
+    """Return a value as JSON on one line; NaN, infinities, bytes and decimals, which JSON lacks, become strings.
 
-    A `plain` one has nothing such. Bytes become characters from U+0000 to U+00FF, as in Avro's JSON encoding. Raises SchemaError.
+    A `plain` value has none of these. Bytes become characters from U+0000 to U+00FF, as in Avro's JSON encoding.
+    Raises SchemaError.
     """
     try:
         text = _ENCODER.encode(value)
     except ValueError:
         if plain:
-            raise SchemaError("no JSON: a number that is too large") from None
-        text = guarded(lambda: _ENCODER.encode(_finite(value)), "no JSON")
+            raise SchemaError("not JSON: a number that is too large") from None
+        text = guarded(lambda: _ENCODER.encode(_finite(value)), "not JSON")
     except RecursionError:
         raise SchemaError("nested too deeply") from None
     if len(text) > MAX_TEXT_BYTES:
-        raise SchemaError(f"a text of {len(text)} characters; at most {MAX_TEXT_BYTES} are shown")
+        raise SchemaError(f"the text has {len(text)} characters; at most {MAX_TEXT_BYTES} are shown")
     try:
         return text.encode()
-    except UnicodeEncodeError:  # Half a surrogate pair, in a name of the schema.
+    except UnicodeEncodeError:  # A name in the schema has half a surrogate pair.
         return text.encode("ascii", "backslashreplace")
 
 
@@ -82,14 +83,14 @@ def _plain(value: object) -> object:
         return value.decode("latin-1")
     if isinstance(value, Decimal):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain)
 
 
 def _finite(value: object) -> object:
-    """Return a value in which numbers that are none are strings, by Protobuf's names."""
+    """Return a value with NaN and infinities replaced by strings, named as in Protobuf's JSON."""
     if isinstance(value, float) and not isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124 - NaN alone
     if isinstance(value, dict):

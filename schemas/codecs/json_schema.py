@@ -1,4 +1,4 @@
-"""JSON Schema: messages are JSON. They are shown as they stand, whatever their schema says, and written if it lets them in."""
+"""JSON Schema: messages are JSON. They are decoded without their schema, and encoded only if it accepts them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from topicfs.schemas.codecs.codec import MAX_VALUE_BYTES, check_memory, guarded,
 from topicfs.schemas.schema import PayloadSchema, SchemaError
 
 MAX_CHECKS = 200_000
-"""Keywords of a schema that are checked for one value, each for each part of it that it is about."""
+"""Most checks of one value: each keyword of the schema counts for each part of the value to which it applies."""
 _LIBRARY = "jsonschema"
 _NAMES_A_CHECK = 20
-"""Names or values in a keyword that count as one more check."""
+"""Number of names or values in a keyword that count as one more check."""
 _DELIMITERS = (b",", b":", b"[", b"{")
 _VALUE_BYTES, _TEXT_BYTES = 100, 6
-"""Memory of what stands behind a delimiter, and of a byte of the text, as it is and as strings."""
+"""Memory of a value after a delimiter, and of a byte of text: once as it is, and again in strings."""
 
 
 def _no_constant(name: str) -> Never:
-    raise SchemaError(f"{name} is no JSON")
+    raise SchemaError(f"{name} is not JSON")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_int=str, parse_float=str)
-"""Numbers stay as they are written: they are looked at, and not taken."""
+"""Parses numbers as text, because they are only validated and not converted."""
 
 
 def decode_json(message: bytes) -> bytes:
-    """Return a message of JSON on one line, its numbers, names and order as they are. Raises SchemaError."""
+    """Return a JSON message on one line, with its numbers, names and order unchanged. Raises SchemaError."""
     if (_VALUE_BYTES + _TEXT_BYTES) * len(message) > MAX_VALUE_BYTES:
         check_memory(_VALUE_BYTES * sum(map(message.count, _DELIMITERS)) + _TEXT_BYTES * len(message))
-    guarded(lambda: _DECODER.decode(message.decode()), "no JSON")
-    # Within strings a line end is always escaped; anywhere else it is a space.
+    guarded(lambda: _DECODER.decode(message.decode()), "not JSON")
+    # Line ends within strings are always escaped; elsewhere they are white space.
     return message.strip(b" \t\r\n").replace(b"\n", b" ").replace(b"\r", b" ")
 
 
@@ -41,12 +41,12 @@ class JsonSchemaCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Take a schema, and those that it refers to by their URIs. Nothing is fetched from elsewhere.
+        """Compile a schema; `needed` are those it refers to, by their URIs. Nothing is fetched from elsewhere.
 
         Raises SchemaError, MissingLibraryError.
         """
         self._checks = threading.local()
-        self._validator = guarded(lambda: self._made(schema, needed), "no JSON Schema")
+        self._validator = guarded(lambda: self._made(schema, needed), "not a JSON Schema")
 
     def _made(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> Any:
         validators = library("jsonschema.validators", _LIBRARY)
@@ -65,7 +65,7 @@ class JsonSchemaCodec:
         return validators.extend(kind, counted)(said, registry=registry)
 
     def _counted(self, check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        """Return a check that counts: what refers to itself twice, twice over, would never end."""
+        """Wrap a check so that it counts: a schema that refers to itself twice would take exponential time."""
 
         def count(checks: int) -> None:
             self._checks.left -= checks
@@ -93,7 +93,7 @@ class JsonSchemaCodec:
 
 
 def _unique_items(validator: Any, said: Any, value: Any, _schema: Any) -> Iterator[Any]:
-    """Check `uniqueItems`, each item once: the library compares objects with each other, all with all."""
+    """Check `uniqueItems` in linear time; the library compares each object with each other one."""
     if not said or not validator.is_type(value, "array"):
         return
     if len({json.dumps(_comparable(item), sort_keys=True) for item in value}) < len(value):
@@ -101,7 +101,7 @@ def _unique_items(validator: Any, said: Any, value: Any, _schema: Any) -> Iterat
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value whose text is that of its equals: 1.0 is 1."""
+    """Return a value whose JSON is the same for equal values: 1.0 becomes 1."""
     if isinstance(value, dict):
         return {name: _comparable(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -110,7 +110,7 @@ def _comparable(value: Any) -> Any:
 
 
 def _checked(said: Any) -> Any:
-    """Return a schema without patterns, which could take for ever to match: what has one is not written to. Raises SchemaError."""
+    """Return the schema. Raises SchemaError if it has patterns, which could take forever to match."""
     left = [said]
     while left:
         part = left.pop()

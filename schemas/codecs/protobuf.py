@@ -1,8 +1,7 @@
-"""Protobuf: schemas as text or as a serialized FileDescriptorProto in base64, messages shown by Protobuf's JSON mapping.
+"""Protobuf: schemas as source text or as a FileDescriptorProto in base64; messages become JSON by Protobuf's mapping.
 
-Text is compiled by `protoc` itself, which grpcio-tools has as a library: what it takes is what a registry's users write,
-and it is kept together with Protobuf. It runs in a process of its own, for some texts end it by a signal: what is nested in
-an option is read by recursion that nothing bounds.
+`protoc` itself, a library in grpcio-tools, compiles source text, so that exactly the texts that registries' users
+write are accepted. It runs in a process of its own, because its unbounded recursion into nested options can crash it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ from topicfs.schemas.frame import read_path
 from topicfs.schemas.schema import MAX_DEPTH, Kind, PayloadSchema, SchemaError
 
 MAX_FIELD_NAME = 512
-"""Characters of the name of a field, or of an enum's value: each element of what is repeated shows them again."""
+"""Most characters of the name of a field or of an enum's value, because each element of a repeated field repeats
+them.
+"""
 PROTOC_SECONDS = 20.0
 """Longest time that protoc may take for one schema."""
 _PROGRAM = """
@@ -39,11 +40,11 @@ _IMPORT = re.compile(r'(?:^|[;}])\s*import\s+(?:public\s+|weak\s+)?"([^"\n]+)"\s
 _OWN = "topicfs-schema.proto"
 _SMALLEST_ELEMENT = 2
 _ELEMENT_BYTES = 400
-"""Memory of an element of a repeated message, beside the names of its fields."""
+"""Memory of an element of a repeated field, without the names of its fields."""
 _USUAL_VALUE_NAME = 64
-"""Characters of the name of an enum's value that need no more memory than that."""
+"""Characters of an enum value's name that are included in _ELEMENT_BYTES."""
 _TEXTS = 3
-"""Copies of such a name for each value: on its own, in the whole text, and in that as bytes."""
+"""Copies of a longer name in memory for each value: the name, the whole text, and the text as bytes."""
 
 
 COMMON = {
@@ -63,11 +64,11 @@ package confluent.type;
 message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }
 """,
 }
-"""What registries add to Protobuf, and what the schemas that Kafka Connect registers import without a reference."""
+"""Files that registries add to Protobuf's own; schemas of Kafka Connect import them without a reference."""
 
 
 def imports_of(text: str) -> list[str]:
-    """Return the paths that a text imports, but for those that need no looking for."""
+    """Return the paths that a source imports, except those of Protobuf and of COMMON."""
     return [
         path
         for path in _IMPORT.findall(_COMMENT.sub("", text))
@@ -79,14 +80,14 @@ class ProtobufCodec:
     """See `SchemaCodec`."""
 
     def __init__(self, schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> None:
-        """Take a schema, and those that it imports by their paths, each behind those that it imports itself.
+        """Compile a schema; `needed` are the schemas it imports, by their paths, each after its own imports.
 
         Raises SchemaError, MissingLibraryError.
         """
         files = _compiled(schema, needed)
         pool = library("google.protobuf.descriptor_pool", _PROTOBUF).DescriptorPool()
         for file in files:
-            guarded(lambda file=file: pool.Add(file), "no schema of Protobuf")  # type: ignore[misc] # its default binds it
+            guarded(lambda file=file: pool.Add(file), "not a Protobuf schema")  # type: ignore[misc] # its default binds it
         self._own = files[-1]
         self._pool = pool
         self._longest = _longest(name for file in files for name in _fields(file, file.package, 0))
@@ -109,10 +110,10 @@ class ProtobufCodec:
         return json_text(value)
 
     def encode(self, value: object) -> bytes:
-        """See `SchemaCodec`: a message of the first type of the file."""
+        """See `SchemaCodec`: encodes a message of the first type in the file."""
         json_format = library("google.protobuf.json_format", _PROTOBUF)
         if not isinstance(value, dict):
-            raise SchemaError(f"{value!r:.60} is no object, as a message is")
+            raise SchemaError(f"{value!r:.60} is not a JSON object, as a message must be")
         made = self._class_at((0,))()
         guarded(
             lambda: json_format.ParseDict(
@@ -120,7 +121,7 @@ class ProtobufCodec:
             ),
             "does not follow its schema",
         )
-        return b"\0" + guarded(lambda: bytes(made.SerializeToString(deterministic=True)), "no message")
+        return b"\0" + guarded(lambda: bytes(made.SerializeToString(deterministic=True)), "not a message")
 
     def _divided(self, message: bytes, path: bytes | None) -> tuple[tuple[int, ...], bytes]:
         try:
@@ -143,7 +144,7 @@ class ProtobufCodec:
             full = ".".join(filter(None, (self._own.package, *names)))
             factory = library("google.protobuf.message_factory", _PROTOBUF)
             found = guarded(
-                lambda: factory.GetMessageClass(self._pool.FindMessageTypeByName(full)), "no type of Protobuf"
+                lambda: factory.GetMessageClass(self._pool.FindMessageTypeByName(full)), "not a Protobuf type"
             )
             self._classes[steps] = found
         return found
@@ -154,14 +155,14 @@ def _longest(names: Iterable[str]) -> int:
 
 
 def _types_in(scope: Any, depth: int) -> Any:
-    """Return the messages in a file or a message. Raises SchemaError for too many within each other."""
+    """Return the message types in a file or a message type. Raises SchemaError if they are nested too deeply."""
     if depth > MAX_DEPTH:
-        raise SchemaError(f"more than {MAX_DEPTH} messages within each other")
+        raise SchemaError(f"more than {MAX_DEPTH} levels of messages")
     return scope.nested_type if depth else scope.message_type
 
 
 def _fields(scope: Any, path: str, depth: int) -> Iterator[str]:
-    """Yield the names under which fields are shown: an extension has its full one."""
+    """Yield the names of all fields in JSON; an extension has its full name in brackets."""
     yield from (f"[{path}.{extension.name}]" for extension in scope.extension)
     for one in _types_in(scope, depth):
         yield from (field.json_name or field.name for field in one.field)
@@ -175,7 +176,7 @@ def _enum_values(scope: Any, depth: int) -> Iterator[str]:
 
 
 def _compiled(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> list[Any]:
-    """Return the files of a schema, its own last."""
+    """Return the file descriptors of a schema and of its imports; its own is the last."""
     serialized = _serialized(schema.text)
     if serialized is None:
         return _by_protoc(schema, needed)
@@ -192,7 +193,7 @@ def _compiled(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> lis
 
 
 def _serialized(text: str) -> Any:
-    """Return the FileDescriptorProto that is written in base64; None where the text is a source."""
+    """Parse a FileDescriptorProto in base64; None if the text is source."""
     descriptors = library("google.protobuf.descriptor_pb2", _PROTOBUF)
     if any(mark in text for mark in '{};"'):
         return None
@@ -202,7 +203,7 @@ def _serialized(text: str) -> Any:
     except (ValueError, binascii.Error):
         return None
     except Exception as error:  # noqa: BLE001 - DecodeError, whose module is that of the library
-        raise SchemaError(f"no FileDescriptorProto in base64: {error!s:.200}") from None
+        raise SchemaError(f"not a FileDescriptorProto in base64: {error!s:.200}") from None
 
 
 def _well_known(name: str) -> list[Any]:
@@ -212,7 +213,7 @@ def _well_known(name: str) -> list[Any]:
 
 
 def _by_protoc(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> list[Any]:
-    """Compile a text: the files that it needs, and its own last."""
+    """Compile source; return the descriptors of its imports, and its own as the last."""
     protoc = library(*_PROTOC)
     descriptors = library("google.protobuf.descriptor_pb2", _PROTOBUF)
     known = Path(str(protoc.__file__)).parent / "_proto"
@@ -235,7 +236,7 @@ def _by_protoc(schema: PayloadSchema, needed: Mapping[str, PayloadSchema]) -> li
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
-    """Run protoc in a process of its own; its status, and what it has to say. Raises SchemaError where it takes too long."""
+    """Run protoc in its own process; return its status and its messages. Raises SchemaError if it takes too long."""
     command = [sys.executable, "-I", "-c", _PROGRAM, repr([path for path in sys.path if path]), *arguments]
     try:
         done = subprocess.run(  # noqa: S603 - this Python, and files that were just written
@@ -254,8 +255,8 @@ def _run(arguments: list[str]) -> tuple[int, str]:
 
 
 def _checked(path: str) -> PurePosixPath:
-    """Return a path that leads below the folder it is put into. Raises SchemaError."""
+    """Return a path that stays within its folder. Raises SchemaError for any other."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or len(path) > 250 or "\0" in path:
-        raise SchemaError(f"{path!r:.60} is no path of an import")
+        raise SchemaError(f"{path!r:.60} is not a valid import path")
     return pure

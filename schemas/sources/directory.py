@@ -1,11 +1,11 @@
-"""A directory of schemas, as files that are named by what payloads say.
+"""A directory of schemas, as files whose names are the ids in payloads.
 
     12.avsc  12.proto  12.json        the schema of id 12: Avro, Protobuf, JSON Schema
-    5a62….avsc                        the same by its GUID, as UUIDs are written
+    5a62….avsc                        a schema by its GUID, written as a UUID
     orders-value.avsc → 12.avsc       a symbolic link: the newest schema of subject orders-value
-    common/money.proto                what `import "common/money.proto"` of 12.proto means
+    common/money.proto                the file that `import "common/money.proto"` in 12.proto means
 
-A schema of Avro has all its types in it.
+An Avro schema must contain all of its types.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from topicfs.schemas.schema import (
 )
 
 SUFFIXES = {".avsc": Kind.AVRO, ".proto": Kind.PROTOBUF, ".json": Kind.JSON}
-"""Suffixes of the files of each language."""
+"""File suffixes of the languages."""
 STAMP_SECONDS = 1.0
-"""For so long a directory is not looked at again."""
+"""Seconds between two checks of the directory for changes."""
 
 
 class DirectorySource:
@@ -41,7 +41,7 @@ class DirectorySource:
         self._modified: int | None = None
 
     def stamp(self) -> Hashable:
-        """See `SchemaSource`: the time of the directory's last change, looked at once a second."""
+        """See `SchemaSource`: the time of the directory's last change, checked once a second."""
         now = time.monotonic()
         if now - self._looked_at >= STAMP_SECONDS:
             self._looked_at = now
@@ -52,7 +52,7 @@ class DirectorySource:
         return self._modified
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
-        """See `SchemaSource`: a directory has one schema of an id."""
+        """See `SchemaSource`: a directory has only one schema of an id, whatever the subject is."""
         del subject
         for suffix, kind in SUFFIXES.items():
             text = self._text(f"{schema_id}{suffix}")
@@ -61,7 +61,7 @@ class DirectorySource:
         return None
 
     def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
-        """See `SchemaSource`: of Protobuf alone, by paths of imports."""
+        """See `SchemaSource`: only for Protobuf, by the path of an import."""
         pure = PurePosixPath(reference.name)
         if pure.is_absolute() or ".." in pure.parts or "\0" in reference.name:
             return None
@@ -82,7 +82,7 @@ class DirectorySource:
         return None
 
     def _text(self, name: str) -> str | None:
-        """Read a file; None where there is none. Raises SchemaError for one that cannot be read."""
+        """Return the text of a file; None if it does not exist. Raises SchemaError if it cannot be read."""
         try:
             with (self._directory / name).open("rb") as file:
                 data = file.read(MAX_SCHEMA_BYTES + 1)

@@ -1,12 +1,12 @@
-"""A schema registry, asked over HTTP as Confluent's clients ask it.
+"""A schema registry, queried over HTTP like Confluent's clients do.
 
     GET /schemas/ids/12?subject=NAME        {"schema":"…","schemaType":"PROTOBUF","references":[…]}; no schemaType is Avro
     GET /schemas/guids/GUID                 the same
     GET /subjects/NAME/versions/3           {"subject":…,"version":3,"id":12,"schema":…,…}; `latest` for 3: the newest one
 
-(https://docs.confluent.io/platform/current/schema-registry/develop/api.html). An answer is waited for a bounded time, however
-slowly it comes. A registry that did not answer, or that made no sense, is not asked again for a while: what it would know is
-unknown meanwhile. So is for a while what it said that it does not have.
+(https://docs.confluent.io/platform/current/schema-registry/develop/api.html). The time for an answer is bounded,
+however slowly its bytes come. A registry that did not answer, or answered nonsense, is not queried for a while: its
+schemas are unknown meanwhile. A schema that it does not have is not requested again for a while, either.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from topicfs.storage.messages import printable
 
 ANSWER_SECONDS = 5.0
 REST_SECONDS = 30.0
-"""Time for which a registry that failed is not asked again, nor for a schema that it did not have."""
+"""Time for which a failed registry is not queried, and a missing schema not requested again."""
 MAX_ANSWER_BYTES = 4 * MAX_SCHEMA_BYTES
 MAX_MISSING = 10_000
 _OK, _NOT_FOUND, _TOO_MANY_REQUESTS, _ITS_FAULT = 200, 404, 429, 500
@@ -48,14 +48,14 @@ _LOGGER = logging.getLogger("topicfs")
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Follows nothing: who was given a password is asked, and nobody else."""
+    """Follows no redirects, so that only the configured registry gets the password."""
 
     def redirect_request(self, *_arguments: Any) -> None:
         return None
 
 
 class RegistryUnavailableError(UnavailableSchemaError):
-    """The registry did not answer, or what it answered makes no sense."""
+    """The registry did not answer, or its answer makes no sense."""
 
 
 class RegistrySource:
@@ -64,7 +64,10 @@ class RegistrySource:
     def __init__(
         self, url: str, credentials: str | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Ask at a URL, with `USER:PASSWORD` where it wants basic authentication. Raises InvalidConfigError for no URL."""
+        """Prepare to query `url`, with basic authentication if credentials `USER:PASSWORD` are given.
+
+        Raises InvalidConfigError for an invalid URL.
+        """
         self.url = checked_url(url)
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if credentials is not None:
@@ -75,11 +78,11 @@ class RegistrySource:
         self._turn = threading.Lock()
         self._asked_again_at = float("-inf")
         self._asking: Future[tuple[int, bytes]] | None = None
-        """The answer to the last question."""
+        """The pending or completed answer to the last request."""
         self._missing: dict[str, float] = {}
 
     def stamp(self) -> Hashable:
-        """See `SchemaSource`: what is unknown may be known after a rest."""
+        """Return a value that changes every REST_SECONDS, because unknown schemas may be found then."""
         return int(self._clock() / REST_SECONDS)
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
@@ -92,16 +95,14 @@ class RegistrySource:
         return self._schema(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
 
     def newest(self, subject: str) -> PayloadSchema | None:
-        """See `SchemaSource`; it is asked for each time. Raises RegistryUnavailableError, for a writer has to know."""
+        """See `SchemaSource`; each call queries the registry. Raises RegistryUnavailableError, unlike `by_id`."""
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
         with self._turn:
             answer = self._answer(path)
         return None if answer is None else schema_of(answer)
 
     def _schema(self, path: str, *, number: int | None = None) -> PayloadSchema | None:
-        with (
-            self._turn
-        ):  # One at a time: a registry that hangs keeps one thread of its own, and not one each.
+        with self._turn:  # One request at a time, so that a registry that hangs blocks one thread and not one for each request.
             now = self._clock()
             if now < self._missing.get(path, now):
                 return None
@@ -117,14 +118,15 @@ class RegistrySource:
         return schema_of(answer, number=number)
 
     def _answer(self, path: str) -> dict[str, Any] | None:
-        """Ask for an object; None where there is none. Raises RegistryUnavailableError."""
+        """Request a JSON object; None if the registry does not have it. Raises RegistryUnavailableError."""
         if self._clock() < self._asked_again_at:
             raise RegistryUnavailableError(
-                f"{self.url} failed lately, and is not asked for {REST_SECONDS:.0f} s"
+                f"{self.url} failed recently, and is not queried for {REST_SECONDS:.0f} s"
             )
         if self._asking is not None and not self._asking.done():
-            # It sends a byte now and then: each further question would leave one more thread waiting.
-            self._fail(f"{path}: the answer to an earlier question is still under way")
+            # The registry still sends the last answer, byte by byte: another request would leave another
+            # waiting thread.
+            self._fail(f"{path}: the answer to an earlier request is still arriving")
         try:
             status, body = self._in_time(path, ANSWER_SECONDS)
         except (OSError, ValueError) as error:
@@ -141,7 +143,7 @@ class RegistrySource:
         if status != _OK:
             self._fail(f"{path}: status {status}{_remedy(status)}")
         if not isinstance(answer, dict):
-            self._fail(f"{path}: no object of JSON{_NO_REGISTRY}")
+            self._fail(f"{path}: the answer is not a JSON object{_NO_REGISTRY}")
         return answer
 
     def _fail(self, reason: str) -> NoReturn:
@@ -150,7 +152,10 @@ class RegistrySource:
         raise RegistryUnavailableError(f"{self.url}{reason}")
 
     def _in_time(self, path: str, seconds: float) -> tuple[int, bytes]:
-        """Call `_get` in a thread and return its answer. Raises TimeoutError if that takes too long, and what `_get` raises."""
+        """Call `_get` in a thread and return its answer.
+
+        Raises TimeoutError after `seconds`, and the exceptions of `_get`.
+        """
         asking: Future[tuple[int, bytes]] = Future()
 
         def run() -> None:
@@ -171,21 +176,21 @@ class RegistrySource:
         try:
             answer = self._opener.open(request, timeout=ANSWER_SECONDS)
         except HTTPError as error:
-            answer = error  # It is an answer, too.
+            answer = error  # An HTTP error is an answer, too.
         with answer:
             return answer.status, answer.read(MAX_ANSWER_BYTES + 1)
 
 
 def _reason(error: Exception) -> str:
-    """Return why there was no answer, and for TLS the remedy."""
+    """Return why there was no answer, for TLS with the remedy."""
     cause = error.reason if isinstance(error, URLError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
         return (
-            f"its certificate is not taken: {cause.verify_message.rstrip('.')}; it has to be made for this host, be in "
+            f"its certificate is not accepted: {cause.verify_message.rstrip('.')}; it must be made for this host, be in "
             "date, and be signed by an authority of the system or of the file that SSL_CERT_FILE names"
         )
     if isinstance(cause, ssl.SSLError):
-        return f"TLS: {cause.reason or cause}; where it does not speak TLS, give a URL with http://"
+        return f"TLS: {cause.reason or cause}; if it does not use TLS, give a URL with http://"
     return printable(str(getattr(cause, "strerror", None) or cause))
 
 
@@ -194,12 +199,12 @@ def _remedy(status: int) -> str:
     if status in (401, 403):
         return "; check its user and password: --schema-registry-auth FILE"
     if status == _TOO_MANY_REQUESTS or status >= _ITS_FAULT:
-        return f"; it is asked again after {REST_SECONDS:.0f} s"
+        return f"; it is queried again after {REST_SECONDS:.0f} s"
     return _NO_REGISTRY
 
 
 def checked_url(url: str) -> str:
-    """Return the URL of a registry without a slash at its end. Raises InvalidConfigError."""
+    """Return the URL of a registry without a trailing slash. Raises InvalidConfigError."""
     try:
         parts = urlsplit(url)
         bad = parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment
@@ -209,7 +214,7 @@ def checked_url(url: str) -> str:
         bad, secret = True, False
     if secret:
         raise InvalidConfigError(
-            "the URL of a schema registry shows in lists of processes: name its user and password in a file or a variable"
+            "the URL of a schema registry is visible in process lists: put its user and password into a file or a variable"
         )
     if bad:
         raise InvalidConfigError(f"{url}: not the URL of a schema registry, such as http://host:8081")

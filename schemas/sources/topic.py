@@ -1,12 +1,12 @@
-"""The topic `_schemas`, in which a registry keeps all it knows: its log is its database.
+"""The topic `_schemas`, in which a registry stores all of its state.
 
     key    {"keytype":"SCHEMA","subject":"orders-value","version":1,"magic":1}
     value  {"subject":"orders-value","version":1,"id":7,"schemaType":"PROTOBUF","references":[…],"schema":"…","deleted":false}
 
-Other keytypes are CONFIG, MODE, NOOP and CLEAR_SUBJECT, which say nothing of schemas, and DELETE_SUBJECT, whose value
-{"subject":…,"version":…} deletes all versions up to one. What was deleted is still there for who has its id, as in the
-registry, until its record is compacted away. Of all this only the places of records are kept in memory: a schema is read
-from the log when it is asked for.
+The keytypes CONFIG, MODE, NOOP and CLEAR_SUBJECT have no schemas. The value {"subject":…,"version":…} of a
+DELETE_SUBJECT deletes all versions up to the given one. A deleted schema can still be found by its id, as in the
+registry, until its record is compacted away. Memory holds only the offsets of records; a schema is read from the log
+when it is needed.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from topicfs.storage.model import Isolation, Offset, Record
 
 @dataclass(slots=True)
 class KeptSchemas:
-    """Schemas by their ids and versions. See `SchemaSource`."""
+    """Schemas in memory, by ids and versions. See `SchemaSource`."""
 
     by_ids: dict[SchemaId, dict[str, PayloadSchema]] = field(default_factory=dict)
-    """By their contexts."""
+    """Schemas by id, and then by context."""
     by_versions: dict[tuple[str, int], PayloadSchema] = field(default_factory=dict)
     deleted: set[tuple[str, int]] = field(default_factory=set)
 
     def add(
         self, version: tuple[str, int], schema: PayloadSchema, guid: UUID | None, *, deleted: bool
     ) -> None:
-        """Keep a version of a subject, which is found by its ids, too."""
+        """Add a version of a subject, which can then be found by its ids, too."""
         self.by_versions[version] = schema
         for schema_id in (schema.number, guid):
             if schema_id is not None:
@@ -60,7 +60,7 @@ class KeptSchemas:
             self.deleted.add(version)
 
     def stamp(self) -> Hashable:
-        """See `SchemaSource`: nothing is added."""
+        """See `SchemaSource`: the schemas do not change."""
         return None
 
     def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
@@ -78,7 +78,7 @@ class KeptSchemas:
 
 
 SCHEMAS_TOPIC = "_schemas"
-"""Its name by default: kafkastore.topic."""
+"""Default name of the topic, as in the registry's setting kafkastore.topic."""
 READ_BYTES = 2**20
 MAX_KEY_BYTES = 4096
 MAX_VERSIONS = 500_000
@@ -87,7 +87,7 @@ _LOGGER = logging.getLogger("topicfs")
 
 
 class _Version(NamedTuple):
-    """The place of one version of a subject."""
+    """Where a version of a subject is stored."""
 
     offset: Offset
     schema_id: SchemaId
@@ -103,14 +103,14 @@ class SchemasTopic:
         self._lock = threading.Lock()
         self._partition: Partition | None = None
         self._begun_at: Hashable = None
-        """The state of the partition when all of it was read last."""
+        """State of the partition when it was last read from its start."""
         self._begin()
 
     def _begin(self) -> None:
         self._next = Offset(0)
         self._rewrites = 0 if self._partition is None else self._partition.rewrites
         self._numbers: dict[int, dict[str, Offset]] = {}
-        """The places of schemas by id and context."""
+        """Offsets of schemas by id and context."""
         self._guids: dict[UUID, Offset] = {}
         self._subjects: dict[str, dict[int, _Version]] = {}
         self._versions = 0
@@ -146,7 +146,7 @@ class SchemasTopic:
         return self._schema(last)
 
     def kept(self) -> KeptSchemas:
-        """Read all schemas that there are now, but for bad ones (blocking)."""
+        """Read all current schemas, and skip bad ones (blocking)."""
         kept = KeptSchemas()
         with self._lock:
             partition, values = self._found(), dict[int, bytes | None]()
@@ -162,7 +162,7 @@ class SchemasTopic:
         return kept
 
     def _schema(self, find: Callable[[], _Version | None]) -> PayloadSchema | None:
-        """Return the schema of a version; where its record was moved, as `find` finds it then."""
+        """Return the schema of the version from `find`; if its record has moved, read the topic and find it again."""
         with self._lock:
             for again in (False, True):
                 self._catch_up(again=again)
@@ -181,19 +181,19 @@ class SchemasTopic:
             return None
         if self._partition is not partition:
             self._partition = partition
-            partition.listen(lambda: None)  # A remote engine follows then what is known of it.
+            partition.listen(lambda: None)  # Makes a remote engine follow the partition's end.
             self._next = Offset(-1)
         return partition
 
     def _catch_up(self, *, again: bool) -> None:
-        """Read what was added; all of it where compaction, which rewrites, moved records, or with `again`."""
+        """Read new records; read all records with `again`, or if compaction has rewritten the log."""
         partition = self._found()
         if partition is None:
             self._begin()
             return
         place = id(partition), partition.visible_end(Isolation.READ_COMMITTED), partition.rewrites
         if again and place == self._begun_at:
-            return  # There is nothing more to be found.
+            return  # All of it has been read already.
         if again or self._next < 0 or partition.rewrites != self._rewrites:
             self._begin()
             self._begun_at = place
@@ -201,7 +201,7 @@ class SchemasTopic:
             self._take(record)
 
     def _records(self, partition: Partition) -> Iterator[Record]:
-        """Yield the records that were not read yet; a damaged batch is passed, one that cannot be is waited for."""
+        """Yield the records not read yet; skip a damaged batch, and stop at records that are not available."""
         while self._next < partition.visible_end(Isolation.READ_COMMITTED):
             offset = max(self._next, partition.log_start_offset)
             fetched = partition.read(offset, max_bytes=READ_BYTES)
@@ -213,7 +213,7 @@ class SchemasTopic:
                     offset = columns.batches[-1].end_offset
                 self._next = fetched.next_offset
             except CorruptBatchError as error:
-                _LOGGER.warning("%s: a damaged batch at offset %d is passed: %s", self._topic, offset, error)
+                _LOGGER.warning("%s: skipped a damaged batch at offset %d: %s", self._topic, offset, error)
                 self._next = read_header(partition.read(offset, max_bytes=1).data).end_offset
 
     def _take(self, record: Record) -> None:
@@ -252,7 +252,7 @@ class SchemasTopic:
             self._guids[guid] = offset
 
     def _value_at(self, offset: Offset) -> dict[str, Any] | None:
-        """Read a record's value again; None where it is gone, or cannot be read."""
+        """Read the value of a record again; None if it is gone or cannot be read."""
         assert self._partition is not None
         try:
             fetched = self._partition.read(offset, max_bytes=1)
@@ -273,7 +273,7 @@ def _guid(fields: dict[str, Any]) -> UUID | None:
 
 
 def _object(data: bytes | None, most: int) -> dict[str, Any] | None:
-    """Read an object of JSON; None for anything else, and for one of more bytes."""
+    """Parse a JSON object; None for anything else, and for more than `most` bytes."""
     if data is None or len(data) > most:
         return None
     try:

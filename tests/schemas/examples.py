@@ -1,4 +1,4 @@
-"""Schemas, payloads in their frames, and the records that a registry would have written of them."""
+"""Schemas, payloads with frames, and the records with which a registry would store the schemas."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ message Refund { string reason = 1; }
 
 
 def avro(schema: object, value: object) -> bytes:
-    """A value in Avro's binary encoding."""
+    """Return a value in Avro's binary encoding."""
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
     return stream.getvalue()
 
 
 def framed(number: int, message: bytes) -> bytes:
-    """A message with its frame in front."""
+    """Return a message with its frame in front."""
     return b"\x00" + number.to_bytes(4, "big") + message
 
 
@@ -59,7 +59,7 @@ def of_protobuf(text: str, number: int = 8) -> PayloadSchema:
 
 
 def line(payload: bytes | None, key: bytes | None = None, headers: dict[str, bytes] | None = None) -> bytes:
-    """A record as a line of `log.json`."""
+    """Return a record as a line of `log.json`."""
     fields: dict[str, Any] = {"ts": 1}
     if key is not None:
         fields["key_base64"] = base64.b64encode(key).decode()
@@ -74,7 +74,7 @@ def line(payload: bytes | None, key: bytes | None = None, headers: dict[str, byt
 def registered(
     subject: str, version: int, number: int, schema: object, kind: str | None = None, **fields: object
 ) -> bytes:
-    """A record of `_schemas` as a line of `log.json`; `schema` is the text, or what its JSON says."""
+    """Return a record of `_schemas` as a line of `log.json`; `schema` is its text, or an object for JSON."""
     text = str(schema) if kind else json.dumps(schema)
     key = {"keytype": "SCHEMA", "subject": subject, "version": version, "magic": 1}
     value = {"subject": subject, "version": version, "id": number, "schema": text, "deleted": False, **fields}
@@ -90,7 +90,7 @@ def appended(topic: Topic, lines: bytes) -> None:
 
 
 def engine_with(path: Path, lines: bytes, topic: str = "_schemas") -> Engine:
-    """An engine with a topic that has these records."""
+    """Make an engine with a topic that has these records."""
     engine = open_engine(path)
     appended(engine.create_topic(topic), lines)
     return engine

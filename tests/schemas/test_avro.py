@@ -1,4 +1,4 @@
-"""Messages of Avro as JSON, and schemas and messages that mean harm."""
+"""Tests of Avro messages as JSON, and of malicious schemas and messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decoded(schema: object, message: bytes) -> bytes:
 
 
 def test_a_record_is_an_object_in_the_order_of_its_fields():
-    """On one line, in UTF-8; a union is its value."""
+    """A record is an object on one line, in UTF-8, with its fields in order; a union is its value."""
     message = avro(ORDER, {"id": 1, "note": "größer\n"})
     assert '{"id":1,"note":"größer\\n"}'.encode() == decoded(ORDER, message)
     assert b'{"id":-1,"note":null}' == decoded(ORDER, b"\x01\x00")
@@ -47,14 +47,14 @@ def test_a_record_is_an_object_in_the_order_of_its_fields():
     ],
 )  # fmt: skip
 def test_each_type_has_one_rendering(schema, value, shown):
-    """Logical types are the numbers and strings that they are; decimals, whose bytes say nothing, have their digits."""
+    """Logical types are shown as their numbers and strings; a decimal is shown as its digits."""
     plain = value if schema == {"type": "string", "logicalType": "uuid"} else None
     message = avro("string", plain) if plain else avro(schema, value)
     assert shown.encode() == decoded(schema, message)
 
 
 def test_types_of_referenced_schemas_are_known():
-    """By their full names, with what these need themselves."""
+    """Types of referenced schemas are known by their full names, and so are the types that they need."""
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "count", "type": "int"}]}
     lines = {"type": "record", "name": "shop.Lines", "fields": [{"name": "all", "type": {"type": "array", "items": "shop.Line"}}]}  # fmt: skip
     codec = AvroCodec(
@@ -64,7 +64,7 @@ def test_types_of_referenced_schemas_are_known():
 
 
 def test_a_union_of_referenced_types_is_a_schema():
-    """As topics with several kinds of events have it; one of the types may need another."""
+    """A union of referenced types is a schema, as for topics with several kinds of events; one may need another."""
     line = {"type": "record", "name": "shop.Line", "fields": [{"name": "count", "type": "int"}]}
     order = {"type": "record", "name": "shop.Order", "fields": [{"name": "line", "type": "shop.Line"}]}
     codec = AvroCodec(of_avro(["shop.Line", "shop.Order"]), {"a": of_avro(line), "b": of_avro(order)})
@@ -78,7 +78,7 @@ def test_a_union_of_referenced_types_is_a_schema():
     "message", [b"", b"\x02", b"\x02\x02", b"\x02\x02\x7fx", b"\x02\x00rest", b"\x02\x04", b"\xff" * 30]
 )
 def test_a_message_that_does_not_follow_its_schema_is_refused(message):
-    """Torn ones, ones with something behind them, and ones that name a branch that is not there."""
+    """A message that is torn, has extra bytes, or names a missing branch is refused."""
     with pytest.raises(SchemaError):
         decoded(ORDER, message)
 
@@ -91,7 +91,7 @@ def test_a_message_that_does_not_follow_its_schema_is_refused(message):
      '{"type":' * 500 + '"int"' + "}" * 500],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text):
-    """With one kind of error, whatever the library raises."""
+    """An invalid schema is a SchemaError, whatever the library raises."""
     with pytest.raises(SchemaError):
         AvroCodec(PayloadSchema(Kind.AVRO, text), {})
 
@@ -110,13 +110,13 @@ EMPTY = {"type": "record", "name": "Empty", "fields": []}
     ],
 )
 def test_items_that_take_no_bytes_are_refused(schema):
-    """A message of five bytes would have a billion of them."""
-    with pytest.raises(SchemaError, match="no bytes of a message bound"):
+    """Array items without bytes are refused: a message of five bytes could have a billion of them."""
+    with pytest.raises(SchemaError, match="the size of a message does not bound"):
         AvroCodec(of_avro(schema), {})
 
 
 def test_records_of_records_of_records_are_not_written_out():
-    """A schema of 2 KB that would decode no bytes at all to 10^40 fields."""
+    """Nested records are not expanded: a schema of 2 KB could decode no bytes to 10^40 fields."""
     types: list[object] = [{"type": "record", "name": "R0", "fields": [{"name": "n", "type": "null"}]}]
     types += [
         {
@@ -132,7 +132,7 @@ def test_records_of_records_of_records_are_not_written_out():
 
 
 def test_a_list_of_a_million_links_ends_no_process():
-    """Types that contain themselves are not read by recursion in C."""
+    """Recursive types are not read by recursion in C, so a list of a million links does not crash the process."""
     link = {"type": "record", "name": "Link", "fields": [{"name": "next", "type": ["null", "Link"]}]}
     assert b'{"next":{"next":null}}' == decoded(link, b"\x02\x00")
     with pytest.raises(SchemaError):
@@ -140,7 +140,7 @@ def test_a_list_of_a_million_links_ends_no_process():
 
 
 def test_a_tree_is_shown():
-    """A type whose values are lists of its own kind."""
+    """A type whose values are lists of its own kind is shown."""
     tree = {
         "type": "record",
         "name": "Tree",
@@ -156,7 +156,7 @@ def test_a_tree_is_shown():
 
 
 def test_a_decimal_has_a_bound():
-    """A message of 1 MiB would be read for minutes; what has few digits shows all of them, zeros at the end, too."""
+    """A decimal of 1 MiB, which takes minutes to read, is refused; a short one shows all digits, trailing zeros too."""
     decimal = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 8}
     assert b'"0.00000000"' == decoded(decimal, b"\x00")
     assert b'"-0.00000001"' == decoded(decimal, b"\x02\xff")
@@ -166,7 +166,7 @@ def test_a_decimal_has_a_bound():
 
 
 def test_a_schema_has_bounds():
-    """Of its types, and of types within types."""
+    """The number of a schema's types, and of their levels, is limited."""
     with pytest.raises(SchemaError, match="more than"):
         AvroCodec(of_avro(record(**{f"f{n}": "int" for n in range(50_001)})), {})
     nested: object = "int"
@@ -178,7 +178,7 @@ def test_a_schema_has_bounds():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_bytes_are_a_value_or_refused(seed):
-    """A thousand messages, each a sound one with some bytes changed: nothing else is raised, and what is shown is JSON."""
+    """A message with random changed bytes is refused or shown as JSON; no other exception is raised."""
     chance = random.Random(seed)
     schema = record(
         a="long", b=["null", "string"], c={"type": "array", "items": {"type": "map", "values": "double"}},
@@ -195,7 +195,7 @@ def test_any_bytes_are_a_value_or_refused(seed):
 
 
 def test_a_symbol_counts_as_often_as_it_is_shown():
-    """A byte of a message may name a symbol of half a mebibyte: the text would take all memory."""
+    """A long symbol counts for each byte that names it: otherwise the text would take all memory."""
     symbols = {"type": "enum", "name": "E", "symbols": ["A" * 2**19]}
     codec = AvroCodec(of_avro({"type": "array", "items": symbols}), {})
     assert b'["' + b"A" * 2**19 + b'"]' == codec.decode(b"\x02\x00\x00", None)

@@ -1,4 +1,4 @@
-"""The catalog: which source is believed, what schemas need, and what stays as it was."""
+"""Tests of the catalog: the order of its sources, the schemas that schemas need, and the schemas that it keeps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORDER_1 = b"\x02\x00"
 
 
 class Kept:
-    """A source of what a test put there."""
+    """A source with the schemas that a test adds."""
 
     def __init__(self, *schemas: PayloadSchema) -> None:
         self.by_number = {schema.number: schema for schema in schemas}
@@ -43,7 +43,7 @@ def needing(name: str, *subjects: str) -> PayloadSchema:
 
 
 def test_the_first_source_that_has_a_schema_is_believed():
-    """And a schema is compiled once."""
+    """The first source that has a schema decides, and a schema is compiled once."""
     first, second = Kept(of_avro("int", 7)), Kept(of_avro("string", 7), of_avro("string", 8))
     catalog = SchemaCatalog((first, second))
     assert b"1" == catalog.codec(Kind.AVRO, 7).decode(b"\x02", None)
@@ -54,7 +54,7 @@ def test_the_first_source_that_has_a_schema_is_believed():
 
 
 def test_an_id_means_another_schema_for_the_subject_of_another_context():
-    """A schema that several subjects share is compiled once."""
+    """One id can mean another schema in another context; a schema that several subjects share is compiled once."""
 
     class Contexts(Kept):
         def by_id(self, schema_id, subject=""):
@@ -71,7 +71,7 @@ def test_an_id_means_another_schema_for_the_subject_of_another_context():
 
 
 def test_what_an_id_means_never_changes():
-    """Whatever a source says later: an open file must not show something else."""
+    """A compiled schema stays, whatever its source says later: an open file must not change."""
     source = Kept(of_avro("int", 7), of_avro("nonsense", 8))
     catalog = SchemaCatalog((source,))
     catalog.codec(Kind.AVRO, 7)
@@ -84,7 +84,7 @@ def test_what_an_id_means_never_changes():
 
 
 def test_a_schema_of_another_language_is_refused():
-    """And its own language still takes it."""
+    """A schema is refused for another language, and accepted for its own."""
     catalog = SchemaCatalog((Kept(of_protobuf(ORDER_PROTO, 8)),))
     with pytest.raises(SchemaError, match="PROTOBUF"):
         catalog.codec(Kind.AVRO, 8)
@@ -92,19 +92,19 @@ def test_a_schema_of_another_language_is_refused():
 
 
 def test_needed_schemas_come_before_who_needs_them():
-    """Each once, however many need it."""
+    """Needed schemas come before those that need them, each once."""
     source = Kept()
     source.by_subject = {"b": needing("b", "c"), "c": needing("c")}
     assert ["c", "b"] == list(module.needed_by(needing("a", "b", "c"), source))
 
 
 def test_schemas_that_need_themselves_or_too_much_are_refused():
-    """A circle, a missing one, and a chain of thousands."""
+    """A cycle, a missing schema, and a chain of thousands are refused."""
     source = Kept()
     source.by_subject = {"b": needing("b", "c"), "c": needing("c", "b")}
     with pytest.raises(SchemaError, match="needs itself"):
         module.needed_by(needing("a", "b"), source)
-    with pytest.raises(SchemaError, match="not there"):
+    with pytest.raises(SchemaError, match="does not exist"):
         module.needed_by(needing("a", "x"), source)
     source.by_subject = {str(n): needing(f"n{n}", str(n + 1)) for n in range(5000)}
     with pytest.raises(SchemaError, match="more than 100"):
@@ -112,7 +112,7 @@ def test_schemas_that_need_themselves_or_too_much_are_refused():
 
 
 def test_compiled_schemas_have_a_bound(monkeypatch):
-    """Beyond it a schema is unknown, and those before it are not forgotten."""
+    """Beyond the limit of compiled schemas a schema is unknown; earlier ones are kept."""
     monkeypatch.setattr(module, "MAX_COMPILED", 2)
     catalog = SchemaCatalog((Kept(*(of_avro("int", number) for number in range(3))),))
     assert [True, True, False] == [catalog.codec(Kind.AVRO, number) is not None for number in range(3)]
@@ -120,7 +120,7 @@ def test_compiled_schemas_have_a_bound(monkeypatch):
 
 
 def test_a_reading_keeps_what_was_unknown_to_it():
-    """It says that another one may know more, once there is more; and a stream uses it at once."""
+    """A reader keeps a schema as unknown and is outdated once it can be found; a stream uses it at once."""
     source = Kept()
     catalog = SchemaCatalog((source,))
     reading, stream = PayloadReader(Kind.AVRO, catalog), PayloadReader(Kind.AVRO, catalog, lasting=False)
@@ -135,7 +135,7 @@ def test_a_reading_keeps_what_was_unknown_to_it():
 
 
 def test_ids_that_nobody_knows_are_asked_for_a_bounded_number_of_times():
-    """Payloads of a million ids, each another one, ask no registry a million times; a stream asks again when there is news."""
+    """A million unknown ids cause a limited number of lookups; a stream looks them up again when sources change."""
     source = Kept()
     catalog = SchemaCatalog((source,))
     for lasting in (True, False):
@@ -149,7 +149,7 @@ def test_ids_that_nobody_knows_are_asked_for_a_bounded_number_of_times():
 
 
 def test_what_was_known_stays_known_however_many_are_not():
-    """An open file shows a payload again as it showed it first."""
+    """A schema that a reader has used stays known, however many ids are unknown."""
     reader = PayloadReader(Kind.AVRO, SchemaCatalog((Kept(of_avro(ORDER, 7), of_avro("int", 8)),)))
     shown = reader.decode(FramedMessage(7, ORDER_1))
     for number in range(100, 2000):
@@ -159,7 +159,7 @@ def test_what_was_known_stays_known_however_many_are_not():
 
 
 def test_a_reading_to_which_nothing_was_unknown_is_not_outdated():
-    """However many schemas come."""
+    """A reader without unknown schemas does not become outdated by new ones."""
     source = Kept(of_avro(ORDER, 7))
     reading = PayloadReader(Kind.AVRO, SchemaCatalog((source,)))
     reading.decode(FramedMessage(7, ORDER_1))
@@ -168,7 +168,7 @@ def test_a_reading_to_which_nothing_was_unknown_is_not_outdated():
 
 
 def test_json_needs_no_schema():
-    """It is shown as it stands: numbers to their last digit, on one line."""
+    """JSON needs no schema: it is shown unchanged, numbers to their last digit, on one line."""
     reading = PayloadReader(Kind.JSON, SchemaCatalog(()))
     message = b' {"a": 1.10,\n"b":12345678901234567890123, "a":"\\n"}\n'
     assert Decoded(b'{"a": 1.10, "b":12345678901234567890123, "a":"\\n"}', 7) == reading.decode(
@@ -179,7 +179,7 @@ def test_json_needs_no_schema():
 
 
 class Failing(Kept):
-    """A source that fails until a test says otherwise."""
+    """A source that fails until a test ends the failure."""
 
     failure: Exception | None = OSError("no room")
 
@@ -195,7 +195,7 @@ class Failing(Kept):
     "failure", [OSError("no room"), StorageError("offline"), UnavailableSchemaError("asleep")]
 )
 def test_a_source_that_fails_hides_no_other_and_is_asked_again(failure):
-    """A disk that is full or a partition that is offline makes a schema unknown, and fails no read."""
+    """A source that fails makes its schemas unknown for now, does not hide other sources, and fails no read."""
     failing = Failing(of_avro("int", 7), of_avro("int", 8))
     failing.failure = failure
     catalog = SchemaCatalog((failing, Kept(of_avro("string", 7))))
@@ -208,7 +208,7 @@ def test_a_source_that_fails_hides_no_other_and_is_asked_again(failure):
 
 
 def test_a_schema_that_lacks_what_it_needs_is_tried_again():
-    """What it needs may come, or could not be had for a moment."""
+    """A schema with a missing reference is looked up again, because the reference may appear later."""
     source = Kept(PayloadSchema(Kind.AVRO, '"B"', (SchemaReference("B", "b", 1),), 7))
     catalog = SchemaCatalog((source,))
     assert catalog.codec(Kind.AVRO, 7) is None
@@ -217,7 +217,7 @@ def test_a_schema_that_lacks_what_it_needs_is_tried_again():
 
 
 def test_what_is_not_kept_does_not_count(monkeypatch):
-    """A schema that lacks another one is asked for again and again, and takes the room of no other."""
+    """Only schemas that are kept count for the limit, not one that is looked up again and again."""
     text = '"int"'
     monkeypatch.setattr(module, "MAX_COMPILED_BYTES", 2 * len(text))
     incomplete = PayloadSchema(Kind.AVRO, text, (SchemaReference("x", "x", 1),), 7)
@@ -228,7 +228,7 @@ def test_what_is_not_kept_does_not_count(monkeypatch):
 
 @pytest.mark.parametrize("subject", ["\ud800", "a/b"])
 def test_names_that_nobody_can_have_make_a_bad_schema(subject):
-    """Half a surrogate pair, in a registry's answer, and a file that would be a folder: a payload is refused, and no read fails."""
+    """A reference with an impossible file name or URL is a bad schema: its payloads are refused, and no read fails."""
     text = f'syntax = "proto3"; import "{subject}"; message M {{}}'
     names = (subject, f"{subject}/c") if "/" in subject else (subject,)
     schema = PayloadSchema(Kind.PROTOBUF, text, tuple(SchemaReference(one, one, 1) for one in names), 8)
@@ -239,7 +239,7 @@ def test_names_that_nobody_can_have_make_a_bad_schema(subject):
 
 
 def test_without_room_for_protoc_a_schema_is_unknown_for_now(monkeypatch):
-    """A folder for temporary files that is full or missing fails no read."""
+    """A full or missing folder for temporary files makes a schema unknown for now, and fails no read."""
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     catalog = SchemaCatalog((Kept(of_protobuf(ORDER_PROTO, 8)),))
     assert catalog.codec(Kind.PROTOBUF, 8) is None
@@ -248,7 +248,7 @@ def test_without_room_for_protoc_a_schema_is_unknown_for_now(monkeypatch):
 
 
 def test_after_its_end_a_catalog_asks_nobody():
-    """A mount ends at once, however many schemas a slow registry would be asked for; what was compiled still decodes."""
+    """After `end` no source is queried, so that a mount ends at once; compiled schemas still decode."""
     source = Kept(of_avro("int", 7), of_avro("int", 8))
     catalog = SchemaCatalog((source,))
     codec = catalog.codec(Kind.AVRO, 7)
@@ -261,7 +261,7 @@ def test_after_its_end_a_catalog_asks_nobody():
 
 
 def test_the_end_comes_between_two_schemas_that_one_needs():
-    """Each of a hundred may take a registry seconds."""
+    """`end` also stops between two referenced schemas, each of which may take a registry seconds."""
     source = Kept(needing("a", "b", "c"))
     source.by_subject = {"b": needing("b"), "c": needing("c")}
     catalog, asked = SchemaCatalog((source,)), []

@@ -1,4 +1,4 @@
-"""Values of JSON as messages, by the schemas of the three languages: what is shown is written back, and a misfit is refused."""
+"""Tests that JSON values are encoded, by schemas of three languages, as they were decoded; misfits are refused."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def json_schema(schema: object) -> JsonSchemaCodec:
     [{}, {"d": "0.00"}, {"d": "1234567.89"}, {"d": "-1234567.89"}, {"a": None}, {"a": "s"}, {"a": {"x": 7}}, {"b": []}, {"b": [{"x": "NaN"}, {"y": "-Infinity"}]}, {"d": "-0.01"}],
 )  # fmt: skip
 def test_what_is_shown_of_avro_is_written_back(changed):
-    """Each branch of a union, and what JSON has no word for."""
+    """Each branch of a union, and values that JSON lacks, are encoded as they were shown."""
     codec = AvroCodec(of_avro(ALL), {})
     value = GOOD | changed
     assert value == json.loads(codec.decode(codec.encode(value), None))
 
 
 def test_golden_bytes_of_avro():
-    """A zigzag varint, and the branch of a union in front of it."""
+    """Golden bytes: a zigzag varint, and the branch of a union in front of it."""
     assert b"\x0e\x02\x04hi" == AvroCodec(of_avro(ORDER), {}).encode({"id": 7, "note": "hi"})
     assert b"\x0e\x00" == AvroCodec(of_avro(ORDER), {}).encode({"id": 7})
 
@@ -55,14 +55,14 @@ def test_golden_bytes_of_avro():
         ({"a": 2**31}, "at .a"),
         ({"a": True}, "at .a"),
         ({"a": {"x": "no"}}, "at .a.x"),
-        ({"b": [{"x": "1"}]}, r"'1' is no double, at .b\[0\].x"),
+        ({"b": [{"x": "1"}]}, r"'1' is not a valid double, at .b\[0\].x"),
         ({"c": "C"}, "at .c"),
-        ({"d": "x"}, "is no decimal"),
-        ({"d": "NaN"}, "is no decimal"),
-        ({"d": "1.234"}, "more than 2 digits behind the point, at .d"),
+        ({"d": "x"}, "is not a decimal"),
+        ({"d": "NaN"}, "is not a decimal"),
+        ({"d": "1.234"}, "more than 2 digits after the point, at .d"),
         ({"d": "12345678.00"}, "more than 9 digits"),
         ({"d": "1e1000000000"}, "more than 9 digits"),
-        ({"d": "1e-1000000000"}, "behind the point"),
+        ({"d": "1e-1000000000"}, "after the point"),
         ({"e": "abc"}, "2 bytes"),
         ({"f": "€"}, "bytes"),
         ({"h": 1}, "no field 'h'"),
@@ -71,13 +71,13 @@ def test_golden_bytes_of_avro():
     ],
 )
 def test_a_value_that_does_not_fit_avro_is_refused_with_its_place(changed, reason):
-    """Numbers out of range, strings that are no symbols, fields that no record has."""
+    """A number out of range, an unknown symbol or an unknown field is refused, with its path."""
     with pytest.raises(SchemaError, match=reason):
         AvroCodec(of_avro(ALL), {}).encode(GOOD | changed)
 
 
 def test_a_missing_field_needs_a_default():
-    """The default is written then."""
+    """A missing field needs a default, which is then written."""
     codec = AvroCodec(of_avro(ALL), {})
     value = {name: part for name, part in GOOD.items() if name != "g"}
     assert "none" == json.loads(codec.decode(codec.encode(value), None))["g"]
@@ -87,7 +87,7 @@ def test_a_missing_field_needs_a_default():
 
 
 def test_unions_within_unions_end():
-    """A value that fits none of very many branches is refused after a bounded number of tries."""
+    """A value that fits none of very many branches is refused after a limited number of attempts."""
     inner: object = {"type": "record", "name": "R0", "fields": [{"name": "n", "type": "int"}]}
     names = [inner]
     for depth in range(1, 25):
@@ -101,7 +101,7 @@ def test_unions_within_unions_end():
 
 
 def test_what_is_shown_of_protobuf_is_written_back():
-    """The first type of the file, with the short path in front."""
+    """Values are encoded as the first type of the file, with the short path in front."""
     codec = ProtobufCodec(of_protobuf(ORDER_PROTO), {})
     message = b"\x00\x08\x07\x12\x02hi\x1a\x02\x08\x05"
     assert message == codec.encode({"id": "7", "note": "hi", "lines": [{"count": 5}]})
@@ -112,13 +112,13 @@ def test_what_is_shown_of_protobuf_is_written_back():
     "value", [1, "x", [], {"id": "x"}, {"unknown": 1}, {"lines": {}}, {"id": 2**64}, {"note": 1}]
 )
 def test_a_value_that_does_not_fit_protobuf_is_refused(value):
-    """Fields that are not there, and values of other types."""
+    """Unknown fields and values of other types are refused."""
     with pytest.raises(SchemaError):
         ProtobufCodec(of_protobuf(ORDER_PROTO), {}).encode(value)
 
 
 def test_json_is_written_if_its_schema_lets_it_in():
-    """As compact JSON."""
+    """JSON that its schema accepts is written in compact form."""
     codec = json_schema({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
     assert b'{"id":1,"note":"\xc3\xa4"}' == codec.encode({"id": 1, "note": "ä"})
     for bad, reason in (
@@ -131,7 +131,7 @@ def test_json_is_written_if_its_schema_lets_it_in():
 
 
 def test_referenced_json_schemas_are_those_of_the_registry():
-    """By their names; nothing is fetched from a network."""
+    """Referenced JSON Schemas are found by their names, and nothing is fetched from a network."""
     needed = {"id.json": PayloadSchema(Kind.JSON, '{"type":"integer"}')}
     schema = PayloadSchema(Kind.JSON, '{"properties":{"id":{"$ref":"id.json"}}}')
     codec = JsonSchemaCodec(schema, needed)
@@ -156,13 +156,13 @@ def doubling(levels: int) -> dict[str, object]:
     ids=["circle", "doubling", "pattern", "patterns", "bad type", "list", "number"],
 )  # fmt: skip
 def test_json_schemas_that_mean_harm_are_refused(schema):
-    """Circles, what doubles sixty times, and patterns that a text of forty letters keeps busy for ever."""
+    """Cycles, exponential references, and slow patterns in a schema are refused."""
     with pytest.raises(SchemaError):
         json_schema(schema).encode("a" * 40 + "b")
 
 
 def doubled_default(levels: int) -> dict[str, object]:
-    """A record that has the next one twice, each left out as a rule."""
+    """Return a record that contains the next one twice, with a default each time."""
     found: dict[str, object] = {"type": "record", "name": f"R{levels}", "fields": [{"name": "x", "type": "int", "default": 0}]}  # fmt: skip
     for level in reversed(range(levels)):
         fields = [{"name": "a", "type": found, "default": {}}, {"name": "b", "type": f"R{level + 1}", "default": {}}]  # fmt: skip
@@ -196,13 +196,13 @@ def doubled_default(levels: int) -> dict[str, object]:
     ids=["doubling", "long", "symbols"],
 )
 def test_defaults_and_symbols_that_take_for_ever_are_refused(schema, value):
-    """A line of a few bytes might become any number of them: a billion parts, half a gigabyte, half a billion comparisons."""
+    """A short line is refused if its defaults and symbols become billions of parts, bytes or comparisons."""
     with pytest.raises(SchemaError, match="too long"):
         AvroCodec(of_avro(schema), {}).encode(value)
 
 
 def test_defaults_stand_where_a_field_is_missing():
-    """Those of a record within another one, too, and bytes as they are written in a schema."""
+    """A missing field gets its default, also in a nested record, and with bytes as a schema writes them."""
     inner = {"type": "record", "name": "In", "fields": [{"name": "b", "type": "bytes", "default": "\xff"}]}
     fields = [{"name": "in", "type": inner, "default": {}}, {"name": "u", "type": ["null", "int"], "default": None}]  # fmt: skip
     codec = AvroCodec(of_avro({"type": "record", "name": "R", "fields": fields}), {})
@@ -210,7 +210,7 @@ def test_defaults_stand_where_a_field_is_missing():
 
 
 def test_items_that_must_be_unique_are_compared_by_their_values():
-    """1.0 is 1, true is not, and the order of fields means nothing; very many objects take no longer than they are."""
+    """Unique items are compared by value (1.0 is 1, true is not, fields have no order), in linear time."""
     codec = json_schema({"uniqueItems": True})
     for value in ([1, True, "1", [1], {"a": 1}], "aa", {"a": 1}, [{"a": number} for number in range(20_000)]):
         assert value == json.loads(codec.encode(value))
@@ -220,7 +220,7 @@ def test_items_that_must_be_unique_are_compared_by_their_values():
 
 
 def test_many_values_of_a_keyword_are_many_checks():
-    """Each item would be compared with each of them."""
+    """A keyword with many values counts as many checks, because each item is compared with each value."""
     codec = json_schema({"items": {"enum": list(range(100_000))}})
     assert b"[99999]" == codec.encode([99_999])
     with pytest.raises(SchemaError, match="more than 200000 checks"):
@@ -228,13 +228,13 @@ def test_many_values_of_a_keyword_are_many_checks():
 
 
 def test_a_number_that_is_none_is_not_written():
-    """1e999 is a number of JSON, and more than what is kept of one."""
-    with pytest.raises(SchemaError, match="no JSON"):
+    """1e999, which is JSON but not a finite number, is not written."""
+    with pytest.raises(SchemaError, match="not JSON"):
         json_schema({"type": "number"}).encode(float("inf"))
 
 
 def test_a_message_of_json_has_a_bound_of_memory():
-    """As those of other languages; a long text is no reason to refuse one."""
+    """A JSON message has a limit of memory, as in other languages, but a long text is not refused."""
     with pytest.raises(SchemaError, match="might take"):
         decode_json(b"[" + b"[]," * 3_000_000 + b"[]]")
     long = b'"' + b"a" * 20_000_000 + b'"'

@@ -1,4 +1,4 @@
-"""Frames of payloads, as Confluent's documentation of the wire format has them."""
+"""Tests of the frames of payloads, as in Confluent's documentation of the wire format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
 
 
 def test_a_payload_begins_with_a_zero_and_the_id():
-    """Four bytes, the highest first."""
+    """A frame is a zero and the id, four bytes in big-endian order."""
     assert FramedMessage(258, b"message") == frame_of(b"\x00\x00\x00\x01\x02message", None)
     assert FramedMessage(2**32 - 1, b"") == frame_of(b"\x00\xff\xff\xff\xff", None)
     assert b"\x00\x00\x00\x01\x02message" == framed(258, b"message")
@@ -22,12 +22,12 @@ def test_a_payload_begins_with_a_zero_and_the_id():
     "payload", [b"", b"\x00", b"\x00\x00\x00\x01", b"hello", b"\x01" + GUID.bytes + b"x"]
 )
 def test_anything_else_has_no_frame(payload):
-    """What is too short, and what begins otherwise; a GUID stands in headers alone."""
+    """A payload that is too short or begins with another byte has no frame; a GUID is only in headers."""
     assert frame_of(payload, None) is None
 
 
 def test_a_header_says_it_in_place_of_the_payload():
-    """By its id or its GUID; the payload is the message then, whatever it begins with."""
+    """A header can have the id or the GUID; the payload is then the message, whatever it begins with."""
     message = b"\x00\x00\x00\x00\x09 as it is"
     assert FramedMessage(7, message, b"") == frame_of(message, b"\x00\x00\x00\x00\x07")
     assert FramedMessage(GUID, message, b"\x02\x02") == frame_of(message, b"\x01" + GUID.bytes + b"\x02\x02")
@@ -35,7 +35,7 @@ def test_a_header_says_it_in_place_of_the_payload():
 
 @pytest.mark.parametrize("header", [b"", b"\x00", b"\x01" + GUID.bytes[:15], b"\x02" + GUID.bytes])
 def test_a_header_that_says_nothing_is_passed(header):
-    """The payload is looked at as if there were none."""
+    """A header without a frame is ignored, and the payload is parsed instead."""
     assert FramedMessage(7, b"x") == frame_of(b"\x00\x00\x00\x00\x07x", header)
     assert frame_of(b"x", header) is None
 
@@ -50,7 +50,7 @@ def test_a_header_that_says_nothing_is_passed(header):
     ],
 )
 def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
-    """Their number first; none means the first type of the file."""
+    """A path is a list of zigzag varints after their number; an empty list means the first type of the file."""
     assert (path, end) == read_path(data, 64)
 
 
@@ -67,6 +67,6 @@ def test_the_path_to_a_type_is_zigzag_varints(data, path, end):
     ],
 )
 def test_a_path_that_is_torn_or_too_long_is_none(data):
-    """Nothing is read behind the end, and no list of a billion steps is begun."""
+    """A torn or long path is refused, without reading beyond the end or making a list of a billion steps."""
     with pytest.raises(ValueError):
         read_path(data, 64)

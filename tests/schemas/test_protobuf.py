@@ -1,4 +1,4 @@
-"""Messages of Protobuf as JSON, and schemas and messages that mean harm."""
+"""Tests of Protobuf messages as JSON, and of malicious schemas and messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def codec() -> ProtobufCodec:
 
 
 def test_a_message_is_shown_by_protobufs_own_mapping(codec):
-    """Numbers of 64 bits as strings, fields that have their default left out."""
+    """Messages follow Protobuf's JSON mapping: 64-bit numbers are strings, and fields with defaults are left out."""
     assert SHOWN == codec.decode(b"\x00" + MESSAGE, None)
     assert b"{}" == codec.decode(b"\x00", None)
 
 
 def test_the_path_says_which_type_of_the_file_it_is(codec):
-    """The second one, and one within the first; in front of the message, or in the header."""
+    """The path selects a later or nested type of the file; it is in front of the message, or in the header."""
     assert b'{"reason":"no"}' == codec.decode(b"\x02\x02\x0a\x02no", None)
     assert b'{"count":5}' == codec.decode(b"\x04\x00\x00\x08\x05", None)
     assert b'{"reason":"no"}' == codec.decode(b"\x0a\x02no", b"\x02\x02")
@@ -39,7 +39,7 @@ def test_the_path_says_which_type_of_the_file_it_is(codec):
 
 
 def test_imports_are_resolved():
-    """Those of the registry by their names, and those of Protobuf itself."""
+    """Imports are found: those of the registry by their names, and those of Protobuf itself."""
     text = 'syntax = "proto3"; import "a/line.proto"; import "google/protobuf/timestamp.proto";\n'
     text += "message M { Line line = 1; google.protobuf.Timestamp at = 2; }"
     needed = {"a/line.proto": of_protobuf('syntax = "proto3"; message Line { int32 count = 1; }')}
@@ -50,7 +50,7 @@ def test_imports_are_resolved():
 
 
 def test_imports_of_registries_are_there_by_themselves():
-    """As the schemas of Kafka Connect have them, without a reference."""
+    """The files that registries add can be imported without a reference, as in schemas of Kafka Connect."""
     text = 'syntax = "proto3"; import "confluent/meta.proto"; import "confluent/type/decimal.proto";\n'
     text += 'message M { confluent.type.Decimal d = 1 [(confluent.field_meta) = { doc: "x" }]; }'
     codec = ProtobufCodec(of_protobuf(text), {})
@@ -59,7 +59,7 @@ def test_imports_of_registries_are_there_by_themselves():
 
 
 def test_a_serialized_descriptor_is_a_schema_too():
-    """In base64, as a registry gives it where `format=serialized` is asked for."""
+    """A serialized descriptor in base64 is a schema, too, as a registry returns it for `format=serialized`."""
     file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")
     field = file.message_type.add(name="M").field.add(name="at", number=1, label=1, type=11)
@@ -80,7 +80,7 @@ def test_a_serialized_descriptor_is_a_schema_too():
     ],
 )
 def test_the_imports_of_a_text_are_found(text, imports):
-    """But for those that come with Protobuf."""
+    """The imports of a source are found, except those that come with Protobuf."""
     assert imports == imports_of(text)
 
 
@@ -89,7 +89,7 @@ def test_the_imports_of_a_text_are_found(text, imports):
     [b"", b"\x02", b"\x02\x08", b"\x00\xff", b"\x00\x0a\x99", b"\x04\x00\x09", b"\x01", b"\x80" * 9],
 )
 def test_a_message_that_does_not_follow_its_schema_is_refused(codec, message):
-    """Torn ones, and paths to no type."""
+    """Torn messages, and paths to missing types, are refused."""
     with pytest.raises(SchemaError):
         codec.decode(message, None)
 
@@ -101,7 +101,7 @@ def test_a_message_that_does_not_follow_its_schema_is_refused(codec, message):
      'syntax = "proto3"; message M { int32 ' + "x" * 600 + " = 1; }"],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text, capfd):
-    """And what protoc says of it is in the error, not on standard error."""
+    """An invalid schema is refused with protoc's message in the error and not on standard error."""
     with pytest.raises(SchemaError):
         ProtobufCodec(of_protobuf(text), {}).decode(b"\x00", None)
     assert "" == capfd.readouterr().err
@@ -109,13 +109,13 @@ def test_what_is_no_schema_is_refused(text, capfd):
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up.proto", "a/../../b.proto", "", "x" * 300, "a\0b"])
 def test_an_import_leads_nowhere_else(path, tmp_path):
-    """Names of imports are a registry's: they do not write over other files."""
-    with pytest.raises(SchemaError, match="no path of an import"):
+    """An import cannot leave its folder, so a registry's names cannot overwrite other files."""
+    with pytest.raises(SchemaError, match="is not a valid import path"):
         ProtobufCodec(of_protobuf('syntax = "proto3";'), {path: of_protobuf('syntax = "proto3";')})
 
 
 def test_messages_within_messages_have_a_bound():
-    """As Protobuf's own readers have it."""
+    """Nested messages have a limit of depth, as in Protobuf's own readers."""
     text = 'syntax = "proto3"; message M { M m = 1; }'
     deep = b""
     for _ in range(150):
@@ -127,7 +127,7 @@ def test_messages_within_messages_have_a_bound():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_any_bytes_are_a_message_or_refused(codec, seed):
-    """A thousand changed messages: nothing else is raised, and what is shown is JSON."""
+    """A message with random changed bytes is refused or shown as JSON; no other exception is raised."""
     chance = random.Random(seed)
     for _ in range(1000):
         message = bytearray(b"\x00" + MESSAGE)
@@ -146,14 +146,14 @@ def test_any_bytes_are_a_message_or_refused(codec, seed):
     ids=["value", "value within", "extension", "scope of an extension"],
 )  # fmt: skip
 def test_names_that_each_element_shows_have_a_bound(text):
-    """A byte of a message may be a value of an enum, or an extension, and be shown by its full name."""
+    """Names that each element repeats have a limit, because a byte of a message may be shown by a full name."""
     ProtobufCodec(of_protobuf(text % ("a" * 500)), {})
     with pytest.raises(SchemaError, match="more than 512 characters"):
         ProtobufCodec(of_protobuf(text % ("a" * 513)), {})
 
 
 def test_long_names_of_values_count_as_often_as_they_are_shown():
-    """Within the bound of one name, a packed field has one for each byte."""
+    """A long name within the limit counts for each value that is shown with it."""
     text = 'syntax = "proto3"; enum E { %s = 0; } message M { repeated E e = 1; }'
     message = b"\x00\x0a\x80\x80\x20" + b"\x00" * 2**19
     assert 2**19 == len(json.loads(ProtobufCodec(of_protobuf(text % "A"), {}).decode(message, None))["e"])
@@ -162,29 +162,29 @@ def test_long_names_of_values_count_as_often_as_they_are_shown():
 
 
 def test_a_descriptor_that_needs_very_many_files_is_refused_at_once(monkeypatch):
-    """protoc is run for the files that come with it, and not for each name that somebody made up."""
+    """protoc runs only for files that come with it, and not for each name in a descriptor."""
     monkeypatch.setattr(module, "_by_protoc", lambda *_: pytest.fail("protoc was run"))
     file = descriptor_pb2.FileDescriptorProto(name="x.proto", syntax="proto3")
     file.dependency.extend(f"{number}.proto" for number in range(10_000))
-    with pytest.raises(SchemaError, match="no schema of Protobuf"):
+    with pytest.raises(SchemaError, match="not a Protobuf schema"):
         ProtobufCodec(of_protobuf(base64.b64encode(file.SerializeToString()).decode()), {})
 
 
 def nested_option(levels: int) -> str:
-    """A schema whose option is nested so deeply that protoc ends by a signal."""
+    """Return a schema with an option nested so deeply that protoc crashes."""
     option = "message S { S s = 1; } extend google.protobuf.MessageOptions { S s = 5000; }"
     text = f'syntax = "proto3"; import "google/protobuf/descriptor.proto"; {option}'
     return text + "message M { option (s) = " + "{ s " * levels + "{}" + "}" * levels + "; }"
 
 
 def test_a_schema_that_ends_protoc_ends_nothing_else():
-    """A text of 100 kB, which anybody may put into `_schemas`."""
+    """A text of 100 kB in `_schemas` that crashes protoc does not crash this process."""
     with pytest.raises(SchemaError, match="protoc was ended by signal"):
         ProtobufCodec(of_protobuf(nested_option(20_000)), {})
 
 
 def test_protoc_has_a_bound_of_time(monkeypatch):
-    """Whatever keeps it busy, other schemas are waiting."""
+    """protoc has a time limit, because other schemas wait."""
     monkeypatch.setattr(module, "PROTOC_SECONDS", 0.0)
     with pytest.raises(SchemaError, match="does not end within"):
         ProtobufCodec(of_protobuf(ORDER_PROTO), {})

@@ -1,4 +1,4 @@
-"""A schema registry asked over HTTP: a small server that speaks its endpoints, and servers that do not."""
+"""Tests of a schema registry over HTTP: a small server with its endpoints, and servers that misbehave."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Clock:
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[str, list[str]]]:
-    """Serve GETs by a function; the URL, and the paths that were asked for."""
+    """Serve GETs with a function; yield the URL, and the paths that were requested."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -62,7 +62,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[
         ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
         pytest.MonkeyPatch.context() as patience,
     ):
-        patience.setattr(registry, "ANSWER_SECONDS", 60.0)  # This process has to answer itself.
+        patience.setattr(registry, "ANSWER_SECONDS", 60.0)  # This process must answer itself.
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -90,7 +90,7 @@ def as_registry(handler: BaseHTTPRequestHandler) -> None:
 
 
 def test_schemas_are_asked_for_by_id_guid_and_version():
-    """Those that are not there are asked for once in a while; what is compiled of the others is kept by the catalog."""
+    """Schemas are requested by id, GUID and version; missing ones only once in a while."""
     clock = Clock()
     with serving(as_registry) as (url, asked):
         source = RegistrySource(url + "/", clock=clock)
@@ -112,7 +112,7 @@ def test_schemas_are_asked_for_by_id_guid_and_version():
 
 
 def test_payloads_are_decoded_by_a_registry():
-    """Each schema is asked for once."""
+    """Payloads are decoded with a registry, from which each schema is requested once."""
     with serving(as_registry) as (url, asked):
         reading = PayloadReader(Kind.AVRO, SchemaCatalog((RegistrySource(url),)))
         for _ in range(3):
@@ -121,7 +121,7 @@ def test_payloads_are_decoded_by_a_registry():
 
 
 def test_who_asks_names_itself():
-    """By basic authentication, and to nobody else: a redirection is not followed."""
+    """Requests have basic authentication, and redirects are not followed, so that no other server gets the password."""
     seen = []
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
@@ -139,13 +139,13 @@ def test_who_asks_names_itself():
     ids=["no json", "no object", "nested", "no text", "error", "refused", "huge"],
 )  # fmt: skip
 def test_a_registry_that_answers_garbage_is_left_alone_for_a_while(status, body):
-    """Schemas are unknown meanwhile; who writes is told why."""
+    """A registry that answers garbage is not queried for a while: schemas are unknown, and writers get the reason."""
     clock = Clock()
     with serving(lambda handler: say(handler, status, body)) as (url, asked):
         source = RegistrySource(url, clock=clock)
         assert source.by_id(7) is None
         assert source.by_id(8) is None
-        with pytest.raises(RegistryUnavailableError, match="failed lately"):
+        with pytest.raises(RegistryUnavailableError, match="failed recently"):
             source.newest("orders-value")
         assert 1 == len(asked)
         clock.now += registry.REST_SECONDS + 1
@@ -156,21 +156,21 @@ def test_a_registry_that_answers_garbage_is_left_alone_for_a_while(status, body)
 
 @pytest.mark.parametrize("body", [b"{}", b'{"schema":1}', b'{"schema":"x","schemaType":"XML"}', b'{"schema":"x","references":1}', b'{"schema":"x","references":[1]}'])  # fmt: skip
 def test_an_answer_that_is_no_schema_is_a_bad_schema(body):
-    """The registry itself is fine."""
+    """An answer without a valid schema is a bad schema, and the registry is still queried."""
     with serving(lambda handler: say(handler, 200, body)) as (url, _asked), pytest.raises(SchemaError):
         RegistrySource(url).by_id(7)
 
 
 @pytest.fixture
 def hurried(monkeypatch):
-    """An answer as a whole is waited for a moment only, each read of it for as long as ever."""
+    """Shorten the time for a whole answer, but not for each read of it."""
     in_time = RegistrySource._in_time
     monkeypatch.setattr(RegistrySource, "_in_time", lambda source, call, _: in_time(source, call, 0.2))
 
 
 @pytest.mark.usefixtures("hurried")
 def test_a_registry_that_hangs_is_waited_for_a_bounded_time():
-    """Also one that sends a byte now and then, which keeps every single read short."""
+    """The wait for a registry is limited, even if it sends a byte now and then."""
     ended = threading.Event()
 
     def drip(handler: BaseHTTPRequestHandler) -> None:
@@ -189,7 +189,7 @@ def test_a_registry_that_hangs_is_waited_for_a_bounded_time():
 
 
 def test_a_registry_that_is_not_there_is_none():
-    """A refused connection is an answer like any other failure."""
+    """A refused connection counts as a failure of the registry."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         source = RegistrySource(f"http://127.0.0.1:{unused.getsockname()[1]}")
@@ -210,20 +210,20 @@ def test_a_registry_that_is_not_there_is_none():
     ],
 )
 def test_what_is_no_url_is_refused(url):
-    """HTTP alone."""
+    """Only HTTP and HTTPS URLs are accepted."""
     with pytest.raises(InvalidConfigError, match="not the URL of a schema registry"):
         RegistrySource(url)
 
 
 def test_a_password_does_not_stand_in_the_url():
-    """Where everybody on the machine sees it."""
-    with pytest.raises(InvalidConfigError, match="lists of processes"):
+    """A password in the URL is refused, because every user of the machine could see it."""
+    with pytest.raises(InvalidConfigError, match="visible in process lists"):
         RegistrySource("http://user:secret@host:8081")
 
 
 @pytest.mark.usefixtures("hurried")
 def test_an_answer_that_never_ends_keeps_one_thread():
-    """However often the registry is asked again after a rest."""
+    """An answer that never ends keeps one thread, however often the registry is queried again."""
     clock, ended, before = Clock(), threading.Event(), set(threading.enumerate())
 
     def drip(handler: BaseHTTPRequestHandler) -> None:

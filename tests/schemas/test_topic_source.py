@@ -1,4 +1,4 @@
-"""Schemas out of the topic `_schemas`, as a registry writes it, follows it and cleans it up."""
+"""Tests of schemas in the topic `_schemas`, as a registry writes, follows and cleans it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def grow(engine: Engine, *lines: bytes) -> None:
 
 
 def test_schemas_are_found_by_id_guid_and_version(engine):
-    """With their language, which is Avro where nothing is said, and with what they need."""
+    """Schemas are found by id, GUID and version, with their language (Avro by default) and their references."""
     source = SchemasTopic(engine)
     assert PayloadSchema(Kind.AVRO, '"string"', (), 7) == source.by_id(7)
     need = SchemaReference("shop.Line", "lines", 3)
@@ -50,7 +50,7 @@ def test_schemas_are_found_by_id_guid_and_version(engine):
 
 
 def test_what_is_registered_later_is_found(engine):
-    """And the stamp says that there may be something new."""
+    """A schema that is registered later is found, and changes the stamp."""
     source = SchemasTopic(engine)
     assert source.by_id(10) is None
     before = source.stamp()
@@ -60,7 +60,7 @@ def test_what_is_registered_later_is_found(engine):
 
 
 def test_the_newest_schema_is_that_of_the_highest_version_left(engine):
-    """Deleted ones are passed; they are there for who has their id."""
+    """The newest schema has the highest version that is not deleted; a deleted one is found by its id."""
     source = SchemasTopic(engine)
     assert 8 == source.newest("orders-value").number
     grow(engine, registered("orders-value", 2, 8, ORDER, deleted=True))
@@ -81,7 +81,7 @@ def test_the_newest_schema_is_that_of_the_highest_version_left(engine):
 
 
 def test_records_that_are_none_of_a_registry_are_passed(engine):
-    """Whatever a key or a value is: no JSON, no object, of other types, nested for ever, or huge."""
+    """Other records are skipped: keys or values that are not JSON objects, of other types, deeply nested, or huge."""
     good = b'{"keytype":"SCHEMA","subject":"bad-value","version":1,"magic":1}'
     bad = [
         b"",
@@ -109,7 +109,7 @@ def test_records_that_are_none_of_a_registry_are_passed(engine):
 
 
 def test_an_engine_without_the_topic_has_no_schemas_until_it_has(tmp_path):
-    """The topic may come later, and may be deleted and made again."""
+    """Without the topic there are no schemas; it may be created later, and deleted and created again."""
     engine = engine_with(tmp_path / "data", b"", topic="orders")
     source = SchemasTopic(engine)
     assert source.stamp() is None
@@ -125,7 +125,7 @@ def test_an_engine_without_the_topic_has_no_schemas_until_it_has(tmp_path):
 
 
 def test_schemas_whose_records_were_deleted_are_unknown(engine):
-    """Nothing of a schema is kept but where it stands."""
+    """Schemas whose records were deleted are unknown, because only offsets are kept."""
     source = SchemasTopic(engine)
     assert 7 == source.by_id(7).number
     partition = engine.topic("_schemas").partitions()[0]
@@ -135,7 +135,7 @@ def test_schemas_whose_records_were_deleted_are_unknown(engine):
 
 
 def test_a_damaged_batch_hides_its_own_schemas_alone(tmp_path):
-    """What stands behind it is found."""
+    """A damaged batch hides only its own schemas; those after it are found."""
     engine = engine_with(tmp_path / "data", registered("a-value", 1, 7, "int"))
     grow(engine, registered("b-value", 1, 8, "int"))
     grow(engine, registered("c-value", 1, 9, "int"))
@@ -151,7 +151,7 @@ def test_a_damaged_batch_hides_its_own_schemas_alone(tmp_path):
 
 
 def test_all_schemas_can_be_taken_elsewhere(engine):
-    """With what each version is, and which are deleted; bad ones are left behind."""
+    """All schemas can be read into memory with versions and deletions; bad ones are left out."""
     grow(
         engine,
         registered("bad-value", 1, 11, "int", "XML"),
@@ -169,7 +169,7 @@ def test_all_schemas_can_be_taken_elsewhere(engine):
 
 
 def test_of_very_many_schemas_only_their_places_are_in_memory(tmp_path):
-    """Five hundred of them, of 20 KB each, take less than a tenth of that."""
+    """Only offsets are in memory: 500 schemas of 20 KB take less than a tenth of their size."""
     fields = [{"name": f"a_field_with_a_long_name_{n}", "type": ["null", "string"]} for n in range(300)]
     large = {"type": "record", "name": "Large", "fields": fields}
     engine = engine_with(tmp_path / "data", b"")
@@ -187,7 +187,7 @@ def test_of_very_many_schemas_only_their_places_are_in_memory(tmp_path):
 
 
 def test_of_two_contexts_that_have_one_id_the_subject_says_which(engine):
-    """First that of the subject, then that of the default context, then the only one there is; in memory as well."""
+    """Of contexts with the same id the subject's is chosen, then the default one, then the only one; in memory, too."""
     grow(
         engine,
         registered(

@@ -1,4 +1,4 @@
-"""Registries that do not answer as one: a writer is told in one sentence what is wrong with which one, and what helps."""
+"""Tests that a writer gets one sentence about a faulty registry: which one, what is wrong, and the remedy."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def sending(data: bytes) -> Serve:
 
 
 def repeating(connection: socket.socket) -> None:
-    """Repeat the request in the answer, with the password in it."""
+    """Repeat the request in the answer, including its password."""
     connection.sendall(b"HTTP/1.1 401 " + connection.recv(4096).replace(b"\r\n", b" ") + b"\r\n\r\n")
 
 
 def told(url: str) -> str:
-    """Return what a writer is told by a registry that does not answer."""
+    """Return the error that a writer gets from a registry that does not answer."""
     with pytest.raises(RegistryUnavailableError) as caught:
         RegistrySource(url, "alice:hunter2").newest("orders-value")
     message = str(caught.value)
@@ -65,12 +65,12 @@ PEERS: Mapping[str, tuple[Serve, str]] = {
     "401": (answering(b"401 No"), "status 401; check its user and password: --schema-registry-auth FILE"),
     "403": (answering(b"403 No"), "status 403; check its user and password: --schema-registry-auth FILE"),
     "404 of another server": (answering(b"404 No", b"<html>"), f"status 404{ELSEWHERE}"),
-    "429": (answering(b"429 Later"), "status 429; it is asked again after 30 s"),
-    "500": (answering(b"500 Bad"), "status 500; it is asked again after 30 s"),
+    "429": (answering(b"429 Later"), "status 429; it is queried again after 30 s"),
+    "500": (answering(b"500 Bad"), "status 500; it is queried again after 30 s"),
     "a redirection": (answering(b"302 Found\r\nLocation: http://127.0.0.1:9/"), f"status 302{ELSEWHERE}"),
     "a repeated password": (repeating, "status 401; check its user and password: --schema-registry-auth FILE"),
-    "a page": (answering(b"200 OK\r\nContent-Type: text/html", b"<html>"), f"no object of JSON{ELSEWHERE}"),
-    "no end": (sending(b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 65536), f"no object of JSON{ELSEWHERE}"),
+    "a page": (answering(b"200 OK\r\nContent-Type: text/html", b"<html>"), f"the answer is not a JSON object{ELSEWHERE}"),
+    "no end": (sending(b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 65536), f"the answer is not a JSON object{ELSEWHERE}"),
     "no HTTP": (answering(b"\x1b[2J"), r"BadStatusLine: HTTP/1.1 \x1b[2J"),
     "many headers": (answering(b"200 OK" + b"\r\nA: b" * 200), f"HTTPException: got more than 100 headers{ELSEWHERE}"),
 }  # fmt: skip
@@ -78,19 +78,19 @@ PEERS: Mapping[str, tuple[Serve, str]] = {
 
 @pytest.mark.parametrize("peer", PEERS)
 def test_what_is_told_of_a_wrong_registry(served: Start, peer: str) -> None:
-    """The URL, the cause and the remedy, in one line without the password."""
+    """The error has the URL, the cause and the remedy, in one line without the password."""
     serve, said = PEERS[peer]
     assert told(f"http://{served(serve)}").startswith(said)
 
 
 def test_a_registry_that_has_no_schema(served: Start) -> None:
-    """Its own answer says so: there is none, and nothing failed."""
+    """A registry's own "not found" means that there is no schema, and is not a failure."""
     missing = answering(b"404 No", b'{"error_code":40401,"message":"Subject not found"}')
     assert RegistrySource(f"http://{served(missing)}").newest("orders-value") is None
 
 
 def test_nobody_listens() -> None:
-    """The system's words for it."""
+    """If nobody listens, the error has the system's message."""
     with nobody_listens() as server:
         assert "Connection refused" == told(f"http://{server}")
 
@@ -109,8 +109,8 @@ def encrypting(pair: object) -> Serve:
 Pair = Callable[[Certificates], object]
 PAIRS: Mapping[str, tuple[Pair, str]] = {
     "right": (lambda made: made.pair("right"), "status 500"),
-    "another host": (lambda made: made.pair("host", host="other"), "its certificate is not taken: Hostname mismatch"),
-    "expired": (lambda made: made.pair("old", expired=True), "its certificate is not taken: certificate has expired; it has to"),
+    "another host": (lambda made: made.pair("host", host="other"), "its certificate is not accepted: Hostname mismatch"),
+    "expired": (lambda made: made.pair("old", expired=True), "its certificate is not accepted: certificate has expired; it must"),
 }  # fmt: skip
 
 
@@ -118,19 +118,19 @@ PAIRS: Mapping[str, tuple[Pair, str]] = {
 def test_certificates(
     served: Start, certificates: Certificates, pair: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An authority is named by SSL_CERT_FILE; the host and the dates are checked."""
+    """SSL_CERT_FILE names an authority; the host and the dates of a certificate are checked."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
     made, said = PAIRS[pair]
     assert told(f"https://localhost:{served(encrypting(made(certificates))).port}").startswith(said)
 
 
 def test_an_authority_that_is_not_known(served: Start, certificates: Certificates) -> None:
-    """The file that names it is told."""
+    """The error for an unknown authority names the file for authorities."""
     message = told(f"https://localhost:{served(encrypting(certificates.pair('unknown'))).port}")
     assert "signed by an authority of the system or of the file that SSL_CERT_FILE names" in message
 
 
 def test_a_registry_without_tls(served: Start) -> None:
-    """Its URL begins with http."""
+    """The error for a registry without TLS says to use a URL with http."""
     message = told(f"https://localhost:{served(answering(b'200 OK')).port}")
-    assert message.endswith("; where it does not speak TLS, give a URL with http://")
+    assert message.endswith("; if it does not use TLS, give a URL with http://")

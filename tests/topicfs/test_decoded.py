@@ -65,7 +65,7 @@ def test_a_registry_is_asked_with_its_password_from_a_file_or_a_variable(shop, t
     ("options", "reason"),
     [
         (("--schema-registry", "host:8081"), b"not the URL of a schema registry"),
-        (("--schema-registry", "http://u:p@host"), b"lists of processes"),
+        (("--schema-registry", "http://u:p@host"), b"process lists"),
         (("--schema-registry-auth", "auth"), b"needs a registry"),
         (("--schema-registry", "http://host", "--schema-registry-auth", "bad"), b"no line USER:PASSWORD"),
     ],
@@ -102,7 +102,7 @@ def test_lines_are_encoded_by_the_newest_schema(shop):
     assert 0 == shop("append", "refunds/log.proto.json", stdin=b'{"payload":{"id":"7"}}\n').status
     assert framed(8, b"\x00\x08\x07") == shop("cat", "refunds/0/0").output
     ran = shop("append", "orders/0/log.avro.json", stdin=b'{"payload":{"id":2}}\n{"payload":{"id":"x"}}\n')
-    assert b"line 2: payload: 'x' is no long, at .id" in ran.errors
+    assert b"line 2: payload: 'x' is not a valid long, at .id" in ran.errors
     assert 1 == ran.status
     assert b"offsets 0 to 1 exist" in shop("cat", "orders/0/2").errors
 
