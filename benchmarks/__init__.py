@@ -1,17 +1,17 @@
-"""The speed of topicfs: each figure beside a reference that is measured in the same run.
+"""The speed of topicfs: each figure is compared with a reference that is measured in the same run.
 
-`python -m benchmarks` runs everything, `python -m benchmarks --list` names it, `make bench` also draws the figures
-in docs/performance.md and docs/performance/tables.md. A machine's speed drifts and others use it too, so no figure is judged alone: every *side* of a
-*case* runs once a round, the order turning from round to round, and what counts is the ratio of two sides in the same
-round, of which the median is given.
+`python -m benchmarks` runs everything, `python -m benchmarks --list` lists the benchmarks, and `make bench` also
+updates docs/performance.md and docs/performance/tables.md. A machine's speed drifts, and other programs use it too,
+so no figure is judged alone: every *side* of a *case* runs once per round, in an order that alternates, and the
+result is the median over all rounds of the ratio of two sides in the same round.
 
-`frame/` has the frame: `question` what a benchmark consists of, `rounds` the measuring, `results` what came out of
-it and whether a goal is reached, `table`, `plots`, `page` and `record` the ways of showing it. The questions stand in
-`mount/` (against an empty filesystem and against plain files), `engine/` (against other implementations of Kafka's
-formats), `peers/` (against a broker and its clients) and `spark/` (against Spark's own sources); `__main__` has the
-table of all of them. What the questions about the mount share stands in `mount/setup/`.
+`frame/` has the frame: `question` the parts of a benchmark, `rounds` the measuring, `results` the figures and the
+verdicts on goals, and `table`, `plots`, `page` and `record` their output. The benchmarks are in `mount/` (compared
+with an empty filesystem and with plain files), `engine/` (with other implementations of Kafka's formats), `peers/`
+(with a broker and its clients) and `spark/` (with Spark's own sources); `__main__` has a table of all of them.
+`mount/setup/` has the common parts of the benchmarks of the mount.
 
-To add one: write a module with a generator of cases and a `Benchmark` that names it, and give it a line in `MODULES`.
+To add one: write a module with a generator of cases and a `Benchmark` with this generator, and add it to `MODULES`.
 
     def cases(conditions: Conditions) -> Cases:
         size = conditions.choose(full=64 << 20, short=8 << 20)
@@ -25,10 +25,10 @@ To add one: write a module with a generator of cases and a `Benchmark` that name
 
     BENCHMARK = Benchmark(name="bulk", question="How fast are large writes?", cases=cases)
 
-A side's function does the work of one round and returns its figure; it checks that the work was done (the bytes
-arrived, the counts are right) and raises WrongResultError otherwise. Many short rounds say more than few long ones: a
-tenth to a quarter of a second each is enough. The `floor` is what a run fails at: a third to a half of what a loaded
-machine shows, so that it finds what became two or three times slower and never a disturbance. No figure in
-docs/performance/figures.json is more than four times as good (tests/benchmarks/test_floors.py). A benchmark that
-cannot run here raises SkippedError with the reason.
+A side's function does the work of one round and returns its figure. It checks that the work was done (the bytes
+arrived, the counts are right), and otherwise raises WrongResultError. Many short rounds are better than a few long
+ones: each should take 0.1 to 0.25 s. A run fails below the `floor`, a third to a half of the ratio on a loaded
+machine: so it finds work that became two or three times slower, and no disturbance. No figure in
+docs/performance/figures.json is more than four times as good as its floor (tests/benchmarks/test_floors.py). A
+benchmark that cannot run here raises SkippedError with the reason.
 """

@@ -1,4 +1,4 @@
-"""The command: runs benchmarks by name, and shows, keeps and draws what they gave."""
+"""The command: runs benchmarks by name, and shows, stores and draws their results."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ MODULES: dict[str, str] = {
     "consumers": "peers.consumers",
     "spark": "spark.queries",
 }
-"""Name on the command line, and the module that has it, as BENCHMARK or as another constant; they run in this order."""
+"""Module of each benchmark by its name on the command line, as BENCHMARK or another constant; they run in this order."""
 
 
 def load_benchmark(name: str) -> Benchmark:
-    """Import one benchmark. Raises ImportError where what it measures against is not installed."""
+    """Import one benchmark. Raises ImportError if a library that it compares with is not installed."""
     module, _, constant = MODULES[name].partition(":")
     benchmark = getattr(importlib.import_module(f"benchmarks.{module}"), constant or "BENCHMARK")
     assert isinstance(benchmark, Benchmark)
@@ -54,11 +54,11 @@ def load_benchmark(name: str) -> Benchmark:
 
 FULL_ROUNDS, SHORT_ROUNDS = 9, 3
 FULL_SECONDS = 2.0
-"""What the rounds of a case may take, so that all benchmarks together take a quarter of an hour."""
+"""Time for the rounds of a case, so that all benchmarks together take a quarter of an hour."""
 Measure: TypeAlias = Callable[..., BenchmarkResult]
-"""Runs a benchmark as the command line says."""
+"""Runs a benchmark with the options of the command line."""
 TABLE_WIDTH = 160
-"""Columns of the tables where there is no terminal: a log file, a pipe."""
+"""Width of the tables if the output is not a terminal, but a log file or a pipe."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -107,11 +107,11 @@ def main(  # noqa: PLR0913 - the options of a command
     pages: Sequence[Path],
     sources: Sequence[Path],
 ) -> None:
-    """Measure how fast topicfs is, beside references in the same run.
+    """Measure how fast topicfs is, compared with references in the same run.
 
     TOPICFS_BENCH_MOUNT="--acks 0" python -m benchmarks … measures mounts with further options.
 
-    The exit status is 1 where something went wrong or became several times slower than it ever was.
+    The exit status is 1 if a benchmark failed, or a figure became several times worse than ever before.
     """
     console = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)
     if listing:
@@ -159,7 +159,7 @@ def _chosen(names: Sequence[str]) -> list[str]:
 
 
 def _settled(name: str, measure: Measure, console: Console, *, again: bool) -> BenchmarkResult:
-    """Run a benchmark; in the short form, which judges, once more before it counts that something is amiss."""
+    """Run a benchmark; in the short form, whose verdict counts, run it again before it fails."""
     result = _run(name, measure, console)
     if again and not result.acceptable:
         console.print(f"{name}: measured again, for the machine may have been busy with something else")
@@ -168,7 +168,7 @@ def _settled(name: str, measure: Measure, console: Console, *, again: bool) -> B
 
 
 def _run(name: str, measure: Measure, console: Console) -> BenchmarkResult:
-    """Run one benchmark and print what it gave."""
+    """Run one benchmark and print its results."""
     try:
         benchmark = load_benchmark(name)
     except ImportError as error:
@@ -188,7 +188,7 @@ def _missing(error: ImportError) -> str:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Progress]:
-    """A line that says what is being measured, while it is measured; nothing without a terminal."""
+    """Show a line with the case that is being measured; nothing without a terminal."""
     with console.status("") as status:
         yield lambda what: status.update(f"{what}  [dim]load {load():.1f}[/dim]")
 
@@ -215,6 +215,6 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    # By way of every `finally`: what is mounted is unmounted.
+    # Runs every `finally`, so that mounts are unmounted.
     signal.signal(signal.SIGTERM, _end)
     main(prog_name="python -m benchmarks")

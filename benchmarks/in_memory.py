@@ -1,6 +1,6 @@
-"""A place in memory for what is to be measured without a disk: there fsync waits for nothing and no write is held up.
+"""A directory in memory, for measurements without a disk: fsync does not wait there, and no write is delayed.
 
-What others write to the same disk, and how soon the kernel wants pages written back, would be most of a figure.
+Otherwise a figure would mostly depend on other writes to the disk, and on when the kernel writes pages back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 @contextmanager
 def directory_in_memory(conditions: Conditions, needed_bytes: int) -> Iterator[Path]:
-    """A temporary directory in memory; where there is none, or no room, the benchmark's own on the disk."""
+    """Yield a temporary directory in memory, or the benchmark's own on the disk if there is no space in memory."""
     if not os.access(SHARED_MEMORY, os.W_OK) or _room(SHARED_MEMORY) < 2 * needed_bytes:
         yield conditions.directory
         return
@@ -27,10 +27,10 @@ def directory_in_memory(conditions: Conditions, needed_bytes: int) -> Iterator[P
 
 
 def touch_memory(directory: Path, size: int) -> None:
-    """Write as much as will be written next, and give it back: to be done right before what is measured.
+    """Write and free `size` bytes right before a measurement that writes as many.
 
-    A virtual machine gets each page of its memory when it first writes there, which may take ten times longer than all else,
-    and loses it again when it is free for long, or much of it. Each processor keeps free pages of its own for what runs there.
+    A virtual machine gets a page of memory at the first write to it, which may take ten times longer than all else,
+    and loses the page when much memory is free for long. Each processor has its own free pages, so each writes.
     """
     allowed = os.sched_getaffinity(0)
     try:

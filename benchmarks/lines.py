@@ -1,8 +1,8 @@
-"""The lines that benchmarks write and read: a block of numbered lines, over and over.
+"""The lines that benchmarks write and read: a block of numbered lines, repeated.
 
-So the text of any log is known without keeping it: its byte at position p is the block's at p modulo its length, and
-the record at offset n is the block's line n modulo their number. Such lines compress as no events do: what is
-compressed has a varied text.
+So the text of any log is known without storing it: its byte at position p is the block's byte at p modulo the block's
+length, and the record at offset n is the block's line n modulo the number of lines. These lines compress far better
+than real events, so benchmarks of compression use `varied_text`.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import random
 from crc32c import crc32c
 
 LINE_BYTES = 100
-"""With the newline."""
+"""Size of a line, with its newline."""
 BLOCK_LINES = 10_000
 
 BLOCK = b"".join(b"line %06d %s\n" % (number, b"." * (LINE_BYTES - 13)) for number in range(BLOCK_LINES))
-"""A million bytes."""
+"""The repeated block, a million bytes."""
 assert len(BLOCK) == BLOCK_LINES * LINE_BYTES
 READABLE = BLOCK * 3
-"""Any span of up to a MiB of the text lies in it in one piece, and it stays in the processor's cache."""
+"""Has any span of up to 1 MiB of the text in one piece, and fits into the processor's cache."""
 
 
 def line(offset: int) -> bytes:
-    """The record at an offset, without its newline."""
+    """Return the record at an offset, without its newline."""
     start = offset % BLOCK_LINES * LINE_BYTES
     return BLOCK[start : start + LINE_BYTES - 1]
 
 
 def text(size: int, start: int = 0) -> bytes:
-    """`size` bytes of text from position `start`."""
+    """Return `size` bytes of text from position `start`."""
     place = start % len(BLOCK)
     return (BLOCK * ((place + size) // len(BLOCK) + 1))[place : place + size]
 
 
 def checksum(size: int) -> int:
-    """CRC-32C of a log's first `size` bytes of text."""
+    """Return the CRC-32C of the first `size` bytes of a log's text."""
     found = 0
     for _ in range(size // len(BLOCK)):
         found = crc32c(BLOCK, found)
@@ -43,7 +43,7 @@ def checksum(size: int) -> int:
 
 
 def varied_text(size: int) -> bytes:
-    """Lines of words and numbers, the same in each run; codecs bring them to between a third and a half."""
+    """Return lines of words and numbers, the same in each run; codecs compress them to a third to a half."""
     chooser = random.Random(7)
     letters = b"abcdefghijklmnopqrstuvwxyz"
     words = [bytes(chooser.choices(letters, k=chooser.randint(3, 9))) for _ in range(2000)]

@@ -1,4 +1,4 @@
-"""Partitions full of `lines`, made by the engine and its codec as any writer would, only quickly."""
+"""Makes partitions full of `lines`, with the engine and its codec like any writer, but fast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.model import Timestamp
 
 APPEND_BYTES = 4 * 2**20
-"""Text of one append, about; it is less than a segment."""
+"""Approximate text of one append, less than a segment."""
 
 START_TIME = Timestamp(1_700_000_000_000)
 """Timestamp of the first batch."""
@@ -37,11 +37,11 @@ class Shape:
 
 SIXTEEN_KIB = Shape("16 KiB batches", 160)
 ONE_RECORD = Shape("one-record batches", 1)
-"""The batches that `echo line >> log` makes."""
+"""Batches as those of `echo line >> log`."""
 
 
 def batches(text_bytes: int, shape: Shape) -> Iterator[bytearray]:
-    """Encode the lines, up to whole batches; each buffer is for one append."""
+    """Encode the lines, rounded up to whole batches; each buffer is for one append."""
     piece = shape.batch_text_bytes
     timestamp, position = START_TIME, 0
     source = memoryview(BLOCK * 2)
@@ -59,7 +59,7 @@ def batches(text_bytes: int, shape: Shape) -> Iterator[bytearray]:
 
 
 def filled(engine: Engine, topic: str, text_bytes: int, shape: Shape) -> Partition:
-    """Create a topic and write its one partition full: `text_bytes`, rounded up to whole batches."""
+    """Create a topic with one partition, and fill it with `text_bytes`, rounded up to whole batches."""
     partition = engine.create_topic(topic, partitions=1).partitions()[0]
     for append in batches(text_bytes, shape):
         partition.append(append, encoded_here=True)
@@ -67,7 +67,7 @@ def filled(engine: Engine, topic: str, text_bytes: int, shape: Shape) -> Partiti
 
 
 def data_directory(directory: Path, topics: dict[str, tuple[int, Shape]]) -> Path:
-    """Make a data directory with these topics, each of so much text in such batches, closed in order."""
+    """Make a data directory with these topics (size of the text and shape of batches), closed cleanly."""
     directory.mkdir(parents=True, exist_ok=True)
     with closing(open_engine(directory)) as engine:
         for topic, (text_bytes, shape) in topics.items():
@@ -76,5 +76,5 @@ def data_directory(directory: Path, topics: dict[str, tuple[int, Shape]]) -> Pat
 
 
 def whole_batches(text_bytes: int, shape: Shape) -> int:
-    """`text_bytes` rounded up to whole batches: what `filled` writes."""
+    """Return `text_bytes` rounded up to whole batches, as `filled` writes them."""
     return -(-text_bytes // shape.batch_text_bytes) * shape.batch_text_bytes

@@ -1,6 +1,6 @@
-"""The codec: lines into batches, batches into lines and into columns, beside two other implementations.
+"""The codec: lines to batches, and batches to lines and to columns, compared with two other implementations.
 
-Records a second of one core; every checksum is checked where batches are read.
+Figures are records per second of one core; every read of batches checks each checksum.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FLOORS = {
     "to text, one-record batches": (3.0, 45.0),
     "to Arrow, one-record batches": (4.0, 45.0),
 }
-"""Ratios to the speeds of aiokafka and kafka-python."""
+"""Ratios to the speeds of aiokafka and of kafka-python."""
 FLOORS_IN_FULL = {"to Arrow, 128 KiB batches": (7.0, 60.0)}
-"""A list of so many values takes aiokafka longer each than a short one."""
+"""Floors for long lists, in which each value takes aiokafka more time."""
 
 LEAST_SECONDS = 0.02
-"""Processor time of one figure. Only this process counts: what else the machine does takes none of it."""
+"""Processor time of one figure. Only the time of this process counts, not that of other programs."""
 
 
 def cases(conditions: Conditions) -> Cases:
@@ -66,7 +66,7 @@ def _case(
 
 
 def seconds_each(work: Callable[[], object]) -> float:
-    """Seconds of a processor that one call takes: the mean of as many as fill LEAST_SECONDS."""
+    """Return the processor time of a call in seconds, averaged over calls that take LEAST_SECONDS together."""
     calls = 0
     started = time.process_time()
     while True:
@@ -78,7 +78,7 @@ def seconds_each(work: Callable[[], object]) -> float:
 
 
 def _check(written: Sequence[bytes], whole: bytes, batches: bytes) -> None:
-    """Raise WrongResultError unless all codecs make the same of the same."""
+    """Raise WrongResultError unless all codecs give equal results."""
     ours: Any = None
     for codec in codecs():
         table = codec.to_columns(batches)

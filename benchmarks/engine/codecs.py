@@ -1,6 +1,6 @@
-"""Three codecs of Kafka's record batches behind the same few calls: ours, kafka-python's and aiokafka's (compiled).
+"""Three codecs of Kafka's record batches behind the same calls: topicfs, kafka-python and aiokafka (compiled).
 
-All make batches of format v2 without keys, headers or compression, and check each checksum before they read.
+All write batches of format v2 without keys, headers or compression, and check each checksum before they read.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from topicfs.storage.model import TopicPartition
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 PARTITION = TopicPartition("bench", 0)
 EVERYTHING = 2**62
-"""An offset that no record reaches."""
+"""An offset above that of every record."""
 MAX_BATCH_BYTES = 2**20
 
 
 class MeasuredCodec(Protocol):
-    """The calls that are measured. Text is whole lines, and each line is a record."""
+    """The calls that are measured. A text is a number of whole lines, each of which is a record."""
 
     name: str
 
     def encode(self, texts: Sequence[bytes]) -> bytes:
-        """Batches, one a text."""
+        """Return a batch for each text."""
 
     def to_text(self, batches: bytes) -> bytes:
-        """The lines again."""
+        """Return the lines of all batches."""
 
     def to_columns(self, batches: bytes) -> Any:
-        """A table of pyarrow with each record's offset and value."""
+        """Return a pyarrow table with each record's offset and value."""
 
 
 class Topicfs:
-    """Ours."""
+    """The codec of topicfs."""
 
     name = OURS
 
@@ -66,7 +66,7 @@ class Topicfs:
 
 
 class ObjectCodec:
-    """A library that makes an object a record: kafka-python and aiokafka have the same calls."""
+    """A library with an object for each record: kafka-python and aiokafka have the same calls."""
 
     def __init__(self, name: str, package: str) -> None:
         self.name = name
@@ -114,11 +114,11 @@ KAFKA_PYTHON, AIOKAFKA = "kafka-python", "aiokafka"
 
 
 def codecs() -> tuple[MeasuredCodec, ...]:
-    """All three. Raises ImportError where a library is missing."""
+    """Return all three codecs. Raises ImportError if a library is missing."""
     return Topicfs(), ObjectCodec(KAFKA_PYTHON, "kafka"), ObjectCodec(AIOKAFKA, "aiokafka")
 
 
 def texts(count: int, text_bytes: int) -> list[bytes]:
-    """Texts of whole lines, each for a batch."""
+    """Return texts of whole lines, each for one batch."""
     size = text_bytes // lines.LINE_BYTES * lines.LINE_BYTES
     return [lines.text(size, number * size) for number in range(count)]

@@ -1,6 +1,6 @@
-"""Compaction: of each key only the newest record stays.
+"""Compaction, which keeps only the newest record of each key.
 
-Megabytes of dirty log that one core compacts in a second, beside copying the same bytes with their checksum.
+Figures are megabytes of dirty log per second of one core, compared with copying the same bytes with their checksum.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from topicfs.storage.model import Offset
 
 COPY = "a copy with crc32c"
 KEYS_SHARE = 10
-"""Records a key, on average."""
+"""Average number of records per key."""
 SETTINGS = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
@@ -53,14 +53,14 @@ MAX_BATCH_BYTES = 2**20
 class _Keys(NamedTuple):
     name: str
     of: Callable[[int], int]
-    """By the record's number."""
+    """The key of a record, by the record's number."""
     different: int
     max_left: float
-    """Share of the log's bytes that may be left."""
+    """Largest share of the log's bytes that may remain."""
 
 
 def _kinds(records: int) -> tuple[_Keys, ...]:
-    """Survivors at the end of the log, and survivors everywhere, so that every batch is written again."""
+    """Return two sets of keys: one whose newest records are at the log's end, one with some in every batch."""
     share = records // KEYS_SHARE
     return (
         _Keys(f"{KEYS_SHARE} records a key", lambda number: number % share, share, max_left=0.5),
@@ -88,7 +88,7 @@ def cases(conditions: Conditions) -> Cases:
 
 
 def _dirty_log(directory: Path, records: int, keys: _Keys) -> Path:
-    """A log of so many records in even batches."""
+    """Make a log with this number of records in equal batches."""
     directory.mkdir()
     with closing(open_engine(directory)) as engine:
         partition = engine.create_topic("bench", partitions=1, overrides=SETTINGS).partitions()[0]
@@ -127,7 +127,7 @@ def _compact(dirty: Path, fresh: Callable[[], Path], keys: _Keys) -> float:
 
 
 def _check(partition: Partition, keys: _Keys, before: int) -> None:
-    """Raise WrongResultError unless each key is still there and most of the rest is gone."""
+    """Raise WrongResultError unless each key still exists and most other records are gone."""
     after = sum(segment.size_bytes for segment in partition.segments() or ())
     offset, end = Offset(0), partition.offsets().log_end_offset
     found: set[bytes | None] = set()

@@ -1,6 +1,7 @@
-"""Recovery after a crash: every batch is scanned and its checksum checked, and the indexes are rebuilt.
+"""Recovery after a crash: scans every batch, checks its checksum, and rebuilds the indexes.
 
-Gigabytes of log that one core recovers in a second, beside nothing but reading the same bytes and their checksum.
+Figures are gigabytes of log per second of one core, compared with only reading the bytes and computing their
+checksum.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _log(data: Path) -> Path:
 
 
 def _recover(data: Path, records: int) -> float:
-    """Take away what a crash leaves unwritten, and all of the indexes; open."""
+    """Remove the files that a crash leaves unwritten, and all indexes; then open the directory."""
     (data / CLEAN_SHUTDOWN).unlink()
     (data / RECOVERY_POINTS).unlink()
     for suffix in ("*.index", "*.timeindex"):

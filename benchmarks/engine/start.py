@@ -1,6 +1,6 @@
-"""The start of the command: the processor time before it does anything, beside a Python that imports click alone.
+"""The start of the command: its processor time until it does something, compared with a Python that only imports click.
 
-Python's byte code is read from a cache that the first, unmeasured round writes, as an installed package has it.
+As for an installed package, Python reads its byte code from a cache, which the first, unmeasured round writes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.frame.question import OURS, Benchmark, Case, Cases, Conditions, 
 PYTHON = "python -c 'import click'"
 MAIN = "import sys; from topicfs.main import main; sys.argv[0] = 'topicfs'; main()"
 RUNS = 5
-"""Runs of a round, of which the quickest counts."""
+"""Runs in each round, of which the fastest counts."""
 
 
 def cases(conditions: Conditions) -> Cases:
@@ -36,7 +36,7 @@ def cases(conditions: Conditions) -> Cases:
 
 
 def _run(environment: dict[str, str], words: list[str], *, stdin: str = "") -> float:
-    """Run Python; return the milliseconds of the processor that it took."""
+    """Run Python; return its processor time in milliseconds."""
     with subprocess.Popen(
         [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment
     ) as child:

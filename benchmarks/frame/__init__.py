@@ -1,1 +1,1 @@
-"""The frame of all benchmarks: rounds in turn, ratios, the table, the plots and the page."""
+"""The frame of all benchmarks: alternating rounds, ratios, the table, the plots and the page."""

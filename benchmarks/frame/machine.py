@@ -1,4 +1,4 @@
-"""The machine of a run, described by name and value."""
+"""Facts about the machine of a run, by name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 PACKAGES = ("topicfs", "pyfuse3", "trio", "crc32c", "kafka-python", "aiokafka", "pyarrow", "pyspark")
 
 MOUNT_OPTIONS = "TOPICFS_BENCH_MOUNT"
-"""Environment variable: further options for every mount of topicfs, as on its command line, to measure with them."""
+"""Environment variable with further command-line options for every mount of topicfs that is measured."""
 
 
 def machine_facts(directory: Path | None = None) -> dict[str, str]:
-    """Name and value of each fact; `directory` is where the benchmarks keep their files."""
+    """Return the name and value of each fact; `directory` is that of the benchmarks' files."""
     place = directory or Path(tempfile.gettempdir())
     return {
         "processor": _processor(),
@@ -31,7 +31,7 @@ def machine_facts(directory: Path | None = None) -> dict[str, str]:
 
 
 def filesystem_type(place: Path) -> str:
-    """The type of the file system that holds `place`, such as ext4 or tmpfs."""
+    """Return the type of the file system that holds `place`, such as ext4 or tmpfs."""
     real = place.resolve()
     best, found = "", "unknown"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -43,7 +43,7 @@ def filesystem_type(place: Path) -> str:
 
 
 def load() -> float:
-    """The load average of the last minute."""
+    """Return the load average of the last minute."""
     return os.getloadavg()[0]
 
 

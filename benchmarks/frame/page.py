@@ -1,11 +1,11 @@
-"""The figures in a page of prose: what stands between two marks with a benchmark's name is made by the benchmark.
+"""Figures in a page of prose: a benchmark writes the text between two marks with its name.
 
     <!-- figures of NAME -->
     … table and picture, written here …
     <!-- end of NAME -->
 
-NAME is a benchmark's, `goals` for the goals of all of them, `machine` for the machine of the run (`machine in brief`
-for one line of it), or that of a table of `summary`. The text outside of the marks is never changed.
+NAME is that of a benchmark or of a table of `summary`, `goals` for the goals of all benchmarks, or `machine` for the
+machine of the run (`machine in brief` for one line about it). Text outside of the marks never changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ MACHINE, IN_BRIEF, GOALS = "machine", "machine in brief", "goals"
 
 
 def filled(page: str, report: RunResult, pictures: Path) -> str:
-    """Fill the page's marks; a benchmark that did not run keeps what was there. `pictures` is relative to the page."""
+    """Return the page with its marks filled; a benchmark that did not run keeps its old text.
+
+    `pictures` is the folder of pictures, relative to the page.
+    """
     page = _with(page, MACHINE, _machine(report))
     page = _with(page, IN_BRIEF, machine_in_brief(report))
     for name, lines in TABLES.items():

@@ -1,4 +1,4 @@
-"""A picture a benchmark: SVG, the same bytes for the same figures."""
+"""Draws a picture per benchmark: SVG, with the same bytes for the same figures."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ WIDTH_INCHES = 8.0
 
 
 def draw(result: BenchmarkResult, directory: Path) -> Path | None:
-    """Write `NAME.svg` into `directory`; None where there is nothing to draw."""
+    """Write `NAME.svg` into `directory`; return None if there is nothing to draw."""
     if not result.cases:
         return None
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{result.name}.svg"
     with mpl.rc_context(STYLE):
         figure = _figure(result)
-        # No date: a picture changes when its figures do.
+        # Without a date, so that a picture changes only when its figures do.
         figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None})
     return path
 
@@ -61,9 +61,9 @@ def _axes(figure: Figure, heights: Sequence[float]) -> Sequence[Axes]:
 
 
 def _figure(result: BenchmarkResult) -> Figure:
-    """Draw a group a case and a side under the other: the median, and a line from the lowest to the highest round.
+    """Draw a group per case and a row per side: the median, and a line from the lowest to the highest round.
 
-    Bars, or points where the scale is logarithmic: there a bar's length would say nothing.
+    On a logarithmic scale sides are points, because the length of a bar would have no meaning there.
     """
     parts = list(_by_unit(result))
     heights = [BAR_INCHES * sum(len(case.figures) + 1 for case in cases) + 0.6 for _unit, cases in parts]
@@ -103,7 +103,7 @@ def _groups(axes: Axes, cases: Sequence[CaseResult], colors: dict[str, str], *, 
         place += len(case.figures) + 1
     axes.set_yticks(places, [case.name for case in cases])
     axes.tick_params(axis="y", length=0)
-    # From top to bottom; the outermost points stay clear of the frame.
+    # From top to bottom, with some space between the outermost points and the frame.
     axes.set_ylim(place - 2 + 0.6, -0.6)
     axes.margins(x=0.12)
 

@@ -1,4 +1,4 @@
-"""The parts of a benchmark: cases, each with sides that are measured in turn and goals for their ratios."""
+"""The parts of a benchmark: cases, each with sides that are measured alternately and goals for their ratios."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ T = TypeVar("T")
 
 
 class SkippedError(Exception):
-    """This benchmark cannot run here; the message says why, and what it would take."""
+    """The benchmark cannot run here; the message has the reason and the remedy."""
 
 
 class WrongResultError(Exception):
-    """A side did not do what it was measured for: its figure would be of something else."""
+    """A side did not do the measured work, so that its figure would be meaningless."""
 
 
 class Better(Enum):
-    """The direction in which a figure should go."""
+    """Whether higher or lower figures are better."""
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -33,12 +33,12 @@ class Unit:
 
 
 OURS = "topicfs"
-"""The name of our side, everywhere."""
+"""Name of topicfs as a side, in all benchmarks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of those that are compared."""
+    """One of the programs that a case compares."""
 
     name: str
     measure: Callable[[], float]
@@ -47,36 +47,36 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The target that a side is to reach, and the floor that it must not fall below."""
+    """A target for a side, and a floor below which the run fails."""
 
     side: str = OURS
     of: str | None = None
-    """The side it is held against; None: the goal is a figure in the case's unit, not a ratio."""
+    """The side to compare with; None: the goal is a figure in the case's unit, not a ratio."""
     target: float | None = None
-    """At least this where higher is better, else at most; None: the ratio is only reported."""
+    """Least ratio or figure if higher is better, else the greatest; None: the ratio is only reported."""
     floor: float | None = None
-    """Beyond this something became several times slower: the run fails. Only for ratios, with a wide margin."""
+    """A ratio worse than this, which means several times slower, fails the run."""
 
     def __post_init__(self) -> None:
-        """A figure that depends on the machine must not fail a run."""
+        """Check that only a ratio has a floor: figures that depend on the machine must not fail a run."""
         assert self.of is not None or self.floor is None, "a floor is for a ratio"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One figure, for every side."""
+    """A figure that every side has."""
 
     name: str
     unit: Unit
     sides: tuple[Side, ...]
     goals: tuple[Goal, ...] = ()
     max_rounds: int | None = None
-    """For what takes long."""
+    """Limit of the rounds, for slow work."""
     warm_up: bool = True
-    """True if each side runs once before, unmeasured."""
+    """True to run each side once without measuring it, before the first round."""
 
     def __post_init__(self) -> None:
-        """Check that goals name sides there are."""
+        """Check that the goals name existing sides."""
         names = {side.name for side in self.sides}
         assert len(names) == len(self.sides), self.name
         assert {goal.side for goal in self.goals} <= names, self.name
@@ -88,16 +88,16 @@ class Conditions:
     """The conditions under which a benchmark runs."""
 
     short: bool
-    """Small sizes: for a build machine, where all of them together take a minute and a half."""
+    """True for small sizes, so that all benchmarks take a minute and a half on a build machine."""
     directory: Path
-    """An empty directory on the disk, removed afterwards."""
+    """An empty directory on the disk, which is removed afterwards."""
 
     def choose(self, *, full: T, short: T) -> T:
         return short if self.short else full
 
 
 Cases: TypeAlias = Generator[Case, None, None]
-"""Sets up what a case needs before it yields it; what it set up ends with the generator, run to its end or closed."""
+"""Yields each case after it has set up what the case needs; closing the generator removes the setup."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,6 @@ class Benchmark:
     name: str
     question: str
     cases: Callable[[Conditions], Cases]
-    """Raises SkippedError where it cannot run."""
+    """Raises SkippedError if the benchmark cannot run here."""
     logarithmic: bool = False
-    """True for a logarithmic plot: where sides differ by orders of magnitude."""
+    """True for a logarithmic plot, if the sides differ by orders of magnitude."""

@@ -1,4 +1,4 @@
-"""A run as JSON, and back: every round's figures, so that tables, plots and the page can be made again from it."""
+"""Writes a run as JSON and reads it again: the figures of all rounds, for tables, plots and the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures, RunRe
 
 
 def to_json(report: RunResult) -> str:
-    """The run as text; what follows from the figures (medians, ratios, verdicts) stands in it for other programs."""
+    """Return the run as JSON; it also has medians, ratios and verdicts, for other programs."""
     plain = {
         "machine": report.machine,
         "short": report.short,
@@ -22,7 +22,7 @@ def to_json(report: RunResult) -> str:
 
 
 def from_json(text: str) -> RunResult:
-    """Read what `to_json` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+    """Parse the JSON of `to_json`. Raises ValueError, KeyError or TypeError for anything else."""
     plain = json.loads(text)
     return RunResult(
         plain["machine"],
@@ -35,7 +35,7 @@ def from_json(text: str) -> RunResult:
 
 
 def merged(reports: Iterable[RunResult]) -> RunResult:
-    """Several runs as one: of each benchmark the last one's result, in the order in which they first came."""
+    """Merge runs: of each benchmark the last result counts, and benchmarks keep the order of their first results."""
     known = list(reports)
     latest = {result.name: result for report in known for result in report.benchmarks}
     return RunResult(known[-1].machine, known[-1].short, tuple(latest.values()))

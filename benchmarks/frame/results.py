@@ -1,4 +1,4 @@
-"""The results of a run: figures of each round, their spread, ratios, and the verdicts on goals."""
+"""The results of a run: the figures of each round, their spread, ratios, and the verdicts on goals."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class GoalOutcome:
     goal: Goal
     better: Better
     ratios: tuple[float, ...]
-    """The ratio of the two sides in each round; the side's own figures where the goal is no ratio."""
+    """Ratio of the two sides in each round; the side's own figures if the goal is not a ratio."""
     best_ratio: float
-    """The ratio of the two sides' best rounds, which other work on the machine disturbed least."""
+    """Ratio of the two sides' best rounds, which other programs disturbed least."""
 
     @property
     def ratio(self) -> float:
-        """The median of the rounds' ratios: robust where the machine's speed drifts from round to round."""
+        """Median of the rounds' ratios, which is robust if the machine's speed drifts between rounds."""
         return statistics.median(self.ratios)
 
     def _is_worse(self, than: float) -> bool:
@@ -53,7 +53,7 @@ class GoalOutcome:
 
     @property
     def is_below_floor(self) -> bool:
-        """True if it is by the median and by the best rounds: a disturbed run alone must not fail."""
+        """True if both the median and the best rounds are below the floor, so that a disturbed run does not fail."""
         floor = self.goal.floor
         return floor is not None and all(
             _is_worse(ratio, floor, self.better) for ratio in (self.ratio, self.best_ratio)
@@ -69,7 +69,7 @@ class GoalOutcome:
 
     @property
     def missing_factor(self) -> float | None:
-        """Factor that is missing to the goal; None where the goal is reached or there is none."""
+        """Factor by which the side must improve to reach the goal; None if it is reached, or there is none."""
         if self.goal.target is None or not self._is_worse(self.goal.target):
             return None
         reached, wanted = self.ratio, self.goal.target
@@ -112,13 +112,13 @@ class BenchmarkResult:
     cases: tuple[CaseResult, ...]
     seconds: float
     skipped: str | None = None
-    """The reason why it did not run."""
+    """Reason why the benchmark did not run."""
     failed: str | None = None
-    """The error that ended it; the cases before it are kept."""
+    """Error that ended the benchmark; earlier cases are kept."""
 
     @property
     def acceptable(self) -> bool:
-        """True if nothing went wrong, and nothing became several times slower."""
+        """True if there was no error, and no figure is below its floor."""
         verdicts = {outcome.verdict for case in self.cases for outcome in case.outcomes}
         return self.failed is None and Verdict.BELOW_FLOOR not in verdicts
 

@@ -1,4 +1,4 @@
-"""Measurement: every side once a round, in an order that turns, so that a drifting machine treats all alike."""
+"""Measurement: every side runs once per round, in alternating order, so that a drifting machine affects all equally."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from benchmarks.frame.results import BenchmarkResult, CaseResult, Figures
 T = TypeVar("T")
 
 Progress = Callable[[str], None]
-"""Called with what is being measured, to show it to a person who waits."""
+"""Called with the name of the case that is measured, to show it to the user."""
 
 
 FEWEST_ROUNDS = 3
-"""So that the median is no extreme."""
+"""Least number of rounds, so that the median is not an extreme."""
 
 
 class RoundsEndedError(Exception):
-    """The rounds of which a side shows another figure have all been shown."""
+    """A side that reuses the rounds of another case has returned a figure of each."""
 
 
 def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:
-    """Measure all sides of a case: so many rounds, or as many as begin within so many seconds, but three.
+    """Measure all sides of a case in `rounds` rounds, or those that begin within `seconds`, but at least three.
 
-    Raises what the sides raise.
+    Raises the exceptions of the sides.
     """
     if case.warm_up:
         for side in case.sides:
@@ -45,7 +45,7 @@ def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResu
             break
         try:
             for side in case.sides if number % 2 == 0 else reversed(case.sides):
-                gc.collect()  # So that no side collects the garbage of another.
+                gc.collect()  # So that no side collects another side's garbage.
                 figures[side.name].append(side.measure())
         except RoundsEndedError:
             break
@@ -66,7 +66,7 @@ def run_benchmark(
     directory: Path | None = None,
     progress: Progress,
 ) -> BenchmarkResult:
-    """Run one benchmark in a temporary directory under `directory`; what goes wrong is part of the result."""
+    """Run one benchmark in a temporary directory below `directory`; the result includes an error, if there is one."""
     cases: list[CaseResult] = []
     skipped = failed = None
     started = time.monotonic()
@@ -94,9 +94,9 @@ def run_benchmark(
 
 
 class SharedRounds(Generic[T]):
-    """One side's rounds, from which several cases take a figure each: the first measures, later ones reuse.
+    """One side's rounds, from which several cases take different figures: the first measures, later ones reuse.
 
-    These run as many rounds as the first, since all sides of theirs end at the same one.
+    The later cases end after as many rounds as the first one had, since their rounds end for all sides at once.
     """
 
     def __init__(self, measure: Callable[[], T]) -> None:
@@ -114,8 +114,8 @@ class SharedRounds(Generic[T]):
         return measure
 
     def reuse(self, figure: Callable[[T], float]) -> Callable[[], float]:
-        """Return a function that returns another figure of each round, in their order, and then raises RoundsEndedError."""
-        rounds = iter(self._kept)  # The list grows while it is iterated.
+        """Return a function that returns another figure of each round, in order, and then raises RoundsEndedError."""
+        rounds = iter(self._kept)  # Reads the rounds that `measure` has added by then.
 
         def reuse() -> float:
             for found in rounds:

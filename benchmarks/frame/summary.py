@@ -1,4 +1,4 @@
-"""The figures that users ask for: short tables of a run's medians, each beside what does the same."""
+"""The figures that users ask for: short tables of a run's medians, each compared with another program."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from benchmarks.frame.table import number
 
 HEADING = "| | topicfs | compared with | |\n|---|--:|--:|--:|"
 FACTS = ("processor", "cores", "memory", "kernel", "file system", "python", "topicfs")
-"""What `machine_in_brief` names."""
+"""Facts that `machine_in_brief` mentions."""
 
 
 class Line(NamedTuple):
-    """A row of a table: a case in the words of a user, and the side that it is compared with."""
+    """A row of a table: a case in a user's words, and the side to compare with."""
 
     words: str
     benchmark: str
@@ -80,9 +80,9 @@ TABLES = {
 
 
 def table(report: RunResult, lines: tuple[Line, ...]) -> str | None:
-    """Return a table of Markdown; None if the run lacks one of its figures."""
+    """Return a Markdown table; None if the run lacks one of its figures."""
     cases = [(result.name, case) for result in report.benchmarks for case in result.cases]
-    # Of two cases with one name the first has the time that passes, and the second that of processors.
+    # If two cases have the same name, the first has elapsed time, and the second processor time.
     known = {(name, case.name): case for name, case in reversed(cases)}
     if any((line.benchmark, line.case) not in known for line in lines):
         return None

@@ -1,4 +1,4 @@
-"""Results as tables: a case as rows of words, and all of them on a terminal."""
+"""Results as tables: rows of text for each case, and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row: TypeAlias = tuple[str, ...]
 
 
 def goal_rows(report: RunResult) -> Iterator[Row]:
-    """Every goal of a run, whether it is reached or not, by GOAL_HEADINGS."""
+    """Yield a row, with GOAL_HEADINGS, for every goal of a run, reached or not."""
     for result in report.benchmarks:
         for case in result.cases:
             for outcome in case.outcomes:
@@ -32,7 +32,7 @@ def goal_rows(report: RunResult) -> Iterator[Row]:
 
 
 def rows(case: CaseResult) -> Iterator[Row]:
-    """A row a side, and one more for each further goal of it, by HEADINGS."""
+    """Yield a row, with HEADINGS, for each side, and another for each further goal of the side."""
     name = case.name
     for figures in case.figures:
         outcomes = [outcome for outcome in case.outcomes if outcome.goal.side == figures.side]
@@ -64,7 +64,7 @@ def _word(outcome: GoalOutcome) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with three significant digits, thousands apart."""
+    """Format a number with three significant digits and separated thousands."""
     if value == 0:
         return "0"
     if abs(value) >= 100:
@@ -85,7 +85,7 @@ STYLES = {
 
 
 def show(result: BenchmarkResult, console: Console) -> None:
-    """Print one benchmark's results."""
+    """Print the results of one benchmark."""
     console.print(
         Text.assemble((result.name, "bold"), "  ", result.question, (f"  {result.seconds:.0f} s", "dim"))
     )
@@ -104,7 +104,7 @@ def _parts(result: BenchmarkResult) -> Iterator[RenderableType]:
 
 
 def show_goals(report: RunResult, console: Console) -> None:
-    """Print every goal of a run, and how long it took."""
+    """Print every goal of a run, and the time that the run took."""
     table = _judged_table(GOAL_HEADINGS, right=("reached",))
     for row in goal_rows(report):
         table.add_row(*row[:-1], Text(row[-1], style=_style(row[-1])))

@@ -23,7 +23,7 @@ MAX_ROUNDS = 11
 
 
 def echo_cases(conditions: Conditions) -> Cases:
-    """Bash opens the log, writes a line, and closes it; then the next."""
+    """A loop of bash opens the log, writes a line, and closes the log."""
     count = conditions.choose(full=600, short=200)
     text = lines.line(0).decode()
 
@@ -42,7 +42,7 @@ def echo_cases(conditions: Conditions) -> Cases:
 
 
 def line_cases(conditions: Conditions) -> Cases:
-    """A write(2) of one line of 100 bytes, which becomes a batch of one record."""
+    """Each write(2) has one line of 100 bytes, which becomes a batch of one record."""
     count = conditions.choose(full=5_000, short=1_500)
     line = lines.line(0) + b"\n"
 
@@ -55,13 +55,13 @@ def line_cases(conditions: Conditions) -> Cases:
         processor_unit=units.MICROSECONDS_OF_PROCESSOR,
         figure=lambda seconds: seconds / count * 1e6,
     )
-    written_bytes = 50 * MIB  # More than all rounds write, batch headers and all.
+    written_bytes = 50 * MIB  # More than all rounds write, including batch headers.
     with one_processor(), logs_for_appends(conditions, written_bytes, requests_count=True) as logs:
         yield from logs.cases(work, shown, target=1.3, floor=4.0)
 
 
 def bulk_cases(conditions: Conditions) -> Cases:
-    """A text of 100-byte lines in large writes, each of which becomes one batch."""
+    """A text of 100-byte lines is written in large pieces, each of which becomes one batch."""
     size = conditions.choose(full=24, short=12) * len(lines.BLOCK)
     text = memoryview(lines.text(size))
 

@@ -1,7 +1,7 @@
-"""The time from an append to the `follow` that shows it, on an idle mount: a line every few milliseconds.
+"""The time from an append until a `follow` shows it, on an idle mount: a line every few milliseconds.
 
-The writer puts the time into its line and another process, which waits in read(2), takes the time again when it has
-it; the clock is one for all processes. The same through a pipe is what the kernel's scheduler alone takes.
+The writer puts the time into its line. Another process, which waits in read(2), takes the time when it has the line;
+all processes have the same clock. The same through a pipe shows the time that only the kernel's scheduler takes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.mount.setup.mounts import EMPTY, ROOT, empty_filesystem, topicfs
 
 PIPE = "a pipe"
 IDLE_SECONDS = 0.002
-"""Between two lines: longer than any of them is under way."""
+"""Pause between two lines, longer than any line takes."""
 
 SETTLING_SECONDS = 0.02
 TIMEOUT_SECONDS = 60
@@ -37,7 +37,7 @@ while len(taken) < int(sys.argv[2]):
     taken += [now - int(line) for line in sent.split()]
 print(*taken, sep="\\n")
 """
-"""Lines are read as soon as they come; their nanoseconds on the way are printed in the end."""
+"""Program that reads lines as they come, and prints the latency of each in nanoseconds at the end."""
 
 
 def cases(conditions: Conditions) -> Cases:
@@ -63,21 +63,23 @@ def cases(conditions: Conditions) -> Cases:
 
 
 def _percentile(share: float, latencies: list[int]) -> float:
-    """Milliseconds on the way of all but `1 - share` of the lines."""
+    """Return the latency in milliseconds that a `share` of the lines do not exceed."""
     return sorted(latencies)[min(int(len(latencies) * share), len(latencies) - 1)] / 1e6
 
 
 def _latencies(count: int, written: Path, read: Path) -> list[int]:
-    """Nanoseconds of each line, from before its write(2) to after the read(2) that waited for it."""
+    """Return the nanoseconds of each line, from before its write(2) to after the read(2) that waited for it."""
     receiver = subprocess.Popen(
         [sys.executable, "-c", RECEIVE, str(read), str(count)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert receiver.stdout is not None
     try:
-        # Opening the end of a pipe waits for the other end.
+        # The open of one end of a pipe waits for the other.
         descriptor = os.open(written, os.O_WRONLY | os.O_APPEND)
         receiver.stdout.readline()
-        time.sleep(SETTLING_SECONDS)  # Until it waits in read(2), which cannot be seen from outside.
+        time.sleep(
+            SETTLING_SECONDS
+        )  # Time for the reader to wait in read(2), which is not visible from outside.
         for _ in range(count):
             time.sleep(IDLE_SECONDS)
             os.write(descriptor, b"%d\n" % time.monotonic_ns())
@@ -95,7 +97,7 @@ def _latencies(count: int, written: Path, read: Path) -> list[int]:
 
 @contextmanager
 def _channels(directory: Path) -> Iterator[dict[str, tuple[Path, Path]]]:
-    """The file that each side writes to, and the file that it reads."""
+    """Yield the file that each side writes to, and the file that it reads."""
     with ExitStack() as stack:
         ours = stack.enter_context(topicfs(directory, directory / "data"))
         empty = stack.enter_context(empty_filesystem(directory))

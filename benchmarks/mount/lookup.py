@@ -1,10 +1,9 @@
-"""One record by its offset or its time: open, read and close of `0/OFFSET` and `0/@TIME` inside one process.
+"""One record by its offset or its time: open, read and close of `0/OFFSET` and `0/@TIME` in one process.
 
-Each lookup asks for another record at random, so that no name is known from before; all of them lie in as many batches
-of each log, spread over the whole of it, so that what differs is the size of the log and not how much of it the caches
-have to hold. The median of a round's lookups is its figure: what counts is what a lookup takes, not what else the
-machine did. Cold, everything of the partition leaves the page cache before each lookup, but for the pages of the
-indexes that the daemon has mapped.
+Each lookup has another random record, so that no name is cached. The records of each log are in the same number of
+batches, spread over the whole log, so that the size of the log differs but not the amount of data in caches. The
+figure of a round is the median of its lookups, so that other programs count little. Cold: before each lookup all
+pages of the partition leave the page cache, except those of indexes that the daemon has mapped.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ BATCHES = 500
 
 
 class OnDisk(NamedTuple):
-    """A batch of a log as a plain file's bytes."""
+    """Where a batch of a log is in a plain file."""
 
     path: Path
     position: int
@@ -57,29 +56,29 @@ class OnDisk(NamedTuple):
 
 
 class MountedLog(NamedTuple):
-    """A log of some size, mounted."""
+    """A mounted log of some size."""
 
     size: str
     partition: Path
     batches: list[int]
     """Numbers of the batches in which records are looked up."""
     files: list[Path]
-    """On disk."""
+    """Its files on disk; empty for an empty filesystem."""
 
 
 def some_batches(text_bytes: int) -> list[int]:
-    """Choose batches of a log, the same in each run; never the first."""
+    """Choose batches of a log, the same in each run, never the first one."""
     return random.Random(0).sample(range(1, text_bytes // SHAPE.batch_text_bytes), BATCHES)
 
 
 def by_offset(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
-    """Name a record by its offset, and say what it holds."""
+    """Return the name of a record by its offset, and the record's value."""
     offset = choose.choice(log.batches) * SHAPE.lines_in_batch + choose.randrange(SHAPE.lines_in_batch)
     return str(offset), lines.line(offset)
 
 
 def by_time(log: MountedLog, choose: random.Random) -> tuple[str, bytes]:
-    """Name a record by some time after the batch before its own."""
+    """Return the name of a record by a time after the previous batch's, and the record's value."""
     batch = choose.choice(log.batches)
     timestamp = START_TIME + batch * BATCH_MS - choose.randrange(BATCH_MS)
     return f"@{timestamp}", lines.line(batch * SHAPE.lines_in_batch)
@@ -98,7 +97,7 @@ def cases(conditions: Conditions) -> Cases:
         try:
             check_can_drop([file for log in logs for file in log.files])
         except SkippedError:
-            return  # Nothing on this disk can be cold.
+            return  # Files on this disk cannot leave memory.
         for name, naming in conditions.choose(full=NAMINGS, short=NAMINGS[:1]):
             yield _cold_case(f"{name}, cold", naming, logs, conditions.choose(full=60, short=15))
 
@@ -120,7 +119,7 @@ def _case(
 
 
 def _cold_case(name: str, naming: Naming, logs: list[MountedLog], count: int) -> Case:
-    """The same batches as plain files beside them: what the disk takes, which may be longer for those of a large log."""
+    """Compare with the same batches in plain files: the disk may take longer for those of a large log."""
     smallest, largest = logs[0], logs[-1]
     ours = tuple(Side(log.size, partial(_lookups, log, naming, count, cold=True)) for log in logs)
     plain = tuple(Side(_plain(log), partial(_batches, log, count)) for log in (smallest, largest))
@@ -142,7 +141,7 @@ def _plain(log: MountedLog) -> str:
 
 
 def _lookups(log: MountedLog, naming: Naming, count: int, *, cold: bool = False) -> float:
-    """Microseconds that a lookup took. Raises WrongResultError where it gave another record."""
+    """Return the median microseconds of a lookup. Raises WrongResultError for another record."""
     choose = random.Random()
     taken = []
     for _ in range(count):
@@ -159,7 +158,7 @@ def _lookups(log: MountedLog, naming: Naming, count: int, *, cold: bool = False)
 
 
 def _batches(log: MountedLog, count: int) -> float:
-    """Microseconds for the bytes of a batch, by their position in a file that is not in memory."""
+    """Return the median microseconds to read a batch at its position, from a file that is not in memory."""
     choose = random.Random()
     segments = sorted(file for file in log.files if file.suffix == ".log")
     batch_bytes = _batch_bytes(segments[0])
@@ -176,13 +175,13 @@ def _batches(log: MountedLog, count: int) -> float:
 
 
 def _batch_bytes(segment: Path) -> int:
-    """The size on disk of each batch of a log."""
+    """Return the size on disk of each batch of a log."""
     with segment.open("rb") as file:
         return read_header(file.read(2 * SHAPE.batch_text_bytes)).size_bytes
 
 
 def _position(segments: list[Path], number: int, batch_bytes: int) -> OnDisk:
-    """Find the batch of a number."""
+    """Return the place of the batch with this number."""
     for segment in segments:
         in_segment = segment.stat().st_size // batch_bytes
         if number < in_segment:
@@ -193,7 +192,7 @@ def _position(segments: list[Path], number: int, batch_bytes: int) -> OnDisk:
 
 @contextmanager
 def _mounted(conditions: Conditions) -> Iterator[tuple[list[MountedLog], list[MountedLog]]]:
-    """Logs of every size on one mount, and empty filesystems, the one that is asked of first."""
+    """Mount logs of every size, and empty filesystems, of which the first is for the goals."""
     directory = conditions.directory
     sizes = {
         size: whole_batches(megabytes * MEGABYTE, SHAPE)

@@ -1,6 +1,6 @@
-"""A broker with the settings and the Java that people run, and the programs with which they reach it from a shell.
+"""A broker with ordinary settings and Java options, and programs that use it from a shell.
 
-What tests use of it is tuned to start soon and to do its duties often; here it shall be as fast as it can.
+The broker of the tests is tuned to start fast and to run its duties often; this one is to be as fast as possible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from testing.broker.client import Client, let_go
 from testing.broker.libraries import Java, UnavailableError, find_java
 
 SETTINGS = {
-    # Kafka's own defaults again, where tests want something else.
+    # Kafka's defaults for settings that the tests change.
     "log.retention.check.interval.ms": "300000",
     "log.flush.offset.checkpoint.interval.ms": "60000",
     "log.flush.start.offset.checkpoint.interval.ms": "60000",
@@ -25,11 +25,11 @@ SETTINGS = {
     "log.index.size.max.bytes": "10485760",
 }
 BROKER_HEAP, TOOL_HEAP = "1G", "512M"
-"""As in kafka-server-start.sh; the tools' own."""
+"""Heap of the broker, as in kafka-server-start.sh, and of the tools."""
 
 
 class ServerJava(Java):
-    """Java as Kafka's own scripts start it: with its better compiler and its usual collector."""
+    """Java with the options of Kafka's own scripts: the optimizing compiler, and the default collector."""
 
     def command(
         self, main_class: str, *arguments: str, heap: str = TOOL_HEAP, temporary: Path | None = None
@@ -54,12 +54,12 @@ class ServerJava(Java):
 
 @dataclass(frozen=True, slots=True)
 class BrokerTools:
-    """A running broker, and the commands of a person at a shell."""
+    """A running broker, and the commands of a user at a shell."""
 
     bootstrap_server: str
     java: ServerJava
     client: Client
-    """For what is not measured."""
+    """For setup that is not measured."""
 
     def kcat(self, mode: str, topic: str, *flags: str) -> list[str]:
         return ["kcat", mode, "-b", self.bootstrap_server, "-t", topic, "-p", "0", *flags]
@@ -77,7 +77,7 @@ class BrokerTools:
 
 @contextmanager
 def broker_tools(home: Path) -> Iterator[BrokerTools]:
-    """Run a broker. Raises SkippedError where there is no Java, no Maven or no kcat."""
+    """Run a broker. Raises SkippedError without Java, Maven or kcat."""
     if shutil.which("kcat") is None:
         raise SkippedError("kcat is missing: install the package kcat")
     try:

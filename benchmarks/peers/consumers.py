@@ -1,8 +1,8 @@
-"""Reading records in a Python program: the API of topicfs beside the consumers of confluent-kafka and kafka-python.
+"""Reading records in a Python program: the API of topicfs compared with confluent-kafka and kafka-python.
 
-All give an object with a value, a key and an offset for each record; small records show what such an object costs. The
-API reads the files of a directory, and the same broker as the two consumers, which reads its log from memory. What
-counts is the time of the processor, of all threads of the program.
+All return an object with value, key and offset for each record, and small records show the cost of this object. The
+API reads the files of a directory, and also the broker of the two consumers, which reads its log from memory. The
+figure is the processor time of all threads of the program.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OF_A_BROKER = "topicfs of a broker"
 LIBRDKAFKA, KAFKA_PYTHON = "confluent-kafka", "kafka-python"
 TOPIC = "small"
 BATCH_RECORDS = 500
-"""Records of about thirty bytes: a batch is as large as a producer sends by default."""
+"""Records of about 30 bytes per batch, which gives the default size of a producer's batches."""
 SECONDS = 60.0
 
 
@@ -85,7 +85,7 @@ def _ours(place: str, count: int) -> float:
 
 
 def _librdkafka(setup: _Setup) -> float:
-    """Read by the fastest call, which returns many messages at a time."""
+    """Read with the fastest call, which returns many messages at a time."""
     consumer = Consumer({"bootstrap.servers": setup.bootstrap_server, "group.id": "none"})
     try:
         begun = time.process_time()
@@ -124,7 +124,7 @@ def _last(values: Iterable[bytes | None]) -> bytes | None:
 
 
 def _speed(count: int, last: bytes | None, begun: float) -> float:
-    """Return millions of records per second of processor time. Raises WrongResultError if the last record is a wrong one."""
+    """Return millions of records per second of processor time. Raises WrongResultError if the last record is wrong."""
     seconds = time.process_time() - begun
     if last != b"value %d" % (count - 1):
         raise WrongResultError(f"the last of {count} records is {last!r}")

@@ -1,8 +1,8 @@
-"""The alternatives at a shell: the same records through a broker, by kcat and Kafka's console tools.
+"""The alternatives at a shell: the same records through a broker, with kcat and Kafka's console tools.
 
-Whole commands are measured, from their start to their end: that is what a person waits for. The broker runs on the
-same machine, answers when the records are in its log (acks=all of one replica, its page cache), and so does the mount. Both keep
-their logs in memory, so that no disk that writes pages back has a part in it.
+Whole commands are measured, from start to end, because a user waits for them. The broker runs on the same machine.
+Like the mount, it acknowledges records that are in its log (acks=all of one replica, in the page cache). Both have
+their logs in memory, so that no disk affects the figures.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ TIMEOUT_SECONDS = 300.0
 def seconds_of(
     command: Sequence[str], standard_input: Path | None = None, *, timeout: float = TIMEOUT_SECONDS
 ) -> float:
-    """Return the seconds that a command takes; its output is dropped.
+    """Return the seconds that a command takes; its output is discarded.
 
-    Raises CalledProcessError where it failed, TimeoutExpired where it was still running and was ended.
+    Raises CalledProcessError if it fails, TimeoutExpired if it takes too long and is killed.
     """
     with (standard_input or Path(os.devnull)).open("rb") as given:
         started = time.perf_counter()
@@ -64,10 +64,10 @@ def seconds_of(
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float) -> None:
-    """Return at the moment it ends.
+    """Wait for the end of a process without delay.
 
-    subprocess itself, given a timeout, checks after 1, 2, 4 and up to 50 ms: what is shorter than that seems to take twice
-    as long.
+    With a timeout, subprocess itself polls after 1, 2, 4 and up to 50 ms, which would double the time of a short
+    command.
     """
     descriptor = os.pidfd_open(process.pid)
     try:
@@ -82,11 +82,12 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> None:
 KCAT, CONSOLE = "kcat", "console tools"
 CONSUMED = "consumed"
 CODECS = ("lz4", "snappy", "zstd", "gzip")
-"""Topics that are compressed, each by the codec of its name."""
+"""Topics with compression, each named after its codec."""
 MAX_ROUNDS = 3
 COPIES = 3 + 3 * MAX_ROUNDS + 5
-"""Copies of the text: itself, those consumed on both sides, those that three sides produce in each round, and of the
-compressed ones, of both sides, at most half each."""
+"""Most copies of the text in memory: the file, the text to consume on both sides, the text that three sides produce
+in each round, and compressed copies on both sides, at most half as large.
+"""
 VARIED_BYTES = 4 * 10**6
 LINE = shlex.quote(lines.line(0).decode())
 
@@ -97,13 +98,13 @@ class ShellSetup:
 
     broker: BrokerTools
     memory: Path
-    """The directory in memory where both keep their logs."""
+    """The directory in memory with the logs of both."""
     mount: Path
     text: Path
     """A file of lines."""
     size: int
     console: bool
-    """True if Java's tools are measured, too: each call starts a Java machine."""
+    """True if Java's tools are measured, too: each call starts a JVM."""
 
     @property
     def records(self) -> int:
@@ -116,7 +117,7 @@ def cases(conditions: Conditions) -> Cases:
         directory_in_memory(conditions, COPIES * size) as directory,
         _setup(directory, size, console=not conditions.short) as setup,
     ):
-        # Of few bytes kcat's start is most of its time.
+        # For few bytes kcat mostly measures its start.
         producing, consuming = conditions.choose(full=(2.5, 6.0), short=(3.0, 9.0))
         yield _case("produce", units.MEGABYTES_A_SECOND, _producing(setup), target=5.0, floor=producing)
         yield _case(
@@ -198,7 +199,7 @@ def _one_line(setup: ShellSetup) -> Iterator[Side]:
 
 
 def _one_record(setup: ShellSetup) -> Iterator[Side]:
-    """Any record but the first: a different one each time."""
+    """Consume another record in each round, never the first one."""
     step = setup.records // 400
     partition = setup.mount / "consumed/0"
     yield Side(OURS, lambda: _loop(100, f"cat {partition}/$((number * {step} + {step})) > /dev/null"))
@@ -207,7 +208,7 @@ def _one_record(setup: ShellSetup) -> Iterator[Side]:
 
 
 def _loop(count: int, command: str) -> float:
-    """Commands a second, of a loop of bash."""
+    """Return the commands per second of a loop in bash."""
     script = f"set -e -o pipefail; for ((number = 0; number < {count}; number++)); do {command}; done"
     return count / seconds_of(["bash", "-c", script])
 
@@ -229,7 +230,7 @@ def _check_printed(command: Sequence[str], text: Path) -> None:
 
 @contextmanager
 def _setup(directory: Path, size: int, *, console: bool) -> Iterator[ShellSetup]:
-    """Both sides running, and what is consumed produced: by the same program on both, kcat and cat."""
+    """Run both sides, and fill the topics to consume with kcat and cat."""
     text = directory / "text"
     text.write_bytes(lines.text(size))
     with ExitStack() as stack:
@@ -243,7 +244,7 @@ def _setup(directory: Path, size: int, *, console: bool) -> Iterator[ShellSetup]
 
 
 def _fill(broker: BrokerTools, mount: Path, topic: str, text: Path, *flags: str) -> None:
-    """Make a topic on both sides and produce the text; one with a codec's name is compressed by it."""
+    """Make a topic on both sides, and produce the text; a topic named after a codec is compressed with it."""
     broker.client.create_topic(topic)
     (mount / topic).mkdir()
     if topic in CODECS:

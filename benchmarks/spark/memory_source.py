@@ -1,7 +1,7 @@
-"""Arrow batches from memory as a data source of Spark: what any source written in Python could deliver at most.
+"""A data source of Spark with Arrow batches from memory: no source in Python can be faster.
 
-The batches are those of the topicfs source, made before and mapped into each of Spark's Python processes, where they
-stay; a read hands them on and does nothing else.
+The batches are made beforehand by the topicfs source, and mapped into each of Spark's Python processes; a read only
+passes them on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = "prebuilt"
 
 
 def write_batches(data: Path, topic: str, folder: Path) -> None:
-    """Read a topic once, headers too, into a file of Arrow batches a task."""
+    """Read a topic once, with headers, and write a file of Arrow batches for each task."""
     options = parse_source_options({"path": str(data), "subscribe": topic}, streaming=False)
     schema = arrow_schema(full_schema(include_headers=True))
     with closing(TopicSource(options)) as source:
@@ -58,7 +58,7 @@ class PrebuiltReader(DataSourceReader):
 
 
 class PrebuiltSource(DataSource):
-    """The options `folder` and `includeHeaders`."""
+    """The source, with the options `folder` and `includeHeaders`."""
 
     @classmethod
     def name(cls) -> str:

@@ -1,4 +1,4 @@
-"""A topic of keyed records over some days, made by the codec as any writer would, only quickly."""
+"""Makes a topic of keyed records over some days, with the codec like any writer, but fast."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TOPIC = "orders"
 PARTITIONS = 4
 KEY_BYTES, VALUE_BYTES = 16, 100
 BLOCK_RECORDS = 50_000
-"""Records of one append to one partition; all blocks have the same keys and values."""
+"""Records per append to a partition; all blocks have the same keys and values."""
 BATCH_BYTES = 16 * 2**10
 START_TIME = 1_700_000_000_000
 DAYS = 3
 DAY_MS = 24 * 3600 * 1000
 SETTINGS = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""A broker would remove such old records otherwise."""
+"""Without these settings a broker would delete records that are so old."""
 
 
 def make_topic(directory: Path, records: int) -> int:
-    """Write a data directory with about so many records, whole blocks in every partition; how many they are."""
+    """Write a data directory with about `records` records, in whole blocks per partition; return their exact number."""
     rounds = -(-records // (BLOCK_RECORDS * PARTITIONS))
     step_ms = max(1, DAYS * DAY_MS // (rounds * BLOCK_RECORDS))
     directory.mkdir(parents=True)
@@ -41,7 +41,7 @@ def make_topic(directory: Path, records: int) -> int:
 
 
 def _data() -> bytes:
-    """Key and value of each record of a block, one after the other."""
+    """Return key and value of each record of a block, one after another."""
     padding = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" * 2
     return b"".join(
         b"key-%012d" % (number % 997) + (b"%010d " % number + padding)[:VALUE_BYTES]
@@ -50,7 +50,7 @@ def _data() -> bytes:
 
 
 def _block(data: bytes, start_time: int, step_ms: int) -> Columns:
-    """The records of a block, a new one every `step_ms`."""
+    """Return the records of a block, with a time every `step_ms`."""
     count, size = BLOCK_RECORDS, KEY_BYTES + VALUE_BYTES
     columns = (
         range(count),

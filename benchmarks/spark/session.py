@@ -1,4 +1,4 @@
-"""The session that everything runs in, as `topicfs pipeline` makes it, and the processor time of all its processes."""
+"""The session of all queries, as `topicfs pipeline` makes it, and the processor time of all its processes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
-    """This process, or one below it."""
+    """This process, or a descendant."""
 
     parent: int
     seconds: float
-    """Processor time since its start, with that of its children that ended and were waited for."""
+    """Processor time since its start, including that of its children that ended and were waited for."""
 
 
 def timed(query: Callable[[], object]) -> Timing:
-    """Run a query; the processor time is that of this process and all below it: Spark, its workers, a broker."""
+    """Run a query; processor time is that of this process and its descendants: Spark, its workers, a broker."""
     before, started = processes(), time.perf_counter()
     query()
     return Timing(time.perf_counter() - started, seconds_between(before, processes()))
@@ -41,10 +41,10 @@ def timed(query: Callable[[], object]) -> Timing:
 
 @contextmanager
 def session(directory: Path, places: Sequence[SparkPlace]) -> Iterator[SparkSession]:
-    """A session on every core. Raises SkippedError where there is no Java, or no connector for a place that is a cluster."""
+    """Start a session on every core. Raises SkippedError without Java, or without a connector for a cluster."""
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise SkippedError("java is missing: install a Java 17 runtime (openjdk-17-jre-headless)")
-    # Spark's Python processes import the source of prebuilt batches from here.
+    # Spark's Python processes import the prebuilt source from here.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     settings = {
         "spark.local.dir": str(directory / "spark"),
@@ -63,14 +63,14 @@ def session(directory: Path, places: Sequence[SparkPlace]) -> Iterator[SparkSess
 
 
 def processes() -> dict[int, Process]:
-    """Return this process and all below it, by process id."""
+    """Return this process and all of its descendants, by process id."""
     found: dict[int, Process] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # It has ended meanwhile.
+                continue  # The process has ended meanwhile.
             found[int(entry.name)] = Process(int(fields[1]), sum(map(int, fields[11:15])) / _TICKS)
     return {number: one for number, one in found.items() if _descends(number, found)}
 
@@ -78,7 +78,7 @@ def processes() -> dict[int, Process]:
 def seconds_between(before: Mapping[int, Process], after: Mapping[int, Process]) -> float:
     """Return the processor time between two listings of processes.
 
-    A process that ended left its time to its parent; one whose parent ended, too, is lost with all of its time.
+    A process that ended left its time to its parent; the time of one whose parent ended too is lost.
     """
     came = sum(
         one.seconds - (before[number].seconds if number in before else 0) for number, one in after.items()

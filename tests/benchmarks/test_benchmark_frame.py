@@ -1,4 +1,4 @@
-"""The frame of the benchmarks: turns, ratios, goals, and that what is drawn can be drawn again."""
+"""Tests of the frame of the benchmarks: alternating rounds, ratios, goals, and pictures that can be drawn again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def two_sides(conditions):
 
 
 def test_sides_take_turns_in_an_order_that_turns():
-    """After one run each to warm up: A B, B A, A B; so a machine that slows down is not one side's loss."""
+    """After a warm-up of each, the order is A B, B A, A B, so that a machine that slows down affects both sides."""
     order: list[str] = []
     numbers = itertools.count().__next__
 
@@ -60,7 +60,7 @@ def test_sides_take_turns_in_an_order_that_turns():
 
 
 def test_what_takes_long_has_fewer_rounds():
-    """`max_rounds` bounds the rounds, and a case may do without the first run."""
+    """`max_rounds` limits the rounds, and a case may have no warm-up."""
     times: list[int] = []
     side = Side("a", lambda: times.append(1) or 1.0)
     measure_case(Case(name="", unit=SPEED, sides=(side,), max_rounds=2, warm_up=False), rounds=5)
@@ -68,7 +68,7 @@ def test_what_takes_long_has_fewer_rounds():
 
 
 def test_a_case_ends_after_its_time_but_has_three_rounds():
-    """However long they take; a case that takes another look at them ends with them."""
+    """A case ends after its time, but has at least three rounds; one that reuses rounds ends with them."""
     shared = SharedRounds(itertools.count().__next__)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),), warm_up=False)
     again = Case(name="", unit=SPEED, sides=(Side("a", shared.reuse(float)),), warm_up=False)
@@ -77,7 +77,7 @@ def test_a_case_ends_after_its_time_but_has_three_rounds():
 
 
 def test_the_ratio_is_the_median_of_the_rounds_ratios():
-    """Not the ratio of the medians: a machine that becomes ten times slower in between changes nothing."""
+    """The ratio is the median of the rounds' ratios, which does not change if the machine becomes slower."""
     result = case_result(SPEED, (80.0, 8.0, 81.0), (100.0, 10.0, 100.0), target=0.8)
     assert 0.8 == result.outcomes[0].ratio
     assert Verdict.REACHED is result.outcomes[0].verdict
@@ -94,13 +94,13 @@ def test_the_ratio_is_the_median_of_the_rounds_ratios():
     ],
 )
 def test_a_goal_counts_in_the_direction_of_its_unit(unit, ours, verdict, missing):
-    """At least where more is better, at most where less is; the missing factor says how many times better to become."""
+    """A goal is a minimum if more is better, else a maximum; the missing factor is the improvement that is needed."""
     outcome = case_result(unit, (ours,), (100.0,), target=0.8, floor=0.3 if unit is SPEED else 2).outcomes[0]
     assert (verdict, missing) == (outcome.verdict, outcome.missing_factor)
 
 
 def test_a_latency_above_its_goal_and_its_floor():
-    """Where less is better, more than the goal is missing, and more than the floor fails."""
+    """If less is better, more than the goal misses it, and more than the floor fails."""
     missed = case_result(units.MICROSECONDS, (300.0,), (100.0,), target=2, floor=4).outcomes[0]
     assert (Verdict.MISSED, 1.5) == (missed.verdict, missed.missing_factor)
     assert (
@@ -110,7 +110,7 @@ def test_a_latency_above_its_goal_and_its_floor():
 
 
 def test_what_went_wrong_takes_nothing_along(tmp_path):
-    """The cases before it stand, what was set up is ended, the directory is gone, and the run is not acceptable."""
+    """After an error earlier cases are kept, the setup and the directory are removed, and the run is not acceptable."""
     ended: list[Path] = []
 
     def cases(conditions):
@@ -133,7 +133,7 @@ def test_what_went_wrong_takes_nothing_along(tmp_path):
 
 
 def test_a_benchmark_that_cannot_run_says_why():
-    """Skipped is no failure, and its reason is shown."""
+    """A skipped benchmark shows its reason, and is not a failure."""
 
     def cases(conditions):
         raise SkippedError("Java is missing: install it")
@@ -147,7 +147,7 @@ def test_a_benchmark_that_cannot_run_says_why():
 
 
 def test_the_table_tells_figures_goal_and_missing_factor():
-    """A row a side; the goal with its direction, and how many times better it would have to be."""
+    """The table has a row per side, with the goal, its direction, and the factor that is missing."""
     console = Console(record=True, width=140)
     show(run(two_sides), console)
     shown = [line.split() for line in console.export_text().splitlines()]
@@ -157,7 +157,7 @@ def test_the_table_tells_figures_goal_and_missing_factor():
 
 
 def test_all_goals_stand_together_at_the_end():
-    """What a run is asked for, in one table: reached, or how much is missing."""
+    """The last table has all goals of a run, reached or with the missing factor."""
     console = Console(record=True, width=140)
     show_goals(RunResult({}, True, (run(two_sides),)), console)
     shown = [line.split() for line in console.export_text().splitlines()]
@@ -167,13 +167,13 @@ def test_all_goals_stand_together_at_the_end():
 
 
 def test_a_run_comes_back_from_its_json():
-    """Everything that tables, plots and the page are made from."""
+    """A run can be read from its JSON, with everything that tables, plots and the page need."""
     report = RunResult({"cores": "2"}, True, (run(two_sides),))
     assert report == record.from_json(record.to_json(report))
 
 
 def test_of_several_runs_the_last_result_of_each_benchmark_counts():
-    """So that one benchmark can be measured again, and the page made from all."""
+    """Of several runs the last result of each benchmark counts, so that one can be measured again."""
     first, again = run(two_sides), run(two_sides)
     other = BenchmarkResult("other", "?", False, (), 1.0)
     reports = [RunResult({"cores": "2"}, False, (first, other)), RunResult({"cores": "4"}, False, (again,))]
@@ -181,7 +181,7 @@ def test_of_several_runs_the_last_result_of_each_benchmark_counts():
 
 
 def test_a_picture_is_the_same_for_the_same_figures(tmp_path):
-    """Byte for byte: a picture under version control changes only when figures do."""
+    """Equal figures give equal bytes, so that a picture under version control changes only with its figures."""
     result = run(two_sides)
     first, second = plots.draw(result, tmp_path / "a"), plots.draw(result, tmp_path / "b")
     assert first is not None
@@ -191,7 +191,7 @@ def test_a_picture_is_the_same_for_the_same_figures(tmp_path):
 
 
 def test_the_page_keeps_its_prose():
-    """Only what stands between a benchmark's marks is written; a benchmark that did not run keeps its figures."""
+    """Only the text between a benchmark's marks changes, and only if the benchmark has run."""
     text = "Before\n<!-- figures of toy -->\nold\n<!-- end of toy -->\nAfter\n<!-- figures of x -->\nkept\n<!-- end of x -->"
     filled = page.filled(text, RunResult({}, True, (run(two_sides),)), Path("performance"))
     assert filled.startswith(
@@ -204,13 +204,13 @@ def test_the_page_keeps_its_prose():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_benchmark_is_what_its_line_says(name):
-    """It can be imported, and has the name under which it is registered."""
+    """Every benchmark can be imported, and has the name under which it is registered."""
     assert name == load_benchmark(name).name
 
 
 @pytest.mark.parametrize("name", [*MODULES, *summary.TABLES, "machine", "goals"])
 def test_the_pages_have_a_place_for_every_table(name):
-    """In one page or another: what is measured is shown."""
+    """Every table has a place in one of the pages."""
     text = "".join((ROOT / page).read_text() for page in PAGES)
     assert 1 == text.count(f"<!-- figures of {name} -->")
     assert 1 == text.count(f"<!-- end of {name} -->")
@@ -218,7 +218,7 @@ def test_the_pages_have_a_place_for_every_table(name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_pages_show_the_figures_that_are_kept(name):
-    """Drawing a page again from the figures under version control changes nothing."""
+    """Drawing a page from the figures under version control does not change it."""
     pictures = ROOT / "docs/performance"
     report = record.from_json((pictures / "figures.json").read_text())
     text = (ROOT / name).read_text()
@@ -227,7 +227,7 @@ def test_the_pages_show_the_figures_that_are_kept(name):
 
 
 def test_a_summary_compares_with_the_other_side():
-    """By the median of the rounds' ratios; without the figures there is no table."""
+    """A summary compares sides by the median of the rounds' ratios; without the figures there is no table."""
     report = RunResult({}, True, (run(two_sides),))
     [row] = summary.table(report, (summary.Line("a toy", "toy", "a case", "other"),)).splitlines()[2:]
     assert "| a toy | 50.0 MB/s | other: 100 MB/s | 2.00× slower |" == row
@@ -235,21 +235,21 @@ def test_a_summary_compares_with_the_other_side():
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are():
-    """Before anything is measured."""
+    """An unknown name is an error that lists the names, before anything is measured."""
     answer = CliRunner().invoke(main, ["no-such"])
     assert 2 == answer.exit_code
     assert "no benchmark is called no-such" in answer.output
 
 
 def test_a_disturbed_run_alone_is_not_below_the_floor():
-    """Only what is worse than the floor in the median and in its best round is: other programs take a round away."""
+    """A run fails only if both the median and the best round are below the floor, because programs may disturb some."""
     result = case_result(SPEED, (10.0, 10.0, 90.0), (100.0, 100.0, 100.0), target=0.8, floor=0.3)
     assert 0.1 == result.outcomes[0].ratio
     assert Verdict.MISSED is result.outcomes[0].verdict
 
 
 def test_a_second_look_is_at_the_same_rounds():
-    """In their order, the first run to warm up among them: nothing is measured twice."""
+    """A case that reuses rounds takes their figures in order, including the warm-up, and measures nothing again."""
     numbers = itertools.count().__next__
     shared = SharedRounds(numbers)
     first = Case(name="", unit=SPEED, sides=(Side("a", shared.measure(float)),))
@@ -264,7 +264,7 @@ def test_a_second_look_is_at_the_same_rounds():
     ids=["well at once", "well again", "slow twice"],
 )
 def test_the_short_form_judges_what_it_saw_twice(monkeypatch, figures, status, measured):
-    """A machine that was busy with something else fails nothing; what became slow is slow again."""
+    """The short form fails only if two measurements are below the floor, in case the machine was busy at first."""
     runs = iter(figures)
     seen: list[float] = []
 

@@ -1,4 +1,4 @@
-"""What a benchmark fails at lies near what is measured."""
+"""Tests that the floor of a benchmark is near its measured figures."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ FARTHEST = 4
 
 
 def test_there_are_floors():
-    """The page's figures hold some of every kind."""
+    """The page's figures include floors of every kind."""
     assert len(GOALS) > 30
 
 
 @pytest.mark.parametrize(("reached", "floor", "better"), GOALS)
 def test_a_floor_is_within_four_times_of_what_was_measured(reached, floor, better):
-    """What became four times slower fails; who makes something faster and measures it raises its floor as well."""
+    """Work that became four times slower fails; whoever makes it faster and measures it also raises its floor."""
     margin = reached / floor if better == "higher" else floor / reached
     assert 1 < margin <= FARTHEST

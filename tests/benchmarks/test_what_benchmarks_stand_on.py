@@ -1,4 +1,4 @@
-"""What the benchmarks measure with: lines known without keeping them, caches, clocks, and the filesystem that is empty."""
+"""Tests of the tools of the benchmarks: known lines, caches, clocks, and the empty filesystem."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from topicfs.storage.codec.columns import decode
 
 
 def test_the_text_of_a_log_is_known_from_its_positions():
-    """Any part of it, any record and its checksum, across the end of the block."""
+    """Any part of a log's text, any record and the checksum follow from positions, also across a block's end."""
     whole = lines.text(2 * len(lines.BLOCK) + 700)
     assert lines.text(1500, len(lines.BLOCK) - 300) == whole[len(lines.BLOCK) - 300 :][:1500]
     assert lines.line(10_007) == whole.split(b"\n")[10_007]
@@ -44,7 +44,7 @@ def test_the_text_of_a_log_is_known_from_its_positions():
 
 @pytest.mark.parametrize("shape", [SIXTEEN_KIB, ONE_RECORD], ids=lambda shape: shape.name)
 def test_a_partition_holds_the_lines_in_batches_of_its_shape(tmp_path, shape):
-    """The same records whatever the shape, and each batch as large as it says."""
+    """A partition has the same records in every shape, and each batch has the size of its shape."""
     size = whole_batches(40_100, shape)
     engine = open_engine(data_directory(tmp_path / "data", {"bench": (size, shape)}), read_only=True)
     try:
@@ -57,7 +57,7 @@ def test_a_partition_holds_the_lines_in_batches_of_its_shape(tmp_path, shape):
 
 
 def test_a_dropped_file_is_out_of_memory(tmp_path):
-    """By mincore's word, before and after; files in memory have nowhere to go, and that is said."""
+    """A dropped file leaves memory, as mincore reports; files without a disk are skipped with a reason."""
     path = tmp_path / "file"
     path.write_bytes(lines.text(2**20))
     assert 1.0 == cached_share(path)
@@ -70,21 +70,21 @@ def test_a_dropped_file_is_out_of_memory(tmp_path):
 
 
 def test_the_clock_of_another_process_is_that_process_time():
-    """Asked for this one it stands between two readings of its own."""
+    """The clock of a process, asked for this one, is between two readings of its own clock."""
     before = time.process_time()
     asked = time.clock_gettime(_processor_clock(os.getpid()))
     assert before <= asked <= time.process_time()
 
 
 def test_what_is_spent_is_counted_for_children_too():
-    """A shell's work is its own and that of what it runs."""
+    """The processor time of a shell includes that of its children."""
     took = timed(lambda: os.waitstatus_to_exitcode(os.system("exit 3")) + 0.5, None)
     assert 3.5 == took.elapsed
     assert took.cpu > 0
 
 
 def test_bytes_that_did_not_arrive_are_told(tmp_path):
-    """A figure of work that was not done would be of something else."""
+    """Bytes that did not arrive are an error, because the figure would be meaningless."""
     path = tmp_path / "file"
     path.touch()
     place = MeasuredLog("tmpfs", path, lambda: path.stat().st_size)
@@ -98,7 +98,7 @@ def test_bytes_that_did_not_arrive_are_told(tmp_path):
 
 @pytest.mark.fuse
 def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
-    """Beside a mount of topicfs: the log, a record by its name, and appends, by the calls that are measured."""
+    """The empty filesystem gives and takes the same bytes as topicfs: the log, a record by its name, and appends."""
     size = whole_batches(3_200_000, SIXTEEN_KIB)
     data = data_directory(tmp_path / "data", {"bench": (size, SIXTEEN_KIB)})
     with (
@@ -117,7 +117,7 @@ def test_the_empty_filesystem_gives_the_same_bytes_and_takes_as_many(tmp_path):
 
 @pytest.mark.fuse
 def test_every_place_counts_what_it_was_given(tmp_path):
-    """Lines and pieces on every side; ours has them as they came."""
+    """Every side counts the appended bytes, and topicfs has them in order."""
     conditions = Conditions(short=True, directory=tmp_path)
     text = memoryview(lines.text(100_000))
     with logs_for_appends(conditions, 2**20, requests_count=True) as logs:

@@ -1,7 +1,7 @@
-"""Timing of work on a mount: elapsed time, and processor time, the program's and the daemon's together.
+"""Timing of work on a mount: elapsed time, and processor time of the program and the daemon together.
 
-Elapsed time depends on what else the machine does: who waits for an answer waits for a processor first. Processor time
-is nearly the same however busy the machine is.
+Elapsed time depends on other programs, because a program that gets an answer has to wait for a processor. Processor
+time is nearly the same on a busy machine.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import NamedTuple
 
 
 class Timing(NamedTuple):
-    """Seconds that some work took."""
+    """Seconds of elapsed time and of processor time."""
 
     elapsed: float
     cpu: float
 
     def plus(self, other: Timing) -> Timing:
-        """Return the sum: one work after the other."""
+        """Return the sum, for work in sequence."""
         return Timing(self.elapsed + other.elapsed, self.cpu + other.cpu)
 
 
 def timed(work: Callable[[], float], daemon: int | None) -> Timing:
-    """Run work that times itself; add the processor time of this process, its children and the daemon meanwhile."""
+    """Run work that measures its elapsed time; add the processor time of this process, its children and the daemon."""
     before = _processor_seconds(daemon)
     elapsed = work()
     return Timing(elapsed, _processor_seconds(daemon) - before)
@@ -40,22 +40,22 @@ def _processor_seconds(daemon: int | None) -> float:
 
 
 def seconds_of(pid: int) -> float:
-    """Processor time of another process so far."""
+    """Return the processor time of another process so far."""
     return time.clock_gettime(_processor_clock(pid))
 
 
 def _processor_clock(pid: int) -> int:
-    """The clock that counts another process's time, all of its threads (clock_getcpuclockid(3), as Linux numbers it)."""
+    """Return the clock of a process's time, over all threads, as Linux numbers it (clock_getcpuclockid(3))."""
     return ~pid << 3 | 2
 
 
 @contextmanager
 def one_processor() -> Iterator[None]:
-    """Restrict this thread, and every process that it starts meanwhile, to one processor.
+    """Restrict this thread, and every process that it starts in the block, to one processor.
 
-    A request is answered at once, or the processor where the other one sleeps has to be woken first, which may take five
-    times as long. The scheduler decides which in each round, for each side; on one processor it is always the first. A
-    program that waits for each of its requests never runs together with the daemon, so nothing is lost.
+    With several processors the scheduler decides in each round whether it must wake another processor for the answer,
+    which may take five times as long; with one it never does. A program that waits for each request never runs at the
+    same time as the daemon, so one processor is enough.
     """
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(allowed)})
@@ -67,7 +67,7 @@ def one_processor() -> Iterator[None]:
 
 @contextmanager
 def all_processors(daemon: int | None) -> Iterator[None]:
-    """Within `one_processor`: have this thread and a daemon run where the scheduler puts them, as users' programs do."""
+    """Within `one_processor`: let this thread and a daemon use all processors, as users' programs do."""
     threads = [0, *(int(task.name) for task in Path(f"/proc/{daemon}/task").iterdir())] if daemon else [0]
     pinned = os.sched_getaffinity(0)
     _allow(threads, range(os.cpu_count() or 1))

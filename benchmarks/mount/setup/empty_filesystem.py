@@ -1,20 +1,20 @@
-"""A filesystem with nothing behind it: the same request loop, open modes and timeouts as a mount of topicfs.
+"""A filesystem without contents, with the request loop, open modes and timeouts of a mount of topicfs.
 
-It moves the same bytes and does no work for them, so it is the ceiling for anything that answers the kernel from this
-library. Whatever the path, the names are these:
+It transfers the same bytes without work for them, so no filesystem that answers the kernel through this library can
+be faster. It has these names in every directory:
 
-    …/log        reads as `--bytes` of the lines in `lines`; takes appends and forgets them; past the page cache
-    …/follow     a read waits for the next append and gives its bytes
-    …/written    how many bytes were appended, as text
-    …/NAME       where NAME begins with a digit or with @: a file of one line, cached, whose name is soon forgotten
+    …/log        reads `--bytes` of the text of `lines`; discards appends; does not use the page cache
+    …/follow     a read waits for the next append and returns its bytes
+    …/written    number of appended bytes, as text
+    …/NAME       if NAME begins with a digit or @: a file of one line, cached, whose name soon expires
     …/           any other name: a directory
 
-With `--segment FILE` a read of `log` reads the share of that file that stands for it, takes its CRC-32C and copies it:
-what nobody can leave out who reads Kafka's records. With `--batches FILE` the lines of an append are encoded as a record
-batch, which is written to that file: what nobody can leave out who keeps them.
+With `--segment FILE` a read of `log` also reads the corresponding part of that file, computes its CRC-32C and copies
+it, as any reader of Kafka's records must. With `--batches FILE` an append encodes its lines as a record batch and
+writes the batch to that file, as any writer must.
 
-Run as `python -m benchmarks.mount.setup.empty_filesystem MOUNTPOINT`; it prints a line once it is mounted, and ends when it
-is unmounted or gets SIGTERM.
+Run it as `python -m benchmarks.mount.setup.empty_filesystem MOUNTPOINT`. It prints a line once it is mounted, and
+ends when it is unmounted or gets SIGTERM.
 """
 
 # ruff: noqa: ARG002 - pyfuse3 gives every handler all of its arguments
@@ -87,7 +87,7 @@ class OpenFollow:
 
 
 class EmptyFileSystem(pyfuse3.Operations):
-    """A filesystem whose answers are ready."""
+    """A filesystem whose answers are prepared."""
 
     enable_writeback_cache = False
 
@@ -156,7 +156,7 @@ class EmptyFileSystem(pyfuse3.Operations):
         kind = self._open[fh]
         if kind is NodeKind.LOG:
             place = off % len(BLOCK)
-            # Any contiguous buffer does, whatever the stub says.
+            # Any contiguous buffer works, although the stub does not allow it.
             return cast("bytes", self._readable[place : place + max(0, min(size, self._log_bytes - off))])
         if kind is NodeKind.RECORD:
             return BLOCK[off : min(off + size, LINE_BYTES - 1)]
@@ -191,7 +191,7 @@ class EmptyFileSystem(pyfuse3.Operations):
 
 
 class ReadingFileSystem(EmptyFileSystem):
-    """The same, with a segment behind `log` that is read, checked and copied, and not understood."""
+    """An EmptyFileSystem whose reads of `log` read, check and copy a segment, without parsing it."""
 
     def __init__(self, log_bytes: int, segment: Path) -> None:
         super().__init__(log_bytes)
@@ -201,7 +201,7 @@ class ReadingFileSystem(EmptyFileSystem):
         self._given = memoryview(bytearray(len(READABLE)))
 
     def _place(self, offset: int) -> int:
-        """Return the position in the segment of an offset of the text."""
+        """Return the position in the segment for an offset of the text."""
         return offset * self._segment_bytes // self._log_bytes
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -217,7 +217,7 @@ class ReadingFileSystem(EmptyFileSystem):
 
 
 class KeepingFileSystem(EmptyFileSystem):
-    """The same, with a file that keeps the lines of each append as a record batch of its own, at no offset."""
+    """An EmptyFileSystem that encodes each append as a record batch, without an offset, and writes it to a file."""
 
     def __init__(self, batches: Path) -> None:
         super().__init__(0)
@@ -234,14 +234,14 @@ class KeepingFileSystem(EmptyFileSystem):
 
 
 class _Node(NamedTuple):
-    """A node as `CommonRequests` is told of it."""
+    """A node with the attributes that `CommonRequests` uses."""
 
     node_id: int
     entry_timeout: float
 
 
 class _Opened(NamedTuple):
-    """An open file as `CommonRequests` is told of it."""
+    """An open file with the attributes that `CommonRequests` uses."""
 
     direct_io: bool
     keep_cache: bool
@@ -249,7 +249,7 @@ class _Opened(NamedTuple):
 
 
 class Common:
-    """The common requests of an empty filesystem, with plain values."""
+    """The common requests of an empty filesystem, on plain values."""
 
     def __init__(self, filesystem: EmptyFileSystem) -> None:
         self._filesystem = filesystem
@@ -276,7 +276,7 @@ class Common:
         return await self._filesystem.write(fh, position, data)
 
     def follows(self, fh: int) -> bool:
-        return True  # Nothing else waits.
+        return True  # No other task waits.
 
     def opendir(self, node_id: int, pid: int) -> int:
         raise FileError(errno.ENOSYS)
@@ -308,7 +308,7 @@ async def serve(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
 
 
 async def serve_plainly(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
-    """Mount and serve by pyfuse3 alone."""
+    """Mount and serve with pyfuse3's own request loop."""
     options = {*pyfuse3.default_options, "fsname=emptyfs", "subtype=emptyfs"}
     pyfuse3.init(filesystem, str(mountpoint), options)
     try:
@@ -345,7 +345,7 @@ def _filesystem(arguments: argparse.Namespace) -> EmptyFileSystem:
 
 
 def main() -> None:
-    """Run until unmounted."""
+    """Mount, and serve until unmounted."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mountpoint")
     parser.add_argument("--bytes", type=int, default=0, help="how many bytes `log` has")

@@ -1,4 +1,4 @@
-"""A mount of topicfs and one of the empty filesystem, each a process of its own that is ended whatever happens."""
+"""A mount of topicfs and one of the empty filesystem, each a process of its own that is always ended."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from testing.processes import ending_with_this
 from topicfs.fusefs.mounting.limits import mounts
 
 EMPTY = "empty filesystem"
-"""One with the request loop of a mount of topicfs: what a mount in Python takes at least."""
+"""One with the request loop of topicfs: the least time of a mount in Python."""
 EMPTY_PLAIN = "empty, plain loop"
-"""The same with pyfuse3's own request loop."""
+"""One with pyfuse3's own request loop."""
 EMPTY_READING = "empty, segment read"
-"""One that reads a segment for what it gives out, takes its CRC-32C and copies it."""
+"""One that reads a segment for its answers, computes the CRC-32C and copies the bytes."""
 EMPTY_KEEPING = "empty, then a batch"
 """One that encodes the lines of each append as a record batch, and writes it to a file in memory."""
 EMPTY_IN_C = "empty, C libfuse"
-"""One in C, with nothing between libfuse and its answers."""
+"""One in C, which answers libfuse directly."""
 FUSE_DEVICE = Path("/dev/fuse")
 TIMEOUT_SECONDS = 30
 ROOT = Path(__file__).parents[3]
@@ -38,20 +38,20 @@ C_PROGRAM = ROOT / "build" / "benchmarks" / "empty_filesystem"
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """Something mounted, and the process that serves it."""
+    """A mount, and the process that serves it."""
 
     side: str
     path: Path
     pid: int
 
     def partition(self, topic: str = "bench") -> Path:
-        """The directory of a topic's first partition."""
+        """Return the directory of a topic's first partition."""
         return self.path / topic / "0"
 
 
 @contextmanager
 def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
-    """Mount a data directory by the real command, with further options of it."""
+    """Mount a data directory with the real command and further `options`."""
     options = (*shlex.split(os.environ.get(MOUNT_OPTIONS, "")), *options)
     mountpoint = directory / f"mnt-{data.name}"
     command = str(Path(sys.executable).with_name("topicfs"))
@@ -65,7 +65,7 @@ def topicfs(directory: Path, data: Path, *options: str) -> Iterator[Mount]:
 def empty_filesystem(
     directory: Path, *, log_bytes: int = 0, plain: bool = False, segment: Path | None = None
 ) -> Iterator[Mount]:
-    """Mount the empty filesystem; its log has `log_bytes` of text. One with a `segment` reads it."""
+    """Mount the empty filesystem, with `log_bytes` of text in its log; with a `segment`, reads also read that file."""
     side, options = EMPTY, ["--bytes", str(log_bytes)]
     if plain:
         side, options = EMPTY_PLAIN, [*options, "--plain"]
@@ -77,7 +77,7 @@ def empty_filesystem(
 
 @contextmanager
 def keeping_filesystem(directory: Path) -> Iterator[Mount]:
-    """Mount an empty filesystem that keeps what is appended, in the file `batches` of that directory."""
+    """Mount an empty filesystem that writes each append to the file `batches` in `directory`."""
     options = ["--batches", str(directory / "batches")]
     with _empty_program(directory, EMPTY_KEEPING, *options) as mount:
         yield mount
@@ -85,7 +85,7 @@ def keeping_filesystem(directory: Path) -> Iterator[Mount]:
 
 @contextmanager
 def _empty_program(directory: Path, side: str, *options: str) -> Iterator[Mount]:
-    """Run the empty filesystem with `options` at a mountpoint that is named after the side."""
+    """Run the empty filesystem with `options`; its mountpoint has the name of the side."""
     mountpoint = directory / side.replace(", ", "-").replace(" ", "-")
     with _mounted([sys.executable, "-m", EMPTY_PROGRAM, str(mountpoint), *options], mountpoint) as pid:
         yield Mount(side, mountpoint, pid)
@@ -93,10 +93,10 @@ def _empty_program(directory: Path, side: str, *options: str) -> Iterator[Mount]
 
 @contextmanager
 def empty_filesystem_in_c(directory: Path, *, log_bytes: int = 0) -> Iterator[Mount]:
-    """Mount the empty filesystem that is written in C; its log has `log_bytes` of text. Raises CalledProcessError."""
+    """Mount the empty filesystem in C, with `log_bytes` of text in its log. Raises CalledProcessError."""
     if not C_PROGRAM.exists() or C_PROGRAM.stat().st_mtime < C_SOURCE.stat().st_mtime:
         C_PROGRAM.parent.mkdir(parents=True, exist_ok=True)
-        # What builds pyfuse3 builds this: a compiler, pkg-config and libfuse's headers (scripts/prepare.sh).
+        # It is built like pyfuse3, with a compiler, pkg-config and libfuse's headers (scripts/prepare.sh).
         command = f"cc -O2 $(pkg-config --cflags fuse3) {C_SOURCE} -o {C_PROGRAM} $(pkg-config --libs fuse3)"
         subprocess.run(command, shell=True, check=True)
     text = directory / "text"
@@ -110,7 +110,7 @@ def empty_filesystem_in_c(directory: Path, *, log_bytes: int = 0) -> Iterator[Mo
 
 @contextmanager
 def _mounted(command: Sequence[str], mountpoint: Path) -> Iterator[int]:
-    """Run a daemon, wait until its mount stands, and give its process id. Raises SkippedError without FUSE."""
+    """Run a daemon, wait until it is mounted, and yield its process id. Raises SkippedError without FUSE."""
     if not FUSE_DEVICE.exists():
         raise SkippedError(
             f"{FUSE_DEVICE} is missing: load the module fuse, or let the container have the device"
@@ -134,11 +134,11 @@ def _mounted(command: Sequence[str], mountpoint: Path) -> Iterator[int]:
 
 def _wait_until_mounted(daemon: subprocess.Popen[bytes], mountpoint: Path, log: Path) -> None:
     deadline = time.monotonic() + TIMEOUT_SECONDS
-    # Both programs say so when their mount stands, the read-ahead raised and all.
+    # Both programs print this line once they are mounted and have set the read-ahead.
     while "mounted" not in log.read_text():
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"{mountpoint}: no mount: {log.read_text()}")
-        time.sleep(0.01)  # Between two checks for the line that it is mounted.
+        time.sleep(0.01)  # Between two checks for that line.
 
 
 def _end(daemon: subprocess.Popen[bytes], mountpoint: Path) -> None:

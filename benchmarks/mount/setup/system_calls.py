@@ -1,7 +1,7 @@
-"""The system calls that are measured, the same on every side, and files out of the page cache for reads from the disk.
+"""The measured system calls, the same on every side, and the removal of files from the page cache for cold reads.
 
-What is measured returns seconds; opening the file counts. Files leave the cache by posix_fadvise: it takes no root, and what
-other programs have cached stays. What a process has mapped (topicfs maps its indexes) stays as well, as it would with
+Each function returns seconds, including the open. Files leave the cache by posix_fadvise, which needs no root and
+keeps other programs' files. Pages that a process has mapped stay (topicfs maps its indexes), as with
 /proc/sys/vm/drop_caches.
 """
 
@@ -25,7 +25,7 @@ KIB, MIB = 2**10, 2**20
 
 
 def echo_lines(path: Path, line: str, count: int) -> float:
-    """A loop of bash: each line is an open, a write, and a close."""
+    """Run a loop of bash in which each line is an open, a write, and a close."""
     script = 'for ((i = 0; i < $3; i++)); do echo "$2" >> "$1"; done'
     started = time.perf_counter()
     subprocess.run(["bash", "-c", script, "bash", str(path), line, str(count)], check=True)
@@ -33,7 +33,7 @@ def echo_lines(path: Path, line: str, count: int) -> float:
 
 
 def append_lines(path: Path, line: bytes, count: int) -> float:
-    """Write a line again and again to one descriptor."""
+    """Write a line repeatedly to one descriptor."""
     started = time.perf_counter()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     write = os.write
@@ -69,7 +69,7 @@ def read_through(path: Path, piece: int, size: int) -> float:
 
 
 def read_small(path: Path) -> bytes:
-    """Open, read and close: what a program does with a small file."""
+    """Open, read and close a small file, as programs do."""
     descriptor = os.open(path, os.O_RDONLY)
     content = os.read(descriptor, 4096)
     os.close(descriptor)
@@ -77,7 +77,7 @@ def read_small(path: Path) -> bytes:
 
 
 def check_text(path: Path, size: int) -> None:
-    """Raise WrongResultError unless the file holds exactly the first `size` bytes of `lines`."""
+    """Raise WrongResultError unless the file has exactly the first `size` bytes of the text of `lines`."""
     found = total = 0
     with path.open("rb", buffering=0) as file:
         while piece := file.read(MIB):
@@ -91,20 +91,20 @@ def check_text(path: Path, size: int) -> None:
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 MAX_PAGES_LEFT = 0.02
-"""Share of a file's pages that may stay: those that another process touches meanwhile."""
+"""Largest share of a file's pages that may stay in memory because another process touches them."""
 
 
 def drop(files: Iterable[Path]) -> None:
-    """Take files that are on disk out of memory."""
+    """Remove files that are on disk from the page cache."""
     for path in files:
         with path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def check_can_drop(files: Sequence[Path]) -> None:
-    """Put the files on disk, and see that the largest can be taken out of memory.
+    """Write the files to disk, and check that the largest can leave the page cache.
 
-    Raises SkippedError where files have nowhere to go, WrongResultError where it stays.
+    Raises SkippedError if the files have no disk, WrongResultError if the largest stays in memory.
     """
     largest = max(files, key=lambda path: path.stat().st_size)
     kind = filesystem_type(largest)
@@ -112,7 +112,7 @@ def check_can_drop(files: Sequence[Path]) -> None:
         raise SkippedError(f"{largest} is on {kind}: nothing there can be cold; give a --directory on a disk")
     for path in files:
         with path.open("rb", buffering=0) as file:
-            os.fsync(file.fileno())  # Pages that are not on disk yet are not dropped.
+            os.fsync(file.fileno())  # Only pages that are on disk can leave the cache.
     drop(files)
     left = cached_share(largest)
     if left > MAX_PAGES_LEFT:
@@ -120,12 +120,12 @@ def check_can_drop(files: Sequence[Path]) -> None:
 
 
 def cached_share(path: Path) -> float:
-    """The share of a file that is in the page cache, by mincore(2)."""
+    """Return the share of a file that is in the page cache, by mincore(2)."""
     size = path.stat().st_size
     pages = -(-size // mmap.PAGESIZE)
     if not pages:
         return 0.0
-    # Private, so that ctypes may have its address: nothing is written and no page is touched.
+    # A private mapping, so that ctypes can get its address; nothing is written, and no page is touched.
     with path.open("rb") as file, mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE) as mapping:
         resident = (ctypes.c_ubyte * pages)()
         start = (ctypes.c_char * size).from_buffer(mapping)

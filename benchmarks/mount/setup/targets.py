@@ -1,4 +1,4 @@
-"""The logs on which the same file operations are measured: ours, the empty filesystem's, and a plain file."""
+"""The logs on which the same file operations are measured: those of topicfs and of the empty filesystem, and a file."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class MeasuredLog:
     side: str
     path: Path
     size: Callable[[], int]
-    """Bytes that it holds or was given, as it reports itself."""
+    """Returns the number of bytes in the log, as the side reports it."""
     daemon: int | None = None
     """The process that serves it; None for plain files, which the kernel serves."""
     kept_in: Path | None = None
-    """The directory where what is appended is kept in the end; None where nothing is appended, or nothing kept."""
+    """The directory that stores appended bytes; None if nothing is appended or stored."""
 
     def appended(self, size: int, work: Callable[[], float]) -> Timing:
-        """Time of appending `size` bytes. Raises WrongResultError where they did not arrive."""
+        """Return the time of appending `size` bytes. Raises WrongResultError unless all of them arrived."""
         before = self.size()
         if self.kept_in is not None:
             touch_memory(self.kept_in, 2 * size)
@@ -54,10 +54,12 @@ class MeasuredLogs:
     empty: MeasuredLog
     native: MeasuredLog
     others: tuple[MeasuredLog, ...] = ()
-    """Other empty filesystems: one in C, one with pyfuse3's own request loop, one that reads or keeps batches."""
+    """Other empty filesystems: in C, with pyfuse3's own request loop, or one that reads or keeps batches."""
     least: str | None = None
-    """The side whose work no log can leave out. None where bytes are stored, which the empty filesystem never does: that is
-    the empty filesystem and plain files, one after the other."""
+    """The side that does only the work that no log can avoid.
+
+    None if bytes are stored: then it is the empty filesystem, which stores nothing, followed by plain files.
+    """
 
     def cases(
         self,
@@ -68,11 +70,12 @@ class MeasuredLogs:
         target_of_least: float | None = None,
         floor: float | None = None,
     ) -> Iterator[Case]:
-        """Elapsed and processor time of the same work, with a target as a share of the empty filesystem's, or of the least.
+        """Yield cases for elapsed and processor time of the same work, with targets relative to two sides.
 
-        With a target follows elapsed time once more, of programs that the scheduler puts where it wants. The floor is only
-        for processor time, which others on the machine disturb least, and a share of the least that can be done: how long
-        a request takes, and what memory that a virtual machine touches first, depends too much on the machine.
+        `target` is relative to the empty filesystem, `target_of_least` to the least side. With either, a third case
+        has the elapsed time of programs that are not pinned to a processor. Only processor time relative to the least
+        side has a floor, because elapsed time, and the first writes to a virtual machine's memory, depend too much on
+        the machine.
         """
         shared = {
             log.side: SharedRounds(partial(work, log))
@@ -116,13 +119,13 @@ def _not_pinned(work: Callable[[MeasuredLog], Timing], log: MeasuredLog) -> Timi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Display:
-    """The figures and units that show a timing."""
+    """How to show a timing: its figures and units."""
 
     name: str
     unit: Unit
     processor_unit: Unit
     figure: Callable[[float], float]
-    """The figure for seconds of either kind."""
+    """Returns the figure for seconds of elapsed or processor time."""
 
     def elapsed(self, took: Timing) -> float:
         return self.figure(took.elapsed)
@@ -135,10 +138,11 @@ class Display:
 def logs_for_appends(
     conditions: Conditions, written_bytes: int, *, requests_count: bool = False
 ) -> Iterator[MeasuredLogs]:
-    """A new topic with one partition, the empty filesystem, and a plain file beside the topic's segments.
+    """Make a new topic with one partition, an empty filesystem, and a plain file beside the topic's segments.
 
-    In memory, where `written_bytes` find room: the empty filesystem has no disk to wait for either. Beside it is one that
-    keeps batches; where `requests_count` there is an empty filesystem in C too, and one with pyfuse3's own request loop.
+    They are in memory if it has space for `written_bytes`, because the empty filesystem waits for no disk either.
+    Another empty filesystem keeps batches; with `requests_count` there are one in C and one with pyfuse3's own
+    request loop, too.
     """
     with ExitStack() as stack:
         directory = stack.enter_context(directory_in_memory(conditions, 3 * written_bytes))
