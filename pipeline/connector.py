@@ -50,7 +50,7 @@ class Jars:
     variable: str
     """Environment variable that may name a folder with the jars; if it is set, nothing is fetched."""
     first: str
-    """Glob that one of the jars must match: a folder without a match is not the right one."""
+    """Glob that one of the jars must match: a folder without a match is refused."""
 
     def folder(self, *, say: Callable[[str], object] = _LOGGER.warning) -> Path:
         """Return the folder of the jars, and fetch them if it is missing; `say` gets a line before that.
@@ -69,7 +69,7 @@ class Jars:
         return folder
 
     def _fetch(self, folder: Path, say: Callable[[str], object]) -> None:
-        """Let Maven copy the jars to a temporary folder, then rename it to `folder`, which so is complete."""
+        """Let Maven copy the jars to a temporary folder, then rename it to `folder`, which is therefore complete."""
         maven = shutil.which("mvn")
         if maven is None:
             raise JarsMissingError(

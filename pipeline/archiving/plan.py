@@ -92,7 +92,7 @@ def _of_cluster(
             topic_of(engine, topic)  # Raises the error with which the brokers hide the topic.
         if gone:
             raise DataLossError(
-                f"{', '.join(sorted(map(str, gone)))}: gone, or created again, since it was archived"
+                f"{', '.join(sorted(map(str, gone)))}: deleted, or created again, since it was archived"
             )
         for one in chosen:
             log = topics[one.topic].partitions()[one.partition]
@@ -100,7 +100,10 @@ def _of_cluster(
             start = known.offsets.get(one, log.log_start_offset)
             end = max(start, log.visible_end(options.isolation))
             if not log.log_start_offset <= start <= log.offsets().high_watermark:
-                raise DataLossError(f"{one}: the archive ends at {start}, the log has {log.offsets()}")
+                raise DataLossError(
+                    f"{one}: the archive ends at offset {start}, but the log has offsets "
+                    f"[{log.log_start_offset}, {log.offsets().high_watermark})"
+                )
             ends[one] = end if planned is None else planned.offsets.get(one, start)
             if start < ends[one]:
                 pieces.append(Task(OffsetRange(one, start, ends[one]), (), topic_id=ids[one.topic]))

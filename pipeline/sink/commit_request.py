@@ -160,13 +160,13 @@ class CommitRequest:
         where, cause = self._where(), f" ({self._warnings[-1]})" if self._warnings else ""
         if self._area.withdraw(self._write):
             raise CommitTimeoutError(
-                f"{where}: owned by {self._owner}, which did not take the write within {timeout_seconds:g} s{cause}; nothing was "
-                "written. A topicfs mount takes it; a broker does not: write through the broker, or stop it"
+                f"{where}: owned by {self._owner}, which did not claim the write within {timeout_seconds:g} s{cause}; nothing was "
+                "written. A topicfs mount claims writes; a broker does not: write through the broker, or stop it"
             )
         if self._is_done() or self._owner_appends:
             return
         raise CommitTimeoutError(
-            f"{where}: write {self._write} was begun, and nobody can complete it now: the directory is owned by "
+            f"{where}: write {self._write} has begun, but no process can complete it now: the directory is owned by "
             f"{self._owner}{cause}; part of the write may be visible, and the next owner completes it"
         )
 
@@ -224,14 +224,14 @@ class CommitRequest:
         here, brought = f"{self._where()}: {self._name}", _count(self._content)
         if not is_last and not self.is_version:
             raise CommittedBeforeError(
-                f"{here} comes again with {brought}, but micro-batch {committed.batch} is committed: the checkpoint was "
+                f"{here} is repeated with {brought}, but micro-batch {committed.batch} is committed: the checkpoint was "
                 f"restored or copied. Which of these are in the topic is unknown, so none was written; {self._remedy}"
             )
         known = is_last and None not in (self._content, committed.content)
         if known and self._content != committed.content:
             if self.must_have_same_rows:
                 raise CommittedBeforeError(
-                    f"{here} comes again with other rows ({brought}, committed were {_count(committed.content)}): the "
+                    f"{here} is repeated with other rows ({brought}; committed: {_count(committed.content)}): the "
                     "checkpoint was restored or copied, or the query gives other rows each time it runs (then "
                     f"failOnOtherRows=false skips them). None of them was written; {self._remedy}"
                 )

@@ -30,7 +30,7 @@ class TopicLayout:
     """Numbers of the partitions, ascending."""
     max_batch_bytes: int
     topic_id: str | None = None
-    """None if no file has the id."""
+    """Id of the topic; None if no file has it."""
     stamp: BatchStamp = PLAIN
     """Compression of the batches: tasks compress, and the owner appends the batches unchanged."""
 

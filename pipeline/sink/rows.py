@@ -157,7 +157,7 @@ _WORDS = 12
 
 
 def content_of(topic: str, records: Columns, given: Mapping[str, pa.Array]) -> Content:
-    """Return the content of a topic's records; `given`: the columns of their rows.
+    """Return the content (number and digest) of a topic's records; `given`: the columns of their rows.
 
     Equal rows have equal content in any order and in any tasks, because Spark may divide and order the rows of a
     repeated micro-batch differently: each record has a digest, and a write has their sum. The digest covers topic,

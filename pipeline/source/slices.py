@@ -36,7 +36,7 @@ class Slice:
     file: str
     position: int
     end_position: int
-    """End of the batches to read, as of planning."""
+    """Position after the last batch to read, as of planning."""
     inode: int
     """Inode of the file: compaction replaces the file by another, which may be larger."""
     base_offset: int

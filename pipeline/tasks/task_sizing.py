@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 TASK_BYTES = 128 << 20
-"""Bytes of log per task: starting a task costs 64 ms of a core, in which a core checks as many bytes."""
+"""Bytes of log per task: a core checks this many bytes in 64 ms, the cost of starting a task."""
 MAX_TASKS = 4096
 """Most tasks. For more work, tasks are larger, because one process merges their results."""
 FILE_BYTES = 64 << 10

@@ -1,4 +1,4 @@
-"""Tests of aggregates over windows of time, from topic to topic: all at once, and as the watermark passes."""
+"""Tests of aggregates over windows of time, from topic to topic: all at once, and incrementally with a checkpoint."""
 
 from __future__ import annotations
 

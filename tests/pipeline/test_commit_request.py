@@ -286,7 +286,7 @@ def test_a_broker_completes_no_write(data, owner):
     assert area.claim(ONCE) is not None
     process = owner("broker")
     with pytest.raises(
-        CommitTimeoutError, match=f"nobody can complete it now: .*owned by process {process.pid}"
+        CommitTimeoutError, match=f"no process can complete it now: .*owned by process {process.pid}"
     ):
         CommitRequest([data], ONCE, [file]).commit(0)
     assert area.state(ONCE) is WriteState.CLAIMED
@@ -300,7 +300,7 @@ def test_a_refused_write_says_why_and_leaves_nothing(data):
 
 
 def content(text: str) -> Content:
-    """Return the content of these lines, as tasks count it: without regard to their order."""
+    """Return the content of these lines as tasks compute it, independent of their order."""
     return Content(text.count("\n"), sum(map(crc32, text.encode().splitlines())))
 
 
@@ -349,7 +349,7 @@ def test_a_micro_batch_behind_the_last_one_is_an_error(data):
     """A micro-batch before the last is an error: after a restored checkpoint its rows may be in the topic."""
     for batch in (0, 1):
         commit(data, WriteId("query", batch))
-    said = "micro-batch 0 of query query comes again with 2 records, but micro-batch 1 is committed"
+    said = "micro-batch 0 of query query is repeated with 2 records, but micro-batch 1 is committed"
     with pytest.raises(CommittedBeforeError, match=said):
         commit(data, WriteId("query", 0))
     assert ["a", "b"] * 2 == lines(data)
@@ -360,7 +360,9 @@ def test_a_micro_batch_behind_the_last_one_is_an_error(data):
 def test_a_micro_batch_that_comes_again_with_other_rows_is_an_error(data, text):
     """The last micro-batch with other rows is an error, even if it has as many rows as were committed."""
     commit(data, WriteId("query", 0))
-    said = rf"comes again with other rows \({len(text) // 2} records, committed were 2 records\): .*new checkpoint"
+    said = (
+        rf"is repeated with other rows \({len(text) // 2} records; committed: 2 records\): .*new checkpoint"
+    )
     with pytest.raises(CommittedBeforeError, match=said):
         commit(data, WriteId("query", 0), text)
     assert ["a", "b"] == lines(data)
@@ -393,7 +395,7 @@ def test_what_another_driver_hands_in_meanwhile_is_compared(data, owner, text):
     if text == "b\na\n":
         second.commit(TIMEOUT_SECONDS)
     else:
-        with pytest.raises(CommittedBeforeError, match="comes again with other rows"):
+        with pytest.raises(CommittedBeforeError, match="is repeated with other rows"):
             second.commit(TIMEOUT_SECONDS)
     assert lines(data) == text.split()
     assert [] == left(data)

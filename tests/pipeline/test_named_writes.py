@@ -82,7 +82,7 @@ def test_each_topic_has_versions_of_its_own(data):
 def test_the_last_version_with_other_rows_is_an_error(data):
     """The last version with other rows is an error; rows of earlier versions are no longer known."""
     write(data, 5, "a")
-    said = rf"version 5 of application {APPLICATION} comes again with other rows .* write them under another txnAppId"
+    said = rf"version 5 of application {APPLICATION} is repeated with other rows .* write them under another txnAppId"
     with pytest.raises(CommittedBeforeError, match=said) as caught:
         write(data, 5, "b")
     assert "\n" not in str(caught.value)
@@ -107,7 +107,7 @@ def test_two_jobs_that_submit_one_version_at_the_same_moment_are_compared(data, 
     monkeypatch.setattr(StagingArea, "state", state_before)
     write(data, 5, "ours")
     request._wait(250)
-    with pytest.raises(CommittedBeforeError, match="comes again with other rows"):
+    with pytest.raises(CommittedBeforeError, match="is repeated with other rows"):
         request._compare()
     assert ["ours"] == lines(data)
 
@@ -139,7 +139,7 @@ def test_a_version_without_a_row_is_a_version(data):
     write(data, 5, "")
     write(data, 5, "")
     write(data, 4, "a")
-    with pytest.raises(CommittedBeforeError, match="1 records, committed were 0 records"):
+    with pytest.raises(CommittedBeforeError, match="1 records; committed: 0 records"):
         write(data, 5, "a")
     assert [] == lines(data)
 

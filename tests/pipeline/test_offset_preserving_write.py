@@ -106,7 +106,7 @@ def test_a_batch_spans_no_more_offsets_than_its_format_can_tell():
 
 
 def test_batches_are_as_large_as_the_topic_takes():
-    """Batches have the topic's largest size and its compression."""
+    """Batches are as large as the topic allows, and compressed with its codec."""
     rows = [row(offset, value=bytes(400)) for offset in range(10)]
     kept = encode(rows, form=TopicLayout((0,), 1000, stamp=BatchStamp(codec=Codec.GZIP)))
     assert all(read_header(one.batch).codec is Codec.GZIP for one in kept)

@@ -190,7 +190,7 @@ def test_a_run_is_gone_on_with_after_a_compaction(spark, tmp_path, target, monke
 
 
 def test_under_another_name_beside_the_topic_itself(spark, made, tmp_path):
-    """A topic is restored under another name beside itself, with more partitions if requested."""
+    """A topic is restored under another name next to the original one, with more partitions if requested."""
     data = tmp_path / "data"
     shutil.copytree(made / "data", data)
     restored(spark, made / "archive", data, topics="orders", into="orders-again", partitions=5)
@@ -236,7 +236,7 @@ def forget(engine):
         (hold_more, r"orders-0: offset 0 has another record in the archive \(headers\)"),
         (begin_later, "orders-0: begins at 1, the archive at 0"),
         (have_given_offsets, "orders-2: is empty, but its offsets up to 6 are used"),
-        (be_too_few, "orders: has 2 partitions, the archive 3"),
+        (be_too_few, "orders: has 2 partitions, the archive has 3"),
         (forget, "orders: retention.ms=1000 would delete restored records as too old"),
     ],
 )

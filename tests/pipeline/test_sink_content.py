@@ -36,7 +36,7 @@ ROWS = [
 
 
 def content(rows, *, now=5, first=0):
-    """Return the content that a task counts; the sink chooses the time `now` and the partition `first`."""
+    """Return the content of rows as a task computes it; the sink chooses the time `now` and the partition `first`."""
     import pyarrow as pa
 
     from topicfs.pipeline.sink.rows import RowEncoder

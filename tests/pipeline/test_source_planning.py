@@ -143,7 +143,7 @@ class Ends:
 
 
 def test_ends_become_offsets():
-    """Bounds become offsets: -2, -1 and times, too; an ending time after the last record means the latest offset."""
+    """Bounds, including -2, -1 and times, become offsets; an ending time after the last record means latest."""
     ends = Ends()
     given = AtOffsets({A: -2, B: 13})
     assert {A: 10, B: 13} == offsets_at(

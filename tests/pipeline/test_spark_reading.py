@@ -211,7 +211,7 @@ def test_a_stream_over_a_topic_made_anew(spark, tmp_path, text):
 
 
 def test_micro_batches_follow_a_growing_topic(spark, tmp_path):
-    """A stream from latest on follows a growing topic, batch after batch."""
+    """A stream that begins at latest follows a growing topic, batch after batch."""
     data = make(tmp_path / "data")
     append(data, "before\n")
     found, came, begun = [], threading.Event(), threading.Event()

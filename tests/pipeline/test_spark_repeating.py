@@ -1,4 +1,4 @@
-"""Tests of repeated jobs that write with `format("topicfs")`: restored checkpoints, `foreachBatch`, batch jobs, kills."""
+"""Tests of repeated jobs that write to topics: restored checkpoints, `foreachBatch`, batch jobs, kills."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_restored_checkpoint_with_as_many_other_rows_fails(spark, data, tmp_pa
     copy(spark, data, tmp_path / "checkpoint")
     feed(spark, data, 1, 20, 30)
     with pytest.raises(
-        Exception, match="micro-batch 1 .* comes again with other rows .10 records, committed were 10"
+        Exception, match="micro-batch 1 .* is repeated with other rows .10 records; committed: 10"
     ):
         copy(spark, data, tmp_path / "kept")
     assert list(map(str, range(20))) == lines(data)
@@ -106,7 +106,7 @@ def test_a_named_batch_job_that_runs_again_appends_nothing(spark, data):
     write(spark.range(100).repartition(5).selectExpr("cast(id AS string) AS value"), data, **name)
     assert list(map(str, range(100))) == lines(data)
     with pytest.raises(
-        Exception, match="version 20260131 of application nightly comes again with other rows"
+        Exception, match="version 20260131 of application nightly is repeated with other rows"
     ):
         write(spark.range(1, 101).selectExpr("cast(id AS string) AS value"), data, **name)
     assert 100 == len(lines(data))

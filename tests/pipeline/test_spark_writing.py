@@ -203,7 +203,7 @@ def test_a_checkpoint_that_was_put_back_fails_loudly(spark, data, tmp_path):
         if not first:
             shutil.copytree(tmp_path / "checkpoint", tmp_path / "kept")
     clicks(spark, data, 3, 53)
-    with pytest.raises(Exception, match="comes again with 52 records, but micro-batch 2 is committed"):
+    with pytest.raises(Exception, match="is repeated with 52 records, but micro-batch 2 is committed"):
         stream(spark, data, tmp_path / "kept", target="orders")
     assert 3 == count(data, "orders")
     assert [] == left(data)

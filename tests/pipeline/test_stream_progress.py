@@ -191,7 +191,7 @@ def test_a_log_that_became_shorter_is_told_to_a_query_that_is_to_end(follow):
 @pytest.mark.parametrize("text", ["", "x\n", "x\ny\nz\n", "v\nw\nx\ny\nz\n"], ids=len)
 @pytest.mark.parametrize("ending", [False, True], ids=["goes on", "is to end"])
 def test_a_topic_made_anew(data, follow, caplog, text, ending):
-    """A topic created again, recognized by its id, is an error, or is read from its beginning."""
+    """A topic created again, known by its id, is an error; with failOnDataLoss=false it is read from its start."""
     before, stream, lenient = id_of(data), follow(), follow(failOnDataLoss="false")
     known = stream.advance(stream.begin(), most=None, now_ms=0)
     make_anew(data)
@@ -217,7 +217,7 @@ def test_a_topic_made_anew(data, follow, caplog, text, ending):
 
 
 def test_a_topic_made_anew_while_a_query_ends(data, follow):
-    """If the topic is created again after `stop_at_latest`, that is an error, or the new topic is read."""
+    """A topic created again after `stop_at_latest` is an error; with failOnDataLoss=false it is read."""
     stream, lenient = follow(), follow(failOnDataLoss="false")
     for one in (stream, lenient):
         one.stop_at_latest()

@@ -58,7 +58,7 @@ class TimeAxis(NamedTuple):
 
     start_ms: int
     end_ms: int
-    """Exclusive; start and end are edges of buckets."""
+    """Exclusive end; the start and the end are boundaries of buckets."""
     level: int
     left_out: int
     """Number of records outside of the span."""
