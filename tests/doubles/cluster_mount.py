@@ -40,7 +40,7 @@ def mounted_cluster(
         try:
             wait_until(
                 lambda: daemon.poll() is not None or (log.exists() and "mounted at" in log.read_text()),
-                "the mount stands",
+                "the mount is there",
             )
             yield mountpoint
             daemon.send_signal(signal.SIGTERM)

@@ -47,7 +47,7 @@ CHANGES = frozenset(
 
 
 class StopError(OSError):
-    """A change that the disk refused, where the run stops."""
+    """The error of a change that the disk refuses, which ends the run."""
 
 
 class StoppingDisk(SimulatedDisk):

@@ -79,7 +79,7 @@ def move_leaders(leader, how, acknowledged):
         before = [len(one) for one in acknowledged]
         wait_until(
             lambda: all(len(one) > had + 5 for one, had in zip(acknowledged, before, strict=True)),
-            "all append",
+            "all producers append",
             timeout_seconds=120,
         )
 

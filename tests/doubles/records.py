@@ -135,7 +135,7 @@ def read_records(
     found: list[Record] = []
     while len((fetched := partition.read(offset, max_bytes=max_bytes, isolation=isolation)).data):
         found += [each for columns in decode(fetched.data) for each in columns if each.offset >= first]
-        assert fetched.next_offset > offset, "a read that gives data moves on"
+        assert fetched.next_offset > offset, "a read with data must advance the offset"
         offset = fetched.next_offset
     return found
 

@@ -109,7 +109,7 @@ class Replicated:
             for entry in self.disks.list_directory(root):
                 parsed = parse_partition_directory(entry.name) if entry.is_directory else None
                 if parsed and parsed.partition == name and parsed.mark is not DirectoryMark.DELETE:
-                    assert number not in found, f"{root} has two of it"
+                    assert number not in found, f"{root} has two directories of the partition"
                     found[number] = parsed.mark.value or "live"
         return found
 

@@ -385,7 +385,7 @@ def test_whole_batches_before_a_damaged_one_are_printed(damaged, directory):
 
 
 def test_what_stands_behind_a_damaged_batch_has_its_names(damaged):
-    """Records and ranges that do not need the damaged batch are printed with status 0; its record is an error."""
+    """Records and ranges that do not need the damaged batch are printed with status 0; a record in it is an error."""
     for name, expected in (
         ("4-", b"five\n"),
         ("4", b"five"),

@@ -14,7 +14,7 @@ APPEND = ("append", "--producer", "nightly", "orders/0", "events.txt", "--data")
 
 
 def started(*names: str, left_out: tuple[str, ...] = ()) -> None:
-    """Open replicated directories until all replicas are in sync, as a mount does."""
+    """Open replicated directories, as a mount does, and copy until all replicas are in sync."""
     without = tuple(Path(name).absolute() for name in left_out)
     config = EngineConfig(replication_factor=2)
     directories = [Path(name) for name in names]

@@ -85,7 +85,7 @@ def test_a_link_prints_the_record_it_points_to(clicks, suffix):
 
 
 def test_status_of_a_partition_prints_its_lines(clicks):
-    """`cat` of a partition's status prints the mount's lines, except the last flush and whether it is measured."""
+    """`cat` of a partition's status prints the mount's lines, except `last_flush` and `measured`."""
 
     def steady(text: bytes) -> list[bytes]:
         return [line for line in text.splitlines() if not line.startswith((b"last_flush", b"measured"))]
@@ -194,7 +194,7 @@ def long(topicfs):
 @pytest.mark.parametrize("path", ["orders/0", "orders/log"])
 @pytest.mark.usefixtures("long")
 def test_a_reader_that_goes_away_ends_it_quietly(directory, path):
-    """If its reader goes away, as with `| head`, `cat` ends with status 0 and no message."""
+    """If the reader of its output goes away, as with `| head`, `cat` ends with status 0 and no message."""
     words = [sys.executable, "-c", "from topicfs.main import main; main()", "cat", path]
     with started(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=command(directory)) as cat:
         assert b"xxx" == cat.stdout.read(3)

@@ -439,7 +439,7 @@ def test_what_is_no_data_directory_is_an_error_and_stays_as_it_was(places, tmp_p
     ],
 )
 def test_what_is_missing_or_damaged_ends_with_a_status(places, words):
-    """A command that cannot do what it was asked to says so, with exit status 1."""
+    """A command that cannot do its task prints why, and has exit status 1."""
     ran = places(*words.split())
     assert 1 == ran.status
     assert ran.errors or ran.output

@@ -26,7 +26,7 @@ LOG = f"data/orders-0/{0:020d}.log"
 
 @pytest.fixture
 def evil(topicfs, directory: Path):
-    """A topic with such a record, and a group with such a name."""
+    """A topic with a record and a group with a name that contain escape sequences."""
     topicfs("topics", "create", "orders")
     lines = directory.parent / "lines"
     lines.write_text(json.dumps(RECORD) + "\n")
@@ -75,7 +75,7 @@ def test_a_dump_of_records_is_escaped_for_a_terminal(evil, directory):
         while block := os.read(outside, 65536):
             printed += block
     except OSError:
-        pass  # The end of a terminal.
+        pass  # EIO is the end of a terminal's output.
     os.close(outside)
     assert 0 == dumping.wait(60)
     text = OUR_OWN.sub("", printed.decode())

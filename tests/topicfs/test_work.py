@@ -29,7 +29,7 @@ def test_each_record_is_a_run(orders: Topicfs, tmp_path: Path):
         "three orders 0 2 none",
     ] == out.read_text().splitlines()
     assert 0 == orders("work", "g", "orders", "--drain", "--", "sh", "-c", script).status
-    assert 3 == len(out.read_text().splitlines()), "what was accepted is done"
+    assert 3 == len(out.read_text().splitlines()), "an accepted record's command runs once"
 
 
 def test_exit_statuses(orders: Topicfs, tmp_path: Path):
@@ -134,7 +134,7 @@ def test_a_signal_waits_for_the_command(orders: Topicfs, tmp_path: Path, number:
     with (tmp_path / "said").open("wb") as said:
         worker = FORKS.start(COMMAND, *words, files=(None, None, said.fileno()))
     with worker:
-        wait_until(out.exists, "it runs")
+        wait_until(out.exists, "the command runs")
         worker.send_signal(number)
         wait_until(lambda: number not in waiting_signals(worker.pid), "the signal has arrived")
         go.touch()
@@ -150,7 +150,7 @@ def test_a_signal_that_another_thread_gets(orders: Topicfs, tmp_path: Path):
     out, go = tmp_path / "out", tmp_path / "go"
     script = f"echo begun >> {out}; until [ -e {go} ]; do sleep 0.02; done"
     with FORKS.start(COMMAND, "work", "g", "orders", "--", "sh", "-c", script) as worker:
-        wait_until(out.exists, "it runs")
+        wait_until(out.exists, "the command runs")
         threads = [int(one) for one in os.listdir(f"/proc/{worker.pid}/task")]
         assert 0 == ctypes.CDLL(None).tgkill(worker.pid, max(threads), signal.SIGTERM)
         go.touch()
@@ -166,7 +166,7 @@ def test_a_signal_during_the_last_record(topicfs: Topicfs, tmp_path: Path):
     script = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
     with FORKS.start(COMMAND, "work", "g", "one", "--", "sh", "-c", script) as worker:
         try:
-            wait_until(begun.exists, "it runs")
+            wait_until(begun.exists, "the command runs")
             worker.terminate()
             go.touch()
             assert 0 == worker.wait(TIMEOUT_SECONDS)
@@ -179,7 +179,7 @@ def test_signals_while_the_worker_ends(orders: Topicfs, tmp_path: Path):
     begun, go = tmp_path / "begun", tmp_path / "go"
     script = f"trap '' TERM; touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
     with FORKS.start(COMMAND, "work", "g", "orders", "--", "sh", "-c", script) as worker:
-        wait_until(begun.exists, "it runs")
+        wait_until(begun.exists, "the command runs")
         worker.terminate()
         go.touch()
         while worker.poll() is None:
@@ -195,7 +195,7 @@ def test_a_second_signal_ends_the_command(orders: Topicfs, tmp_path: Path):
     with (tmp_path / "said").open("wb") as said:
         worker = FORKS.start(COMMAND, *words, files=(None, None, said.fileno()))
     with worker:
-        wait_until(out.exists, "it runs")
+        wait_until(out.exists, "the command runs")
         worker.terminate()
         while "ended" not in out.read_text():
             worker.terminate()

@@ -17,7 +17,7 @@ from topicfs.storage.errors import InvalidConfigError
 
 
 async def test_acks_0_tells_an_earlier_failure_again_where_the_kernel_may_drop_it():
-    """After a large request, whose successor's error the kernel may drop, two calls fail with the earlier failure."""
+    """If an append failed after a large request, the next two calls fail: the kernel may drop the first one's error."""
     file = OpenFile(Acks.NONE)
     file.target.max_record_bytes = 2 * MAX_REQUEST_BYTES
     await file.handle.write(b"x" * (MAX_REQUEST_BYTES - 1) + b"\n")

@@ -67,7 +67,7 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
 
 
 def test_skipping_goes_on_over_writes_without_a_newline():
-    """A write inside a refused line has no lines, is empty, and leaves the line refused."""
+    """A write inside a refused line yields no lines and counts as empty; the line stays refused."""
     refused = LINES.after_refusal(b"x" * 10, ERROR)
 
     framed = frame(refused, b"y" * 10)
@@ -77,7 +77,7 @@ def test_skipping_goes_on_over_writes_without_a_newline():
 
 
 def test_the_write_that_ends_a_refused_line_brings_nothing_either():
-    """A write that only ends a refused line is empty, and nothing is refused after it."""
+    """A write that only ends a refused line counts as empty, and nothing is refused after it."""
     framed = frame(LINES.after_refusal(b"x" * 10, ERROR), b"y\n")
 
     assert framed == Framed(b"", NOTHING)
@@ -86,7 +86,7 @@ def test_the_write_that_ends_a_refused_line_brings_nothing_either():
 
 @pytest.mark.parametrize("data", [b"rest\nnext\n", b"rest\nne", b"rest\nnext\nbe"])
 def test_a_write_that_brings_more_than_the_rest_is_not_empty(data: bytes):
-    """A write with the end of a refused line and at least a part of the next line is not empty."""
+    """A write with the end of a refused line and at least a part of the next line does not count as empty."""
     assert not frame(LINES.after_refusal(b"x", ERROR), data).is_empty
 
 

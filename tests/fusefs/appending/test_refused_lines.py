@@ -88,7 +88,7 @@ async def test_more_data_than_was_refused_is_still_the_refused_piece():
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSPC])
 async def test_a_repeated_piece_is_judged_again_behind_the_line_it_goes_on_with(number: int):
-    """A repeated write is checked again, with the unfinished line before it; it succeeds if the cause is over."""
+    """A repeated write is checked again, with the unfinished line before it; it succeeds once the cause is gone."""
     file = long_lines()
     await file.handle.write(b"x" * MAX_REQUEST_BYTES)
     file.target.error = OSError(number, "not now")

@@ -60,7 +60,9 @@ async def test_appending_what_was_read_is_a_copy(brokers: MountClient, name: str
 
     expected = without_place(await brokers.cat(f"{source}/log.json"))
     copied = without_place(await brokers.cat("copy/0/log.json"))
-    divided = 7 if source == "trimmed/0" else 0  # Records of the batch that contains the log start: left out.
+    divided = (
+        7 if source == "trimmed/0" else 0
+    )  # The records of the batch that contains the log start are left out.
     assert copied == expected[divided:]
     assert copied
 
@@ -228,7 +230,7 @@ async def test_a_producers_errors(orders: MountClient):
 
 
 async def test_it_opens_for_appending_alone(orders: MountClient):
-    """Like log.kv and log.json, it needs O_APPEND, so that a copy of all files of a topic stores each record once."""
+    """`log.batch` needs O_APPEND, as log.kv and log.json do, so that copying all files stores each record once."""
     for flags in (os.O_WRONLY, os.O_WRONLY | os.O_TRUNC, os.O_RDWR):
         with refused("EPERM"):
             await orders.open("orders/0/log.batch", flags)

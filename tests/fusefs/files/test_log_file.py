@@ -208,7 +208,7 @@ async def test_an_empty_log_can_be_emptied(orders: MountClient):
 
 @pytest.mark.parametrize("path", ["orders/0/log", "orders/log"])
 async def test_what_looks_empty_to_its_opener_can_be_emptied(orders: MountClient, path: str):
-    """ftruncate(2) to 0 succeeds after an open with O_TRUNC until the program writes; then only to what it wrote."""
+    """After an open with O_TRUNC, ftruncate(2) to 0 succeeds until the first write; then only to the written size."""
     await orders.append("orders/0/log", lines(0, 2))
     fh = await orders.open(path, os.O_WRONLY | os.O_TRUNC)
 

@@ -93,7 +93,7 @@ async def test_nothing_else_can_be_written(orders: MountClient, line: bytes):
 
 
 async def test_nodes_of_the_old_one_are_stale_its_directory_goes_on(orders: MountClient):
-    """Reopening a partition makes its files' nodes stale, so the kernel looks them up again, but not its directory."""
+    """Reopening a partition makes the nodes of its files stale, so that the kernel looks them up again."""
     names = ("status", "start", "log", "log.batch")
     nodes = [orders.lookup(f"orders/0/{name}") for name in names]
     directory = orders.lookup("orders/0")

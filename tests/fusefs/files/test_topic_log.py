@@ -243,7 +243,10 @@ async def test_a_writer_alone_reads_nothing(wide: MountClient):
     ],
 )
 async def test_times_of_a_topic(wide: MountClient, name: str, expected: list[int]):
-    """`@T1-@T2` shows records from the first one at or after T1 to the last one before the first at or after T2."""
+    """`@T1-@T2` shows the part of each partition from the time T1 up to the time T2.
+
+    The part begins at the first record at or after T1 and ends before the first record at or after T2.
+    """
     await spread(wide, 1, 2, 3, 4, 5, 6, 7)
 
     assert await wide.cat(f"orders/{name}") == b"".join(b"at %d\n" % time for time in expected)

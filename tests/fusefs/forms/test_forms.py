@@ -61,7 +61,7 @@ def test_a_range_is_its_records_rendered_one_by_one(form, first, second, bounds)
 
 @pytest.mark.parametrize("form", FORMS)
 def test_batches_without_records_measure_nothing(form):
-    """Batches without records have size 0 in `measure`, and a place of their own."""
+    """`measure` returns 0 for each batch without records."""
     data = (
         encode([Record(0, 0, None, b"a")])
         + encode([Record(1, 0, b"\0\0\0\1", b"")], BatchStamp(transactional=True, control=True))

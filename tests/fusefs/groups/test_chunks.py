@@ -107,7 +107,7 @@ def test_offsets_that_compaction_left_out():
 
 
 def test_what_shows_nothing_is_passed():
-    """Transaction markers are skipped, between records and at the end."""
+    """A chunk can begin and end inside a batch, because a group's position can be any offset."""
     partition = MemoryPartition()
     partition.add_marker()
     partition.add(b"a")

@@ -249,7 +249,7 @@ async def test_a_failed_commit_is_told_by_the_next_read(world: World):
 
 
 async def test_a_commit_that_came_too_late_is_no_error(world: World):
-    """A commit after the partition was reassigned is not an error: its new member reads the records again."""
+    """A commit after the partition was reassigned is not an error: the new member reads the records again."""
     world.add(0, b"a", b"b")
     stream = world.open(0)
     await stream.read(2)

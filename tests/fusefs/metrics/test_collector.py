@@ -185,7 +185,8 @@ def test_groups_that_nobody_has_asked_for_are_read_behind_the_first_scrape(tmp_p
     again = open_engine(tmp_path / "data")
     assert of(scraped(again), table.GROUP_LAG, group="billing", topic="orders") in (None, 2)
     wait_until(
-        lambda: of(scraped(again), table.GROUP_LAG, group="billing", topic="orders") == 2, "groups are read"
+        lambda: of(scraped(again), table.GROUP_LAG, group="billing", topic="orders") == 2,
+        "the groups are read",
     )
     again.close()
     assert {} != scraped(again)

@@ -80,9 +80,9 @@ def test_scrapers_that_say_nothing_hold_up_no_more_than_their_places(
 ):
     """When silent scrapers take all places, others get 503, until a silent one is closed after TIMEOUT_SECONDS."""
     idle = [socket.create_connection(server.address) for _ in range(MAX_CONCURRENT_SCRAPES)]
-    wait_until(lambda: asked_status(server) == 503, "all places are taken")
+    wait_until(lambda: asked_status(server) == 503, "silent scrapers take all places")
     monkeypatch.setattr(server_module, "CLIENT_TIMEOUT_SECONDS", 0.0)
-    wait_until(lambda: asked_status(server) == 200, "one was ended")
+    wait_until(lambda: asked_status(server) == 200, "a silent scraper is closed")
     for one in idle:
         one.close()
 

@@ -78,7 +78,7 @@ class Mount:
                 env={**environment, "PYTHONPATH": f"{ROOT}:{python_path}"},
                 stdin=subprocess.DEVNULL,
             )
-        wait_until(lambda: self.is_serving() or self.daemon.poll() is not None, "the mount stands")
+        wait_until(lambda: self.is_serving() or self.daemon.poll() is not None, "the mount is there")
         assert self.daemon.poll() is None, self.log
         return self
 

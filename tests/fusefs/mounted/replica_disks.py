@@ -80,7 +80,7 @@ class ReplicaDisks:
             subprocess.Popen(["cat", str(self.orders / "0" / "follow")], stdout=subprocess.PIPE, text=True)
             for _ in range(2)
         ]
-        wait_until(lambda: "waiting_reads 2" in self.mount.status, "both follow")
+        wait_until(lambda: "waiting_reads 2" in self.mount.status, "both followers wait")
         script = f'for i in $(seq {LINES}); do echo "$WHO $i" >> 0/log || echo "$i failed"; done'
         shells = [
             subprocess.Popen(

@@ -57,7 +57,7 @@ def test_the_append_in_which_a_disk_dies_is_not_acknowledged(two: ReplicaDisks, 
     assert "in sync 1,2 -> 1" in two.mount.log_file.read_text()
     assert "first\n" == log(two)
     two.bring_back(1)
-    wait_until(two.in_sync, "both are in sync")
+    wait_until(two.in_sync, "both replicas are in sync")
     assert "first\nin doubt\n" == log(two)
     assert 0 == two.mount.bash(script, LINE="last").returncode
     assert "first\nin doubt\nlast\n" == log(two)
@@ -77,7 +77,7 @@ def test_a_shell_that_repeats_a_line_through_one_open_file_has_it_in_the_log_onc
             ["bash", "-c", script], cwd=two.mount.path, stderr=stderr, env={"LINE": "in doubt"}
         ) as shell,
     ):
-        wait_until(lambda: "temporarily unavailable" in errors.read_text(), "it repeats the line")
+        wait_until(lambda: "temporarily unavailable" in errors.read_text(), "the shell repeats the line")
         two.bring_back(1)
         assert 0 == shell.wait(60)
     assert "Input/output error" in errors.read_text().splitlines()[0]
@@ -91,7 +91,7 @@ def test_a_disk_that_hangs_is_waited_for(two: ReplicaDisks) -> None:
     words = ["bash", "-c", "echo hung >> orders/0/log"]
     leader = two.directories[0] / "orders-0" / "00000000000000000000.log"
     with subprocess.Popen(words, cwd=two.mount.path) as waiting:
-        wait_until(lambda: b"hung" in leader.read_bytes(), "the leader has it")
+        wait_until(lambda: b"hung" in leader.read_bytes(), "the leader has the line")
         assert waiting.poll() is None
         two.mount.faults.unlink()
         assert 0 == waiting.wait(60)

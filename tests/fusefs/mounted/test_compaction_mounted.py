@@ -110,7 +110,9 @@ def test_an_open_file_reads_on_and_follows(mount, topic):
             with (partition / "log.kv").open("a") as log:
                 log.write(f"k0\tlater {number}\n")
         expected = f"value {LAST - 1}\nvalue {LAST}\nlater 0\nlater 1\nlater 2\n"
-        wait_until(lambda: output.read_text() == expected, "tail shows what came after the cleaning")
+        wait_until(
+            lambda: output.read_text() == expected, "tail shows the records appended after the compaction"
+        )
     finally:
         tail.terminate()
         tail.wait(TIMEOUT_SECONDS)
@@ -138,7 +140,7 @@ def test_segment_files_are_those_of_now(mount, topic):
     assert len(first.read_bytes()) == size
     compact(mount, topic)
     real = mount.data / "t-0" / first.name
-    wait_until(lambda: first.read_bytes() == real.read_bytes(), "the new file shows")
+    wait_until(lambda: first.read_bytes() == real.read_bytes(), "the mount shows the new file")
     assert first.stat().st_size == real.stat().st_size
     assert sorted(path.name for path in directory.glob("*.log")) == sorted(
         path.name for path in real.parent.glob("*.log")

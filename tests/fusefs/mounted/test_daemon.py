@@ -246,7 +246,8 @@ def test_a_brokers_partition_is_measured_behind(brokers: Mount):
     log = brokers.path / "g-none/0/log"
 
     wait_until(
-        lambda: "measured yes" in (log.parent / "status").read_text() or log.stat() is None, "it is measured"
+        lambda: "measured yes" in (log.parent / "status").read_text() or log.stat() is None,
+        "the partition is measured",
     )
 
     assert log.stat().st_size == len(log.read_bytes())

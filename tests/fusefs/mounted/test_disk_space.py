@@ -97,10 +97,12 @@ def test_retention_gives_room_back(mount, topic):
     """Segments that retention deletes are closed, again and again."""
     set_config(topic, f"retention.bytes={SEGMENT_BYTES}")
     for _ in range(2):
-        wait_until(lambda: few_are_left(mount), "retention has come by")
+        wait_until(lambda: few_are_left(mount), "retention has deleted segments")
         wait_until(lambda: not deleted_files(mount), "deleted segments are closed")
         write(topic)
-    wait_until(lambda: few_are_left(mount) and not deleted_files(mount), "the last ones are closed")
+    wait_until(
+        lambda: few_are_left(mount) and not deleted_files(mount), "the last deleted segments are closed"
+    )
 
 
 def test_what_a_reader_holds_is_free_once_it_has_closed(mount, topic):
@@ -114,7 +116,7 @@ def test_what_a_reader_holds_is_free_once_it_has_closed(mount, topic):
         assert LINE == log.read(1000)
         assert raw.read(1000)
         set_config(topic, f"retention.bytes={SEGMENT_BYTES}")
-        wait_until(lambda: few_are_left(mount), "retention has come by")
+        wait_until(lambda: few_are_left(mount), "retention has deleted segments")
     wait_until(lambda: not deleted_files(mount), "deleted segments are closed")
 
 

@@ -89,7 +89,7 @@ def test_einval_for_a_setting(shared_mount: Mount, topic: Path, line: bytes):
 
 
 def test_eexist_for_a_name_that_collides(shared_mount: Mount):
-    """a.b and a_b collide, as does the same name."""
+    """mkdir(2) gives EEXIST if the topic exists, or one that differs only in `.` and `_`: their metrics collide."""
     (shared_mount.path / "col.lides").mkdir()
 
     for name in ("col_lides", "col.lides"):
@@ -126,7 +126,7 @@ def test_eexist_for_a_name_that_collides(shared_mount: Mount):
     ],
 )
 def test_eperm(topic: Path, call: Callable[[Path], object]):
-    """These calls fail with EPERM for root too, because the daemon refuses them."""
+    """Calls that would rewrite, rename or remove a file fail with EPERM for root too: the daemon refuses them."""
     append(topic / "0" / "log", b"x\n")
     with fails(errno.EPERM):
         call(topic / "0")

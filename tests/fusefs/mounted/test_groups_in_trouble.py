@@ -39,7 +39,7 @@ def test_a_full_disk_at_a_commit_is_told_by_the_next_read(mount: Mount):
     failed = select.poll()
     failed.register(descriptor, select.POLLIN)
     assert 1 == len(failed.poll(TIMEOUT_SECONDS * 1000)), (
-        "there are no more lines: it is readable once the commit has failed"
+        "there are no more lines, so the file is readable only because the commit failed"
     )
     for _ in range(2):
         with pytest.raises(OSError, match="No space"):
@@ -191,7 +191,7 @@ def test_hostile_names_of_groups_are_names(mount: Mount, name: str):
 
 
 def test_a_topic_that_is_deleted_ends_its_readers(unmounted: Mount):
-    """A reader of a deleted topic gets ESTALE; a reader of several topics continues, and the position is deleted."""
+    """When a topic is deleted, its readers get ESTALE, readers of several topics continue, and its positions vanish."""
     mount = unmounted.start(allow_delete=True)
     made(mount)
     mount.bash("mkdir clicks @groups/both; echo click > clicks/0/log; cat @groups/g/orders/drain")
@@ -277,7 +277,9 @@ def test_readers_and_the_daemon_killed_at_random_lose_nothing(unmounted: Mount, 
                 (mount.path / "orders/4").mkdir()
         readers.fill(3)
         wait_until(
-            lambda: len(set(out.read_text().split())) == written, "all were given", timeout_seconds=200
+            lambda: len(set(out.read_text().split())) == written,
+            "the readers got all records",
+            timeout_seconds=200,
         )
     finally:
         readers.kill_all()

@@ -104,16 +104,19 @@ def test_members_share_partitions_while_they_come_and_go(mount: Mount):
 
         for number in range(3):
             join(number)
-        wait_until(lambda: is_stable(group, 3), "three read")
+        wait_until(lambda: is_stable(group, 3), "three members read")
         write(0, 30_000, 6)
         join(3)
         write(30_000, 50_000, 6)
-        wait_until(lambda: is_stable(group, 4) and outputs[1].stat().st_size > 0, "four read, one has lines")
+        wait_until(
+            lambda: is_stable(group, 4) and outputs[1].stat().st_size > 0,
+            "four members read, and the second one has lines",
+        )
         shells[1].send_signal(signal.SIGKILL)
         write(50_000, 70_000, 6)
         (topic / "6").mkdir()
         write(70_000, count, 7)
-        wait_until(lambda: is_stable(group, 3) and status(group)["lag"] == "0", "all was read")
+        wait_until(lambda: is_stable(group, 3) and status(group)["lag"] == "0", "all records were read")
         watching.set()
         watcher.join()
         generation = int(status(group)["generation"])
@@ -147,7 +150,7 @@ def test_two_groups_are_independent(topic: Path, shared_mount: Mount):
     with ExitStack() as stack:
         for directory, output in zip((one, three, three, three), outputs, strict=True):
             stack.enter_context(running(f"exec cat log.kv > {output}", directory))
-        wait_until(lambda: printed() >= 600, "both have read all")
+        wait_until(lambda: printed() >= 600, "both groups have read all records")
     lines = [output.read_text().splitlines() for output in outputs]
     keys = [{line.split("\t")[0] for line in some} for some in lines[1:]]
 
@@ -223,14 +226,14 @@ def test_killed_workers_lose_nothing(topic: Path, shared_mount: Mount, worker: s
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     output.touch()
     with running(f"{WORKERS[worker]} >> {output}", directory) as process:
-        wait_until(lambda: len(output.read_text().split()) > 20, "some were done")
+        wait_until(lambda: len(output.read_text().split()) > 20, "some records were done")
         if worker in {"xargs", "parallel"}:
             process.kill()  # Only the program: its jobs continue.
         else:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         # A running job may still have the file open, and so be a member with the partition.
-        wait_until(lambda: is_stable(directory.parent, 0), "none is a member")
+        wait_until(lambda: is_stable(directory.parent, 0), "the group has no members")
         rest = shared_mount.bash("cat $dir/drain", dir=directory).stdout.split()
         wait_until(
             lambda: set(expected) == {*output.read_text().split(), *rest}, "jobs that had begun have ended"
@@ -241,14 +244,14 @@ def test_a_second_member_takes_over_at_once_when_the_first_is_killed(topic: Path
     """When a member is killed, the kernel closes its file, so the next one gets its partition without a timeout."""
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     with running("exec cat log", directory, stdout=subprocess.DEVNULL) as first:
-        wait_until(lambda: is_stable(directory.parent, 1), "one reads")
+        wait_until(lambda: is_stable(directory.parent, 1), "one member reads")
         with running(f"exec cat log > {output}", directory):
-            wait_until(lambda: is_stable(directory.parent, 2), "two read")
+            wait_until(lambda: is_stable(directory.parent, 2), "two members read")
             first.kill()
-            wait_until(lambda: is_stable(directory.parent, 1), "one is left")
+            wait_until(lambda: is_stable(directory.parent, 1), "one member is left")
             with (topic / "0" / "log").open("a") as log:
                 log.write("for the second\n")
-            wait_until(lambda: output.read_text() == "for the second\n", "it reads on")
+            wait_until(lambda: output.read_text() == "for the second\n", "the second member reads on")
 
 
 def test_children_share_a_membership(topic: Path, shared_mount: Mount):
@@ -300,7 +303,7 @@ def test_positions_are_files(topic: Path, shared_mount: Mount):
         with pytest.raises(OSError, match="Invalid argument"):
             position.write_text(f"{text}\n")
     with running("exec cat log", directory, stdout=subprocess.DEVNULL):
-        wait_until(lambda: is_stable(directory.parent, 1), "it reads")
+        wait_until(lambda: is_stable(directory.parent, 1), "one member reads")
         with pytest.raises(OSError, match=os.strerror(errno.EBUSY)):
             position.write_text("0\n")
 
@@ -452,11 +455,13 @@ def test_more_waiting_members_than_the_bound(unmounted: Mount):
     ) as process:
         assert process.stdout is not None
         assert f"{errno.EMFILE}\n" == process.stdout.readline()
-        wait_until(lambda: status(mount.path / "@groups/g")["members"] in ("300", "301"), "they are members")
+        wait_until(
+            lambda: status(mount.path / "@groups/g")["members"] in ("300", "301"), "all programs are members"
+        )
         (mount.path / "orders/0/log").write_text("a\n")
         assert "a\n" == process.stdout.readline()
         process.kill()
-    wait_until(lambda: status(mount.path / "@groups/g")["members"] == "0", "they have gone")
+    wait_until(lambda: status(mount.path / "@groups/g")["members"] == "0", "all members have left")
 
 
 MANY = 2000
@@ -489,11 +494,11 @@ def test_thousands_of_members_wait_in_one_program(unmounted: Mount):
         stack.callback(process.kill)
         assert process.stdout is not None
         assert "open\n" == process.stdout.readline()
-        wait_until(lambda: is_stable(group, MANY), "they are members")
+        wait_until(lambda: is_stable(group, MANY), "all programs are members")
         held = [one for _, one in MEMBER.findall((group / "status").read_text()) if one != "-"]
         assert [f"orders-{number}" for number in range(8)] == sorted(held)
         for number in range(8):
             (mount.path / "orders" / str(number) / "log").write_text(f"{number}\n")
         given = [process.stdout.readline() for _ in range(8)]
         assert [f"{number}\n" for number in range(8)] == sorted(given)
-    wait_until(lambda: is_stable(group, 0), "they have gone")
+    wait_until(lambda: is_stable(group, 0), "all members have left")

@@ -76,7 +76,7 @@ def test_who_uses_a_mount_is_named(mount: Mount, monkeypatch: pytest.MonkeyPatch
     status = (mount.path / "@status").open()
     monkeypatch.setattr(
         time, "sleep", lambda _seconds: status.close()
-    )  # While `unmount` waits before its next attempt.
+    )  # The program closes its file while `unmount` waits before its next attempt.
     assert None is unmount(mount.path)
 
 
@@ -113,7 +113,7 @@ def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None
     mount.faults.write_text("sync .log hangs\n")
     command = [sys.executable, "-c", "from topicfs.main import main; main()", "umount", str(mount.path)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as unmounting:
-        wait_until(lambda: not mount.is_serving(), "it is unmounted")
+        wait_until(lambda: not mount.is_serving(), "the mount is unmounted")
         assert mount.daemon is not None
         mount.daemon.kill()
         _out, errors = unmounting.communicate(timeout=60)

@@ -71,7 +71,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def test_a_bomb_costs_no_more_than_any_request(bombs: Mount) -> None:
-    """Reading such a batch is EFBIG within the memory of one request; its neighbor and `log.batch` are readable."""
+    """Reading a batch that inflates to 300 MiB is EFBIG, within the memory of one request; others are readable."""
     before = peak_bytes(bombs.pid)
     for codec in Codec:
         if codec is Codec.NONE:

@@ -75,7 +75,7 @@ def test_reads_that_wait_are_counted_apart(unmounted: Mount):
     with subprocess.Popen(
         ["head", "-n", "1", str(unmounted.path / "orders/0/follow")], stdout=subprocess.PIPE
     ) as head:
-        wait_until(lambda: metrics(unmounted)["topicfs_waiting_reads",] == 1, "it waits")
+        wait_until(lambda: metrics(unmounted)["topicfs_waiting_reads",] == 1, "the read waits")
         unmounted.bash("echo one >> orders/0/log")
         assert b"one\n" == head.communicate(timeout=60)[0]
     found = metrics(unmounted)
@@ -155,7 +155,7 @@ def test_scrapes_do_not_hold_up_the_end(unmounted: Mount):
     with socket.create_connection(("127.0.0.1", port)) as silent, ThreadPoolExecutor(3) as threads:
         silent.send(b"GET /metrics HT")
         scrapes = [threads.submit(scrape, number) for number in range(3)]
-        wait_until(lambda: "topicfs_appends_total" in answered_or_nothing(url), "it is scraped")
+        wait_until(lambda: "topicfs_appends_total" in answered_or_nothing(url), "a scrape is answered")
         os.kill(unmounted.pid, signal.SIGTERM)
         try:
             assert 0 == unmounted.daemon.wait(60)

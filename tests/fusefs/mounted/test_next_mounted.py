@@ -100,7 +100,7 @@ def test_a_reader_that_is_killed_has_done_nothing(topic: Path, shared_mount: Mou
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     output.touch()
     with running(f"while IFS= read -r job; do echo $job >> {output}; done < next-50000", directory) as shell:
-        wait_until(lambda: output.read_text().count("\n") > 1000, "it has done some")
+        wait_until(lambda: output.read_text().count("\n") > 1000, "the reader has printed 1,000 records")
         shell.send_signal(signal.SIGKILL)
     wait_until(lambda: is_stable(directory.parent, 0), "nobody reads")
 
@@ -130,10 +130,13 @@ def test_a_second_reader_waits_for_partitions_that_the_first_has_begun(topic: Pa
         stdin=subprocess.PIPE,
     ) as first:
         assert first.stdin is not None
-        wait_until(lambda: outputs[0].exists() and outputs[0].read_text().count("\n") == 18, "most was given")
+        wait_until(
+            lambda: outputs[0].exists() and outputs[0].read_text().count("\n") == 18,
+            "the first reader has 18 records",
+        )
         append(topic, "later")
         with running(f"exec cat next-20 > {outputs[1]}", directory) as second:
-            wait_until(lambda: status(directory.parent)["members"] == "2", "the second has joined")
+            wait_until(lambda: status(directory.parent)["members"] == "2", "the second reader has joined")
             assert "" == outputs[1].read_text()
             first.stdin.close()
             assert 0 == second.wait(TIMEOUT_SECONDS)
@@ -170,7 +173,8 @@ def test_what_arrives_within_a_time(topic: Path, shared_mount: Mount):
     directory, output = groups(shared_mount, topic), shared_mount.base / topic.name
     with running(f"exec cat next-3s > {output}", directory) as reader:
         wait_until(
-            lambda: output.exists() and output.read_text().startswith("0\n1\n2\n"), "it has what was there"
+            lambda: output.exists() and output.read_text().startswith("0\n1\n2\n"),
+            "the reader has the present records",
         )
         append(topic, "3")
         assert 0 == reader.wait(TIMEOUT_SECONDS)
@@ -268,7 +272,7 @@ def test_a_run_does_not_wait_for_records_of_a_deleted_topic(unmounted: Mount, fi
     mount = unmounted.start(allow_delete=True)
     ran = mount.bash(
         "mkdir orders @groups/$group; seq 3 > orders/0/log; exec 3< @groups/$group/orders/$file; rmdir orders; "
-        "until mkdir orders 2> /dev/null; do :; done; echo new > orders/0/log; "  # A broker may still be deleting it.
+        "until mkdir orders 2> /dev/null; do :; done; echo new > orders/0/log; "  # A broker may still be deleting the topic.
         "timeout 20 cat <&3 && exec 3<&- && cat @groups/$group/orders/$file",
         file=file,
         group=f"again-{file}",

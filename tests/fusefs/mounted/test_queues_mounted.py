@@ -127,7 +127,7 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
         start_new_session=True,
     )
     try:
-        wait_until(lambda: status(mount).get("in_flight") == "3", "it holds three")
+        wait_until(lambda: status(mount).get("in_flight") == "3", "the shell holds three records")
         ran = mount.bash(
             "cd @queues/q/orders/in-flight && ls && cat orders-0-1 && rm orders-0-0 && mv orders-0-1 .. && ls"
         )
@@ -135,7 +135,7 @@ def test_a_holder_that_dies_gives_back_at_once(mount: Mount):
     finally:
         os.killpg(holder.pid, signal.SIGKILL)
         holder.wait(TIMEOUT_SECONDS)
-    wait_until(lambda: status(mount)["in_flight"] == "0", "it has given back")
+    wait_until(lambda: status(mount)["in_flight"] == "0", "the records are released")
     again = mount.bash("exec 3<> @queues/q/orders/take; head -c 2 <&3; head -c 2 <&3")
 
     assert {"2", "3"} == set(again.stdout.split())
@@ -233,12 +233,15 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
     try:
         for _ in range(10):
             before = len(done.read_text().split())
-            wait_until(lambda before=before: len(done.read_text().split()) > before + 20, "they work")
+            wait_until(
+                lambda before=before: len(done.read_text().split()) > before + 20,
+                "the workers have done 20 more jobs",
+            )
             victim = chosen.randrange(8)
             os.killpg(workers[victim].pid, signal.SIGKILL)
             workers[victim].wait()
             workers[victim] = start()
-        wait_until(lambda: status(mount)["lag"] == "0", "all is done", timeout_seconds=200)
+        wait_until(lambda: status(mount)["lag"] == "0", "all records are done", timeout_seconds=200)
     finally:
         for worker in workers:
             if worker.poll() is None:
@@ -248,7 +251,7 @@ def test_workers_that_are_killed_lose_nothing(mount: Mount):
     counts = collections.Counter(done.read_text().split())
 
     assert set(lines) - {"poison"} == set(counts)
-    assert sum(counts.values()) <= jobs + 10, "only what a killed worker was at came twice"
+    assert sum(counts.values()) <= jobs + 10, "only jobs of killed workers may be done twice"
     assert ["orders-0-250"] == os.listdir(mount.path / "@queues/q/orders/rejected")
 
 
@@ -273,12 +276,12 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
     )
     worker = FORKS.start(COMMAND, *words)
     try:
-        wait_until(lambda: len(done.read_text().split()) == 3, "three are done")
-        wait_until(lambda: status(mount)["lag"] == "0", "and accepted")
+        wait_until(lambda: len(done.read_text().split()) == 3, "three records are done")
+        wait_until(lambda: status(mount)["lag"] == "0", "the three records are accepted")
         end(mount)
         mount.start()
         mount.bash("seq 4 6 >> orders/0/log")
-        wait_until(lambda: len(done.read_text().split()) == 6, "the others are done")
+        wait_until(lambda: len(done.read_text().split()) == 6, "the other three records are done")
         worker.terminate()
         assert 0 == worker.wait(TIMEOUT_SECONDS)
     finally:
@@ -294,7 +297,7 @@ def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
     script = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
     worker = FORKS.start(COMMAND, "work", "q", "orders", "--data", str(mount.data), "--", "sh", "-c", script)
     try:
-        wait_until(begun.exists, "it runs")
+        wait_until(begun.exists, "the command runs")
         mount.stop()
         worker.terminate()
         go.touch()

@@ -1,4 +1,4 @@
-"""A real mount over a remote engine that does not answer: requests without a need for it work, others can be ended.
+"""A real mount over a remote engine that does not answer: requests that need no answer work, others can be interrupted.
 
 The engine answers only when the test lets it, so a request that waited for it would never return.
 """
@@ -124,7 +124,7 @@ def test_a_program_that_waits_can_be_interrupted(remote: Mount, stall: Path, pro
         waits(remote)
         os.kill(child_of(waiting.pid), signal.SIGINT)
         waiting.communicate(timeout=TIMEOUT_SECONDS)
-        wait_until(lambda: "waiting_reads 0 of" in remote.status, "nothing waits any more")
+        wait_until(lambda: "waiting_reads 0 of" in remote.status, "no request waits")
 
 
 def child_of(pid: int) -> int:

@@ -36,7 +36,7 @@ def test_a_disk_that_fills_up_costs_nothing(two: ReplicaDisks) -> None:
             log.write(f"more {number} {'x' * 200}\n")
     assert ["out_of_sync", "leader"] == two.replicas()
     (two.disks[0] / "fill").unlink()
-    wait_until(two.in_sync, "both are in sync")
+    wait_until(two.in_sync, "both replicas are in sync")
     assert 0 == two.mount.stop()
     two.assert_equal()
 
@@ -46,12 +46,12 @@ def test_a_disk_that_vanishes_and_comes_back_costs_nothing(two: ReplicaDisks) ->
 
     def vanish() -> None:
         mount("--move", str(two.disks[0]), str(two.away))
-        wait_until(lambda: two.replicas() == ["out_of_sync", "leader"], "the other one leads")
+        wait_until(lambda: two.replicas() == ["out_of_sync", "leader"], "the other replica leads")
 
     two.append_and_follow(vanish)
     assert [] == list(two.disks[0].iterdir())
     mount("--move", str(two.away), str(two.disks[0]))
-    wait_until(two.in_sync, "both are in sync")
+    wait_until(two.in_sync, "both replicas are in sync")
     assert 0 == two.mount.stop()
     two.assert_equal()
 
@@ -71,7 +71,7 @@ def test_a_group_reads_on_when_a_disk_fails_and_comes_back(two: ReplicaDisks) ->
     two.mount.start()
     assert "4\n5\n" == (group / "orders" / "drain").read_text()
     assert "6\n" == (group / "orders" / "0" / "position").read_text()
-    wait_until(two.in_sync, "both are in sync")
+    wait_until(two.in_sync, "both replicas are in sync")
 
 
 def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: ReplicaDisks) -> None:
@@ -88,7 +88,7 @@ def test_a_queue_goes_on_when_a_disk_vanishes_and_comes_back(two: ReplicaDisks) 
         assert b"5\n" == take.read(100)
     assert ["orders-0-1", "orders-0-4"] == sorted(one.name for one in (jobs / "rejected").iterdir())
     mount("--move", str(two.away), str(two.disks[0]))
-    wait_until(two.in_sync, "both are in sync")
+    wait_until(two.in_sync, "both replicas are in sync")
     assert 0 == two.mount.stop()
     two.assert_equal()
     two.mount.start()
@@ -110,7 +110,7 @@ def test_an_empty_disk_is_filled(two: ReplicaDisks) -> None:
     assert "--without" in (two.mount.base / "daemon.said").read_text()
     two.mount.start(left_out=[str(two.directories[0])])
     assert "a\nb\n" == (two.orders / "0" / "log").read_text()
-    wait_until(two.in_sync, "both are in sync")
+    wait_until(two.in_sync, "both replicas are in sync")
     assert 0 == two.mount.stop()
     two.assert_equal()
 
@@ -124,10 +124,10 @@ def test_acks_all_is_refused_exactly_while_one_is_in_sync(tmp_path: Path) -> Non
         (two.orders / "config").write_text("min.insync.replicas=2\n")
         assert 0 == two.append("a").returncode
         mount("--move", str(two.disks[1]), str(two.away))
-        wait_until(lambda: two.replicas() == ["leader", "out_of_sync"], "one is left")
+        wait_until(lambda: two.replicas() == ["leader", "out_of_sync"], "one replica is left")
         two.assert_refused("b")
         mount("--move", str(two.away), str(two.disks[1]))
-        wait_until(two.in_sync, "both are in sync")
+        wait_until(two.in_sync, "both replicas are in sync")
         assert 0 == two.append("c").returncode
         assert "a\nc\n" == (two.orders / "0" / "log").read_text()
     finally:
@@ -142,7 +142,8 @@ def test_killed_daemons_lose_nothing(two: ReplicaDisks) -> None:
         script = f'i=0; while echo "{kill} $i" >> orders/0/log; do echo "{kill} $i" >> {answered}; i=$((i+1)); done'
         with subprocess.Popen(["bash", "-c", script], cwd=two.mount.path, stderr=subprocess.DEVNULL) as shell:
             wait_until(
-                lambda kill=kill: answered.exists() and f"{kill} 20\n" in answered.read_text(), "it appends"
+                lambda kill=kill: answered.exists() and f"{kill} 20\n" in answered.read_text(),
+                "the shell has appended 20 lines",
             )
             two.mount.kill()
             shell.wait(60)

@@ -97,7 +97,7 @@ def test_a_daemon_that_was_killed_leaves_a_mount_that_can_be_unmounted(unmounted
     with subprocess.Popen(["cat", str(follow)] if waits else ["true"], stderr=subprocess.PIPE) as reader:
         try:
             if waits:
-                wait_until(lambda: "waiting_reads 1" in unmounted.status, "it waits")
+                wait_until(lambda: "waiting_reads 1" in unmounted.status, "the read waits")
             unmounted.kill()
             assert (1 if waits else 0) == reader.wait(TIMEOUT_SECONDS)
         finally:
@@ -117,7 +117,7 @@ def test_an_aborted_connection_ends_the_daemon(unmounted: Mount):
         ["cat", str(unmounted.path / "orders/0/follow")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as reader:
         try:
-            wait_until(lambda: "waiting_reads 1" in unmounted.status, "it waits")
+            wait_until(lambda: "waiting_reads 1" in unmounted.status, "the read waits")
             subprocess.run(["umount", "--force", str(unmounted.path)], capture_output=True, check=False)
             assert unmounted.daemon is not None
             assert 0 == unmounted.daemon.wait(TIMEOUT_SECONDS)

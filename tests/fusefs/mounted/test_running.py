@@ -50,7 +50,7 @@ def start(tmp_path: Path, mnt: Path) -> Iterator[Start]:
         daemons.append(daemon)
         wait_until(
             lambda: daemon.poll() is not None or "mounted at" in log_of(tmp_path),
-            "the mount stands",
+            "the mount is there",
             timeout_seconds=TIMEOUT_SECONDS,
         )
         return daemon
@@ -82,7 +82,7 @@ def test_sighup_reads_the_settings_again(start: Start, tmp_path: Path, mnt: Path
         lines = log_of(tmp_path).splitlines()
         return [line.partition(" INFO ")[2] for line in lines if "settings: " in line]
 
-    wait_until(lambda: len(said()) == 3, "the settings are read")
+    wait_until(lambda: len(said()) == 3, "the log has three messages about settings")
     assert [
         "settings: log.retention.bytes: 2000000 in place of 1000000",
         "settings: node.id: 8 in place of 1, from the next start on",
@@ -126,7 +126,7 @@ def test_a_terminal_that_closes_ends_its_mount(tmp_path: Path, mnt: Path):
     try:
         wait_until(
             lambda: is_mounted(mnt) and (mnt / "@status").read_text(),
-            "the mount stands",
+            "the mount is there",
             timeout_seconds=TIMEOUT_SECONDS,
         )
         os.kill(pid, signal.SIGHUP)  # A person's SIGHUP, while the terminal exists.

@@ -111,7 +111,7 @@ def test_mount_and_fstab_know_the_type(tmp_path: Path):
 
 
 def test_the_unit_is_what_systemd_understands(tmp_path: Path):
-    """systemd accepts the unit, with the program of this environment."""
+    """systemd accepts the unit file with the path of this environment's program."""
     unit = tmp_path / UNIT.name.replace("@", "@orders")
     unit.write_text(re.sub(r"(?m)^ExecStart=topicfs ", f"ExecStart={TOPICFS} ", UNIT.read_text()))
     done = subprocess.run(

@@ -282,7 +282,7 @@ def test_sigusr1_dumps_stacks(mount: Mount):
     """SIGUSR1 writes the stacks of tasks and threads to the log; the daemon continues."""
     os.kill(mount.pid, signal.SIGUSR1)
 
-    wait_until(lambda: "stacks of all threads" in mount.log, "it writes the stacks")
+    wait_until(lambda: "stacks of all threads" in mount.log, "the daemon writes the stacks")
     assert mount.status  # Answered after the event loop has written all stacks.
     for word in ("task", "thread", "_watch_signals"):
         assert word in mount.log

@@ -66,7 +66,7 @@ def wait_for(mount: Mount, *processes: subprocess.Popen[bytes], count: int = 1) 
             waiting_reads(mount) == count * len(processes)
             and all(followed(one) >= count for one in processes)
         ),
-        "they wait",
+        "the reads of all scripts wait",
     )
 
 
@@ -145,7 +145,7 @@ def test_a_signal_ends_a_waiting_program(
         assert process.stderr is not None
         os.set_blocking(process.stderr.fileno(), False)
         assert b"nterrupted" not in (process.stderr.read() or b"")
-    wait_until(lambda: waiting_reads(shared_mount) == 0, "nobody waits any more")
+    wait_until(lambda: waiting_reads(shared_mount) == 0, "no read waits")
 
 
 @pytest.mark.parametrize("reader", ["sed -u", "bash read"])
@@ -162,7 +162,7 @@ def test_readers_that_ask_for_one_byte_at_a_time_lose_nothing(topic: Path, share
     "script", ["head -n 1; cat", "read -r line; echo $line; cat", "grep -m 1 o; cat", "sed -u q; cat"]
 )
 def test_a_program_leaves_the_rest_to_the_next_one(topic: Path, shared_mount: Mount, script: str):
-    """A program that seeks back, as `head` and bash's `read` do, leaves the rest to the next one."""
+    """A program that seeks back, as `head` and bash's `read` do, leaves the rest of the data to the next program."""
     with running(f"{{ {script}; }} < follow", topic / "0") as process:
         wait_for(shared_mount, process)
         append(topic / "0", "one\ntwo\nthree\n")
@@ -196,7 +196,7 @@ def test_two_hundred_waiting_readers_and_a_working_ls(topic: Path, shared_mount:
         assert "" == shared_mount.bash("ls -l > /dev/null; ls */0; stat . > /dev/null").stderr
         append(topic / "0", "now\n")
         readers.wait(TIMEOUT_SECONDS)
-    wait_until(lambda: waiting_reads(shared_mount) == 0, "all have ended")
+    wait_until(lambda: waiting_reads(shared_mount) == 0, "no read waits")
 
 
 def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
@@ -344,7 +344,7 @@ def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path,
                     writer.write("".join(f"{n}\n" for n in range(start, start + 500)))
                 wait_until(
                     lambda start=start: seen.read_bytes().endswith(b"\n%d\n" % (start + 499)),
-                    "tail has shown it",
+                    "tail has shown the last line",
                 )
         finally:
             tail.terminate()
@@ -356,7 +356,7 @@ def test_tail_neither_repeats_nor_loses_a_line(unmounted: Mount, tmp_path: Path,
     assert numbers(seen) == list(range(total + 1))
     assert int(status()["segments"]) > 1
     if removal:
-        wait_until(lambda: int(status()["log_start_offset"]) > 0, "retention has come by")
+        wait_until(lambda: int(status()["log_start_offset"]) > 0, "retention has deleted segments")
     else:
         assert "0" == status()["log_start_offset"]
 

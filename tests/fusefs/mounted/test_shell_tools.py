@@ -293,7 +293,7 @@ def test_readers_never_see_the_end_too_early(topic: Path, writer: str):
     log.write_bytes(b"".join(b"%d\n" % n for n in range(100_000)))
     size = len(log.read_bytes())
     with started(["bash", "-c", f"while :; do {writer}; done"], cwd=log.parent):
-        wait_until(lambda: len(log.read_bytes()) > size, "it appends")
+        wait_until(lambda: len(log.read_bytes()) > size, "the writer appends")
         seen = [len(log.read_bytes()) for _ in range(200)]
 
     assert seen[0] > size
@@ -308,7 +308,10 @@ def test_df_shows_the_disk(shared_mount: Mount):
         return found.f_blocks, found.f_frsize
 
     # The total size of some file systems changes with what others write.
-    wait_until(lambda: shown(shared_mount.path) == shown(shared_mount.data), "both say the same")
+    wait_until(
+        lambda: shown(shared_mount.path) == shown(shared_mount.data),
+        "the mount and the disk have the same size",
+    )
 
 
 def test_getfattr_dumps_a_records_metadata(topic: Path):

@@ -51,17 +51,17 @@ def test_one_disk_fills_up_one_fails_and_one_is_unmounted(three: ReplicaDisks) -
     def trouble() -> None:
         fill_up(three.disks[0] / "fill")
         fail(three, 1)
-        wait_until(lambda: three.replicas()[1] == "out_of_sync", "the one that fails is out of sync")
+        wait_until(lambda: three.replicas()[1] == "out_of_sync", "the failing replica is out of sync")
         three.mount.faults.unlink()
         (three.disks[0] / "fill").unlink()
-        wait_until(three.in_sync, "all are in sync again")
+        wait_until(three.in_sync, "all replicas are in sync again")
         unmount_lazily(three, 2)
-        wait_until(lambda: three.replicas()[2] == "out_of_sync", "the unmounted one is out of sync")
+        wait_until(lambda: three.replicas()[2] == "out_of_sync", "the unmounted replica is out of sync")
 
     three.append_and_follow(trouble)
     assert [] == list(three.disks[2].iterdir())
     mount("-o", "loop", str(three.image), str(three.disks[2]))
-    wait_until(three.in_sync, "all are in sync")
+    wait_until(three.in_sync, "all replicas are in sync")
     assert 0 == three.mount.stop()
     three.assert_equal()
 
@@ -77,10 +77,10 @@ def test_acks_all_is_refused_exactly_while_one_of_three_is_in_sync(tmp_path: Pat
         assert 0 == three.append("a").returncode
         assert ["out_of_sync", "leader", "in_sync"] == three.replicas()
         unmount_lazily(three, 2)
-        wait_until(lambda: three.replicas()[2] == "out_of_sync", "one is left")
+        wait_until(lambda: three.replicas()[2] == "out_of_sync", "the third replica is out of sync")
         three.assert_refused("b")
         three.mount.faults.unlink()
-        wait_until(lambda: three.replicas()[0] == "in_sync", "two are in sync")
+        wait_until(lambda: three.replicas()[0] == "in_sync", "two replicas are in sync")
         assert 0 == three.append("c").returncode
         assert "a\nc\n" == (three.orders / "0" / "log").read_text()
     finally:
@@ -103,7 +103,7 @@ def test_a_replica_moves_while_shells_append_and_programs_follow(tmp_path: Path)
         def around() -> None:
             for source, target in ((one, other), (two, one), (other, two)):
                 (three.orders / "replicas").write_text(f"move 0 {target} {source}\n")
-                wait_until(lambda source=source: str(source) not in placed(), "it has moved")
+                wait_until(lambda source=source: str(source) not in placed(), "the replica has moved")
 
         three.append_and_follow(around)
         assert sorted(map(str, (one, two))) == sorted(placed())
@@ -125,7 +125,7 @@ def test_a_disk_whose_flush_never_returns_holds_up_only_who_asks_for_it(three: R
         assert waiting.stdin is not None
         waiting.stdin.write(b"flushed\n")
         waiting.stdin.close()
-        wait_until(lambda: "flushed\n" == (three.orders / "0" / "log").read_text(), "it is appended")
+        wait_until(lambda: "flushed\n" == (three.orders / "0" / "log").read_text(), "the line is appended")
         assert 0 == three.mount.bash("echo more >> others/0/log").returncode
         assert "more\n" == (three.mount.path / "others" / "0" / "log").read_text()
         assert three.in_sync()

@@ -1,4 +1,4 @@
-"""A mount of another user that lies in `@status`: no command believes it."""
+"""A mount whose `@status` another user has forged: no command trusts it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def hostile(base: Path) -> Iterator[Callable[[], Path]]:
         become += ["--inh-caps", capabilities, "--ambient-caps", capabilities]
         command = [sys.executable, "-c", CLAIMS, "mount", "-f", "--allow-other", str(base / "data"), str(mnt)]
         daemons.append(subprocess.Popen([*become, *command], cwd=base, stderr=subprocess.DEVNULL))
-        wait_until(lambda: is_mounted(mnt), "it is mounted", timeout_seconds=60)
+        wait_until(lambda: is_mounted(mnt), "the hostile mount is there", timeout_seconds=60)
         return mnt
 
     yield start

@@ -64,7 +64,7 @@ def test_a_directory_that_goes_takes_only_its_partitions_and_comes_back(both: Mo
     """If a directory vanishes, only its partitions fail; once it is back, `topicfs topics online` reopens them."""
     (both.base / "two").rename(both.base / "away")
     status = both.path / "t/1/status"
-    wait_until(lambda: "state offline: " in status.read_text(), "the directory is missed")
+    wait_until(lambda: "state offline: " in status.read_text(), "the partition is offline")
     assert f"{both.base}/two failed: No such file or directory" in status.read_text()
     assert f"directory {both.base}/two offline: " in both.status
     refused = both.bash("echo x >> t/1/log")
@@ -101,7 +101,7 @@ def test_df_shows_both_disks(both: Mount) -> None:
         )
 
     other = Path("/dev/shm")
-    wait_until(agree, "they say the same")
+    wait_until(agree, "all sizes agree")
 
 
 @pytest.mark.parametrize("name", ["one", "one,two", "a b", "back\\slash", "ümlaut"])

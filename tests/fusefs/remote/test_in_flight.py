@@ -65,7 +65,7 @@ async def test_writes_are_answered_while_some_are_under_way(client: Program, eng
 async def test_a_small_write_waits_for_all_before_it(
     client: Program, engine: StallingEngine, last: bytes
 ) -> None:
-    """A small write waits for all writes before it, as the program's last one may; an unfinished line does not."""
+    """A small write, as a program's last one may be, waits for all writes before it; an unfinished line does not."""
     fh = await client.open("orders/0/log", APPEND)
     await client.fs.write(fh, BLOCKS[0])
     await client.fs.write(fh, last)

@@ -52,7 +52,7 @@ async def test_names_attributes_and_opening_ask_nothing(client: Program, engine:
 
 
 async def test_they_ask_nothing_while_everything_else_waits(client: Program, engine: StallingEngine):
-    """Such requests are answered while more programs than threads wait for the engine."""
+    """Requests that need no answer of the engine are answered while more programs than threads wait for it."""
     engine.line.stall()
     async with trio.open_nursery() as nursery:
         for offset in range(THREADS + 10):

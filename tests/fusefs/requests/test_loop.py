@@ -1,4 +1,4 @@
-"""The request loop, between a kernel and a library that are the other ends of sockets."""
+"""The request loop between a kernel and a library, for which sockets stand in."""
 
 from __future__ import annotations
 

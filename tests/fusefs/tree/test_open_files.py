@@ -129,7 +129,7 @@ async def test_the_first_poll_of_a_deleted_topic_is_readable(orders: MountClient
 
 
 async def test_the_kernel_asks_again_where_another_number_is_shown(deleting: MountClient):
-    """After a deletion, a listing's attributes are not cached: stat(2) gives the number that the file had before."""
+    """A listing after a deletion does not let the kernel cache attributes: stat(2) gives the earlier inode number."""
     filesystem = deleting.filesystem
     operations = Operations(filesystem, RequestCounts(), Ownership.of_process(), lambda: None)
     directory = deleting.lookup("orders/0").node_id

@@ -108,7 +108,7 @@ def test_the_smallest_timestamp_comes_first_and_partitions_stay_in_order(times: 
 
 @pytest.mark.parametrize("kept", [1, 9])
 def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.MonkeyPatch):
-    """After an extension, records follow at their new positions, older or not; earlier positions stay.
+    """After an extension, new records follow the earlier ones, even if they are older; earlier positions stay.
 
     Reading from the start again works as long as all extensions are remembered (KEPT_ROUNDS); then it is refused.
     """

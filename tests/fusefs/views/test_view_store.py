@@ -143,7 +143,7 @@ def test_a_segment_with_a_damaged_batch_is_not_remembered(partition: MemoryParti
 
 
 def test_a_log_start_inside_a_segment_is_part_of_what_is_remembered(partition: MemoryPartition) -> None:
-    """After the log start moved into a segment, its stored entries are not used, those of later segments are."""
+    """After the log start moved into a segment, only the stored entries of later segments are used."""
     views_of(partition).whole(VALUES).measure()
     partition.delete_records(Offset(47))
     for _ in range(2):

@@ -162,7 +162,7 @@ def test_asking_for_a_size_does_not_wait_for_who_is_measuring(monkeypatch: pytes
 def test_records_removed_before_they_were_measured_are_told_when_measuring(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If records are deleted before they were measured, `measure` and reads of the old view fail, not its size."""
+    """After unmeasured records were deleted, `measure` and reads of the old view fail, but its `size` does not."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 0)
     partition = MemoryPartition()
     partition.add(b"a", b"b", b"c")

@@ -21,7 +21,7 @@ NOW = 1_700_000_000_000
 
 @pytest.fixture
 def log():
-    """Offsets: 0 aborted, 1 plain, 2 committed, 3 aborted, 4 abort, 5 commit, 6 aborted, 7 abort."""
+    """A log: 0 aborted, 1 plain, 2 committed, 3 aborted, 4 abort marker, 5 commit marker, 6 aborted, 7 abort marker."""
     made = Transactions()
     made.write(b"a0", pid=1)
     made.log.append(batch(b"p1", timestamp=NOW))
@@ -107,9 +107,10 @@ def test_damage_to_what_is_hidden_costs_a_range_behind_it_nothing():
 
 @pytest.fixture
 def with_damage():
-    """Offsets: 0 aborted, 1 abort, 2 plain, 3 committed, 4 commit, 5 aborted, 6 plain, 7 aborted, 8 abort, 9 plain.
+    """A log of ten offsets, with markers at 1, 4 and 8; the tests damage the batches at 2 and 6.
 
-    The transactions are those of producer 1; the tests damage the batches at 2 and 6.
+    Offset 0 is aborted, 2 plain, 3 committed, 5 aborted, 6 plain, 7 aborted and 9 plain; all transactions are
+    producer 1's.
     """
     made = Transactions()
     made.write(b"a0", pid=1)

@@ -1,4 +1,4 @@
-"""Views over the real log: rolls, deletion, restarts, damage and times behave as in the test double."""
+"""Views over the real log: rolls, deletion, restarts, damage and times behave as over a partition in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Both:
-    """The same records in a real log and in the double."""
+    """The same records in a real log and in a partition in memory."""
 
     def __init__(self, count: int = 400) -> None:
         self.on_disk = LogOnDisk(internal_segment_bytes=4000)
@@ -62,7 +62,7 @@ class Both:
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.suffix or ".values")
 def test_a_real_log_is_rendered_as_the_double_is(form: Form) -> None:
-    """A view of a real log with many segments has the double's content, read in order and at random."""
+    """A view of a real log with many segments equals that of a partition in memory, read in order and at random."""
     both = Both()
     assert len(both.on_disk.log.segments()) > 5
     view = both.views().whole(form)
@@ -190,7 +190,7 @@ def test_damage_by_which_the_log_loses_its_way_costs_no_more_than_its_segment(at
 
 
 def test_selectors_agree_with_the_double() -> None:
-    """Selectors find the same records in the real log and in the double."""
+    """Selectors find the same records in the real log and in the partition in memory."""
     both = Both()
     both.on_disk.log.delete_records(Offset(50))
     both.double.delete_records(Offset(50))

@@ -54,7 +54,7 @@ def test_a_commit_within_the_loop_counts_the_record_at_hand(topics):
 
 
 def test_iterating_ends_if_nothing_comes(topics):
-    """With a timeout, a member's loop ends, and it stays a member until it is closed."""
+    """A member's loop ends after its timeout, but the member stays in the group until it is closed."""
     with topics.group("billing").join("orders", timeout=0) as member:
         assert [b"one", b"three", b"two"] == sorted(
             record.value for _ in range(2) for record in member.poll(60)
@@ -80,7 +80,7 @@ def test_members_share_the_partitions(topics):
     assert 3 == sum(len(first.poll(60)) for _ in range(2))
     second = billing.join("orders")
     reading = threading.Thread(target=lambda: first.poll(60))
-    reading.start()  # It gives up one partition, and waits in the other.
+    reading.start()  # The first member gives up one partition, and waits for records in the other.
     given = second.poll(60)
     (partition,) = {record.partition for record in given}
     second.commit()
@@ -146,7 +146,7 @@ def test_a_position_belongs_to_one_topic(topics, polls):
     expected = {TopicPartition("orders", 0): 2} if polls else {}
     try:
         positions = billing.positions()
-    except errors.UnknownGroupError:  # It has no positions.
+    except errors.UnknownGroupError:  # The group has no positions.
         positions = {}
     assert expected == positions
 

@@ -12,7 +12,7 @@ from topicfs.storage.model import Isolation, Offset
 
 @pytest.fixture
 def made():
-    """Offsets: 0 aborted, 1 committed, 2 abort, 3 commit, 4 aborted, 5 abort, 6 in an open transaction."""
+    """A log: 0 aborted, 1 committed, 2 abort marker, 3 commit marker, 4 aborted, 5 abort marker, 6 undecided."""
     made = Transactions()
     made.write(b"a0", pid=1)
     made.write(b"c1", pid=2)

@@ -109,7 +109,7 @@ def test_the_filter_is_part_of_a_name():
 
 
 def selected(found: TopScreen) -> str | None:
-    """Return the topic that enter opens."""
+    """Return the topic that the enter key opens."""
     found.press(ENTER)
     opened, found.opened = found.opened, None
     return opened
@@ -194,7 +194,7 @@ def test_a_topic_opens_to_its_partitions_groups_writers_and_readers():
 
 
 def test_a_partition_shows_how_fast_it_grows():
-    """A partition's rate needs two samples of it."""
+    """A partition's rate needs two samples of the partition."""
     found = opened()
     found.show_partitions(looked_at(4, more=7), 2)
     assert {0: 0, 1: 3.5, 2: 7, 3: None} == found.rates
