@@ -222,7 +222,10 @@ def test_a_queue_without_its_topic_is_described(orders: Topicfs):
         (("groups", "delete", "g", "jobs", "--topic", "orders"), "jobs: a queue is deleted as a whole"),
         (("groups", "delete", "g", "nothere"), "nothere: no such group"),
         (("cat", "--group", "jobs", "orders/log"), "jobs: is a queue"),
-        (("work", "g", "orders", "--drain", "--", "true"), "g: is a group of consumers"),
+        (
+            ("work", "g", "orders", "--drain", "--", "true"),
+            "g: is a consumer group; choose another name for the queue",
+        ),
     ],
 )
 def test_what_does_not_suit_a_group_changes_nothing(orders: Topicfs, words: tuple[str, ...], reason: str):
