@@ -9,11 +9,11 @@ from contextlib import ExitStack, suppress
 
 from topicfs.listener.broker import Broker, Client, Request
 from topicfs.listener.errors import BadRequestError
+from topicfs.listener.file_piece import Piece
 from topicfs.listener.frames import SIZE, Head, head_of_answer, pass_tags, read_head, receive, send
 from topicfs.listener.requests.table import REQUESTS, unsupported_version
 from topicfs.protocol.messages import API_VERSIONS
 from topicfs.storage.errors import CorruptBatchError
-from topicfs.storage.model import Buffer
 from topicfs.storage.wire import Values
 
 _LOGGER = logging.getLogger("topicfs")
@@ -95,7 +95,7 @@ class ClientConnection:
                 send(self._socket, pieces)
         return True
 
-    def _answer(self, frame: memoryview, held: ExitStack) -> list[Buffer]:
+    def _answer(self, frame: memoryview, held: ExitStack) -> list[Piece]:
         """Return an answer in pieces; none where the client wants none."""
         head = read_head(frame)
         served = REQUESTS.get(head.key)
@@ -117,7 +117,7 @@ class ClientConnection:
             answer = handle(self._broker, request)
             return [] if answer is None else self._pieces(head, head.version, answer)
 
-    def _pieces(self, head: Head, version: int, answer: Values) -> list[Buffer]:
+    def _pieces(self, head: Head, version: int, answer: Values) -> list[Piece]:
         api = REQUESTS[head.key].api
         fields = api.response.write_in_pieces(answer, version)
         return [head_of_answer(api, version, head.correlation), *fields]

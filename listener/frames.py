@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from topicfs.listener.errors import BadRequestError
+from topicfs.listener.file_piece import FilePiece, Piece
 from topicfs.protocol.messages import API_VERSIONS
 from topicfs.protocol.notation import Api
 from topicfs.storage.model import Buffer
@@ -21,6 +22,8 @@ SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
 _JOINED_BYTES = 64 << 10
 """Pieces of an answer up to this size are sent in one call."""
+_MORE = getattr(socket, "MSG_MORE", 0)
+"""Tells the kernel that more follows at once, where it knows that."""
 
 
 class Head(NamedTuple):
@@ -93,17 +96,20 @@ def receive(connection: socket.socket, size: int, seconds: float) -> memoryview 
     return frame
 
 
-def send(connection: socket.socket, pieces: Sequence[Buffer]) -> None:
+def send(connection: socket.socket, pieces: Sequence[Piece]) -> None:
     """Send an answer, its size before it (OSError)."""
-    pending = [SIZE.pack(sum(len(piece) for piece in pieces))]
+    pending: list[Buffer] = [SIZE.pack(sum(len(piece) for piece in pieces))]
     pending_bytes = 0
     for piece in pieces:
         if len(piece) > _JOINED_BYTES:
-            connection.sendall(b"".join(pending))
+            connection.sendall(b"".join(pending), _MORE)
             pending, pending_bytes = [], 0
-            connection.sendall(piece)
+            if isinstance(piece, FilePiece):
+                piece.send_to(connection)
+            else:
+                connection.sendall(piece)
             continue
-        pending.append(bytes(piece))
+        pending.append(piece.content() if isinstance(piece, FilePiece) else piece)
         pending_bytes += len(piece)
         if pending_bytes > _JOINED_BYTES:
             connection.sendall(b"".join(pending))

@@ -4,7 +4,7 @@ Offsets count records, positions bytes. Ranges are half-open; names with `last` 
 """
 
 from enum import Enum, IntEnum
-from typing import NamedTuple, NewType, TypeAlias
+from typing import NamedTuple, NewType, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Any object that exports bytes in memory."""
@@ -136,6 +136,25 @@ class Fetched(NamedTuple):
     """The offset to read next: one past the last offset in `data`, or the requested offset if empty."""
     aborted: tuple[AbortedTransaction, ...] = ()
     """For READ_COMMITTED: the aborted transactions that overlap `data`."""
+
+
+class HeldFile(Protocol):
+    """A file that stays open, under whatever name or none, as long as something refers to this."""
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+
+
+class FileSpan(NamedTuple):
+    """Whole, adjacent batches in the file of a segment, to be sent to a reader without being read first."""
+
+    file: HeldFile
+    position: Position
+    size: int
+    next_offset: Offset
+    """The offset to read next; where compaction left a gap, that of the first record behind it."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """As those of `Fetched`."""
 
 
 class TimestampOffset(NamedTuple):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 from topicfs.listener.broker import Broker, LocalPartition, Request, check_leader_epoch
 from topicfs.listener.errors import REFUSALS, BadRequestError, RefusedError, code_of
+from topicfs.listener.file_piece import FilePiece, Piece
 from topicfs.listener.requests.fetch_sessions import LastShown, Session, TopicKey, Wanted, session_of
 from topicfs.protocol.error_codes import ErrorCode
-from topicfs.storage.model import Buffer, Fetched, Isolation, Offset, Position
+from topicfs.storage.log.log import Log
+from topicfs.storage.model import Fetched, FileSpan, Isolation, Offset, Position
 from topicfs.storage.wire import Values
 
 Key: TypeAlias = tuple[TopicKey, int]
@@ -27,7 +30,16 @@ class _Found(NamedTuple):
 
     values: Values
     size: int = 0
+    counted: int = 0
+    """The bytes that count for `minBytes`: all that the client takes at most, if there is more than fits."""
     failed: bool = False
+
+
+class _Counted(NamedTuple):
+    """The records of a partition that were counted while the request waits, up to an offset."""
+
+    offset: Offset
+    size: int
 
 
 def fetch(broker: Broker, request: Request) -> Values:
@@ -37,7 +49,7 @@ def fetch(broker: Broker, request: Request) -> Values:
     except RefusedError as error:
         return _answer(request, 0, error.code, ())
     with ExitStack() as listening:
-        found = _Reading(broker, request, session).wait(listening)
+        found = _Reading(broker, request, session, listening).wait()
     news = [(key, one) for key, one in found.items() if _is_news(session, key, one)]
     for key, one in news:
         if one.size:
@@ -67,41 +79,83 @@ def _is_news(session: Session, key: Key, one: _Found) -> bool:
 class _Reading:
     """The reading of one request."""
 
-    def __init__(self, broker: Broker, request: Request, session: Session) -> None:
+    def __init__(self, broker: Broker, request: Request, session: Session, listening: ExitStack) -> None:
         self._broker = broker
         self._request = request
         self._session = session
-        committed = request.values["isolationLevel"]
+        self._listening = listening
+        values = request.values
+        committed = values["isolationLevel"]
         self._isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-        self._holds_memory = False
+        self._most = min(values["maxBytes"], broker.limits.max_fetch_bytes)
+        self._enough = min(values["minBytes"], self._most)
+        self._memory: ExitStack | None = None
+        """Holds the memory for records that are read."""
+        self._readable = READ_BYTES
+        """Bytes that may still be read."""
+        self._counted: dict[Key, _Counted] = {}
+        self._changed: dict[Key, None] = {}
+        """The partitions to be counted again. Others add to it."""
 
-    def wait(self, listening: ExitStack) -> dict[Key, _Found]:
-        """Read all partitions, again whenever one of them changes, until there is enough or the time is over."""
+    def wait(self) -> dict[Key, _Found]:
+        """Return what there is, at once or as soon as there is enough or the time is over.
+
+        Until then the records that come are counted, and neither read again nor held.
+        """
         values, waiting = self._request.values, self._request.client.waiting
         seconds = min(max(values["maxWaitMs"], 0) / 1000, self._broker.limits.max_wait_seconds)
         deadline = time.monotonic() + seconds
-        enough = min(values["minBytes"], values["maxBytes"], READ_BYTES)  # An answer never gets more.
-        listens = False
+        found = self._read_all()
+        sizes = {key: one.counted for key, one in found.items()}
+        failed = any(one.failed for one in found.values())
+        if not found or failed or seconds <= 0 or sum(sizes.values()) >= self._enough:
+            return found
+        self._let_go_of_memory()
+        with suppress(*REFUSALS):  # The count of what is gone fails.
+            for key in found:
+                changed = partial(self._note, key)
+                self._listening.callback(self._partition(key).listen(changed))
+        self._changed.update(dict.fromkeys(found))  # By what came before it listened.
         while True:
             waiting.arm()
-            found = self._read_all()
-            read = sum(one.size for one in found.values())
+            try:
+                sizes.update({key: self._count(key) for key in self._take_changed()})
+            except REFUSALS:
+                break
+            self._let_go_of_memory()
             left = deadline - time.monotonic()
-            failed = any(one.failed for one in found.values())
-            if read >= enough or failed or left <= 0 or not found:
-                return found
-            if not listens:  # What comes between the reading and this is read at once.
-                listens = True
-                with suppress(*REFUSALS):  # The next reading finds out, and says so.
-                    for key in found:
-                        listening.callback(self._partition(key).listen(waiting.wake))
-                continue
+            if left <= 0 or sum(sizes.values()) >= self._enough:
+                break
             with self._broker.rest():
                 if not waiting.wait(left):
                     raise BadRequestError("the listener ends")
+        return self._read_all()
+
+    def _note(self, key: Key) -> None:
+        self._changed[key] = None
+        self._request.client.waiting.wake()
+
+    def _take_changed(self) -> Iterator[Key]:
+        while self._changed:
+            yield self._changed.popitem()[0]
+
+    def _count(self, key: Key) -> int:
+        """Return the bytes in a partition for the client (REFUSALS)."""
+        wanted, partition = self._session.partitions[key], self._partition(key)
+        check_leader_epoch(partition, wanted.leader_epoch)
+        room = min(wanted.max_bytes, self._most)
+        span = self._span(partition, wanted.offset, room)
+        if span is not None:
+            return max(room, span.size) if self._goes_on(partition, span.next_offset) else span.size
+        counted = self._counted.get(key, _Counted(Offset(wanted.offset), 0))
+        if self._goes_on(partition, counted.offset) and counted.size < room:
+            self._hold_memory()
+            fetched = partition.read(counted.offset, max_bytes=READ_BYTES, isolation=self._isolation)
+            self._counted[key] = counted = _Counted(fetched.next_offset, counted.size + len(fetched.data))
+        return counted.size
 
     def _read_all(self) -> dict[Key, _Found]:
-        left = min(self._request.values["maxBytes"], READ_BYTES)
+        left, self._readable = self._most, READ_BYTES
         found: dict[Key, _Found] = {}
         first = True
         for key, wanted in self._session.partitions.items():
@@ -122,47 +176,72 @@ class _Reading:
             partition = self._partition(key)
             check_leader_epoch(partition, wanted.leader_epoch)
             room = min(wanted.max_bytes, left)
-            records, aborted = self._records(partition, Offset(wanted.offset), room, first=first)
+            records, found = self._records(partition, Offset(wanted.offset), room, first=first)
             offsets = partition.offsets()
         except REFUSALS as error:
             return _Found(_failure(key[1], code_of(error)), failed=True)
+        aborted = [
+            {"producerId": producer_id, "firstOffset": first_offset}
+            for producer_id, first_offset in found.aborted
+        ]
         values = {
             "partitionIndex": key[1],
             "errorCode": 0,
             "highWatermark": offsets.high_watermark,
             "lastStableOffset": offsets.last_stable_offset,
             "logStartOffset": offsets.log_start_offset,
-            "abortedTransactions": aborted,
+            "abortedTransactions": aborted if self._isolation is Isolation.READ_COMMITTED else None,
             "preferredReadReplica": -1,
             "records": records,
         }
-        return _Found(values, len(records))
+        more = self._goes_on(partition, found.next_offset)
+        return _Found(values, len(records), max(room, len(records)) if more else len(records))
 
     def _records(
         self, partition: LocalPartition, offset: Offset, room: int, *, first: bool
-    ) -> tuple[Buffer, list[Values] | None]:
-        """Return batches from an offset on, and the aborted transactions that they are part of."""
+    ) -> tuple[Piece, FileSpan | Fetched]:
+        """Return batches from an offset on, and what was found there."""
         if not first and room <= 0:
-            fetched = Fetched(memoryview(b""), Position(0), Offset(0), offset)
-        else:
+            return b"", Fetched(memoryview(b""), Position(0), Offset(0), offset)
+        span = self._span(partition, offset, room)
+        if span is not None:
+            if not first and span.size > room:
+                return b"", span
+            cast(Log, partition).parts.counts.reads.size_bytes += span.size
+            return FilePiece(span), span
+        if self._goes_on(partition, offset):
             self._hold_memory()
-            fetched = partition.read(offset, max_bytes=max(room, 1), isolation=self._isolation)
-        whole = first or len(fetched.data) <= room
-        aborted = [
-            {"producerId": producer_id, "firstOffset": first_offset}
-            for producer_id, first_offset in fetched.aborted
-        ]
-        return (
-            fetched.data if whole else b"",
-            aborted if self._isolation is Isolation.READ_COMMITTED else None,
-        )
+        room = min(room, self._readable)
+        fetched = partition.read(offset, max_bytes=max(room, 1), isolation=self._isolation)
+        if not first and len(fetched.data) > room:
+            return b"", fetched
+        self._readable -= len(fetched.data)
+        return fetched.data, fetched
+
+    def _span(self, partition: LocalPartition, offset: int, room: int) -> FileSpan | None:
+        """Return where batches are that can be sent from their file; None: they are read, or there are none (REFUSALS).
+
+        What replicas have is compared as it is read.
+        """
+        if not isinstance(partition, Log):
+            return None
+        return partition.find_span(Offset(offset), max_bytes=max(room, 1), isolation=self._isolation)
+
+    def _goes_on(self, partition: LocalPartition, offset: Offset) -> bool:
+        """Return whether readers see a record at an offset or behind it."""
+        return offset < partition.visible_end(self._isolation)
 
     def _hold_memory(self) -> None:
-        """Take the memory for the records, until the answer is sent."""
-        if not self._holds_memory:
+        """Take the memory for the records, until the answer is sent or the request waits."""
+        if self._memory is None:
+            self._memory = self._request.held.enter_context(ExitStack())
             with self._broker.rest():
-                self._request.held.enter_context(self._broker.memory.lent(READ_BYTES))
-            self._holds_memory = True
+                self._memory.enter_context(self._broker.memory.lent(READ_BYTES))
+
+    def _let_go_of_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
 
 
 def _failure(number: int, code: ErrorCode) -> Values:

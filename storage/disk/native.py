@@ -22,7 +22,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import DirectoryEntry, DiskSpace, File, FileEnds
 from topicfs.storage.disk.plain_files import open_known, open_plain
 from topicfs.storage.errors import CorruptionError, ReadOnlyError
-from topicfs.storage.model import Buffer, Position, Timestamp
+from topicfs.storage.model import Buffer, HeldFile, Position, Timestamp
 
 _MAX_SMALL_FILE_BYTES = 512 << 20
 """Larger than any index, snapshot or checkpoint: a 2 GiB segment has at most 35 million batches, each with 12 bytes
@@ -75,6 +75,9 @@ class _Descriptor:
 
     def __del__(self) -> None:
         os.close(self.number)
+
+    def fileno(self) -> int:
+        return self.number
 
 
 class DescriptorPool:
@@ -164,6 +167,10 @@ class NativeFile:
         except OSError as error:
             raise self._named(error) from None
         return data
+
+    def open_file(self) -> HeldFile:
+        """Return the open file, which may be renamed, replaced or unlinked while somebody reads it."""
+        return self._open()
 
     def map(self, length: int) -> memoryview:
         mapping = self._mapping

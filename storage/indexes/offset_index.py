@@ -21,7 +21,7 @@ from topicfs.storage.model import Offset, Position
 
 SLOT = Struct(">ii")
 WARM_ENTRIES = WARM_BYTES // SLOT.size
-_OFFSET = Key(SLOT.size, 0, 4)
+_OFFSET, _POSITION = Key(SLOT.size, 0, 4), Key(SLOT.size, 4, 4)
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
@@ -89,6 +89,12 @@ class OffsetIndex:
         return (
             self._read(slot, mapping) if slot != NO_SLOT else OffsetPosition(self._base_offset, Position(0))
         )
+
+    def last_batch_up_to(self, position: int) -> OffsetPosition | None:
+        """Return the entry of the last batch that begins at `position` or before; None without one."""
+        mapping, _ = self.slots.used()
+        slot = find_floor(mapping, _POSITION, position, warm_entries=WARM_ENTRIES)
+        return self._read(slot, mapping) if slot != NO_SLOT else None
 
     def truncate_to(self, offset: Offset) -> None:
         mapping, _ = self.slots.used()

@@ -5,16 +5,20 @@ The position comes from an earlier read that ended there, or from the offset ind
 
 from __future__ import annotations
 
-from topicfs.storage.codec.batch import find_end, scan
+from struct import Struct
+
+from topicfs.storage.codec.batch import find_end, find_offset, scan
 from topicfs.storage.codec.binary.fields import HEADER_SIZE
 from topicfs.storage.codec.headers import BatchHeader
+from topicfs.storage.disk.native import NativeFile
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.log.state import Bound, LogState, Places
-from topicfs.storage.model import Fetched, Offset, Position
+from topicfs.storage.model import Fetched, FileSpan, Offset, Position
 from topicfs.storage.segment.chain import Chain
 from topicfs.storage.segment.scan import ENDS_EARLY, Window, declared_size
 from topicfs.storage.segment.segment import Segment
 
+_BASE_OFFSET = Struct(">q")
 _MAX_PLACES = 256
 """Number of readers whose next positions are remembered."""
 
@@ -48,6 +52,47 @@ def fetch(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> Fetc
         index += 1
         position = 0
     return empty_fetch(offset, bound.segment)
+
+
+def find_span(state: LogState, bound: Bound, offset: Offset, max_bytes: int) -> FileSpan | None:
+    """Find the batches that `fetch` reads without reading them; None: only a read tells where they end.
+
+    The index tells it, or the end of what readers see. Raises what `fetch` raises.
+    """
+    chain, places = state.chain, state.places
+    index, position = _start(chain, offset, places)
+    last = chain.floor(bound.segment.base_offset)
+    while index <= last:
+        segment = chain.segments[index]
+        limit = bound.position if index == last else segment.size
+        if position is None:
+            found = segment.read_batch(offset, limit)
+            position = limit if found is None else found[0].position + found[1].position
+        if position < limit:
+            end, next_offset = limit, bound.offset if index == last else chain.base_offsets[index + 1]
+            if limit - position > max_bytes:
+                end, next_offset = _indexed_end(segment, position + max_bytes, limit)
+            log = segment.log
+            if end <= position or not isinstance(log, NativeFile) or log.size() < end:
+                return None
+            remember(places, next_offset, segment.base_offset, end)
+            return FileSpan(log.open_file(), Position(position), end - position, next_offset)
+        index += 1
+        position = 0
+    return None
+
+
+def _indexed_end(segment: Segment, most: int, limit: int) -> tuple[int, Offset]:
+    """Return the position of the last batch up to `most` that the index knows, and its first offset; 0 without one."""
+    entry = segment.offset_index.last_batch_up_to(most)
+    if entry is None:
+        return 0, segment.base_offset
+    header, room = segment.log.pread(HEADER_SIZE, entry.position), limit - entry.position
+    if len(header) < HEADER_SIZE or find_offset(header, entry.offset, room):
+        return 0, segment.base_offset
+    if not find_offset(header, entry.offset + 1, room):  # The entry is not that of this batch.
+        return 0, segment.base_offset
+    return entry.position, Offset(_BASE_OFFSET.unpack_from(header)[0])
 
 
 def _start(chain: Chain, offset: Offset, places: Places) -> tuple[int, int | None]:

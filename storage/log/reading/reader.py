@@ -14,13 +14,14 @@ from topicfs.storage.disk.names import SegmentFileKind, parse_segment_file
 from topicfs.storage.errors import CorruptionError, OffsetOutOfRangeError, SegmentDeletedError
 from topicfs.storage.log.life import Life
 from topicfs.storage.log.parts import LogParts
-from topicfs.storage.log.reading.fetch import empty_fetch, fetch, remember
+from topicfs.storage.log.reading.fetch import empty_fetch, fetch, find_span, remember
 from topicfs.storage.log.reading.times import Search, TimeSearch
 from topicfs.storage.log.state import LogState
 from topicfs.storage.model import (
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
     Fetched,
+    FileSpan,
     Isolation,
     Offset,
     PartitionGlance,
@@ -171,6 +172,23 @@ class LogReader:
             if offset == state.end_offset:
                 return empty_fetch(offset, state.chain.active)
             return fetch(state, state.end, offset, max_bytes)
+
+        return self._with_segments(look)
+
+    def find_span(self, offset: Offset, *, max_bytes: int, isolation: Isolation) -> FileSpan | None:
+        """Return where the batches are that `read` returns, with an open file; None: read them, or there are none.
+
+        Raises what `read` raises.
+        """
+
+        def look(state: LogState) -> FileSpan | None:
+            if not state.start_offset <= offset <= state.end_offset:
+                raise self._out_of_range(state, offset)
+            bound = state.bound(isolation)
+            span = find_span(state, bound, offset, max_bytes) if offset < bound.offset else None
+            if span is None or not state.aborted or isolation is not Isolation.READ_COMMITTED:
+                return span
+            return span._replace(aborted=overlapping(state.aborted, offset, span.next_offset))
 
         return self._with_segments(look)
 
