@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger("topicfs")
 
 ANSWER_SECONDS = 5.0
 """Time for which the end waits until the requests that are being worked on are answered; then it cuts the connections."""
-END_SECONDS = 10.0
+SHUTDOWN_TIMEOUT_SECONDS = 10.0
 """Time for which the end waits at most. Requests that the disk keeps longer find a closed engine."""
 
 
@@ -60,7 +60,7 @@ class Listener:
     def close(self) -> None:
         """End all connections, after the requests that are being worked on (blocking). The engine is the caller's to close.
 
-        Takes `END_SECONDS` at most.
+        Takes `SHUTDOWN_TIMEOUT_SECONDS` at most.
         """
         with self._lock:
             self._ended = True
@@ -77,8 +77,10 @@ class Listener:
         if not _ended(threads, begun + ANSWER_SECONDS):
             for connection in connections:
                 connection.cut()
-            if not _ended(threads, begun + END_SECONDS):
-                _LOGGER.warning("%s: requests are not done after %d s", self.endpoint, END_SECONDS)
+            if not _ended(threads, begun + SHUTDOWN_TIMEOUT_SECONDS):
+                _LOGGER.warning(
+                    "%s: requests are not done after %d s", self.endpoint, SHUTDOWN_TIMEOUT_SECONDS
+                )
         if self._broker is not None:
             self._broker.close()
 

@@ -15,8 +15,8 @@ from topicfs.storage.checkpoints.identifiers import encode_id
 from topicfs.storage.errors import ClusterError
 from topicfs.storage.model import Offset, TopicPartition
 
-TIMEOUT_SECONDS = 30.0
-POLL_SECONDS = 0.05
+BROKER_ANSWER_SECONDS = 30.0
+BROKER_POLL_SECONDS = 0.05
 PASSING_ERRORS = (
     "FENCED_LEADER_EPOCH",
     "LEADER_NOT_AVAILABLE",
@@ -26,7 +26,7 @@ PASSING_ERRORS = (
 )
 """Temporary errors of a broker after its start, until it knows the leaders."""
 COORDINATOR_ERRORS = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
-_PATIENCE = {"request_timeout": TIMEOUT_SECONDS}
+_PATIENCE = {"request_timeout": BROKER_ANSWER_SECONDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,14 @@ class KafkaCluster:
             config=dict(settings),
         )
         self._answer(self._admin.create_topics([topic], **_PATIENCE)[name])
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + BROKER_ANSWER_SECONDS
         # The controller has created it, but brokers learn of it a moment later.
         while (found := self.find_topic(name)) is None or found.partitions < partitions:
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"{name}: created, but the cluster does not know it after {TIMEOUT_SECONDS:.0f} s"
+                    f"{name}: created, but the cluster does not know it after {BROKER_ANSWER_SECONDS:.0f} s"
                 )
-            time.sleep(POLL_SECONDS)
+            time.sleep(BROKER_POLL_SECONDS)
         return found
 
     def settings(self, name: str) -> dict[str, str]:
@@ -169,7 +169,7 @@ class KafkaCluster:
         places = [self._kafka.TopicPartition(*partition) for partition in partitions]
         try:
             found = self._retry(
-                lambda: _without_errors(self._kafka, reader.committed(places, TIMEOUT_SECONDS)),
+                lambda: _without_errors(self._kafka, reader.committed(places, BROKER_ANSWER_SECONDS)),
                 COORDINATOR_ERRORS,
             )
         finally:
@@ -200,14 +200,14 @@ class KafkaCluster:
     def _retry(self, ask: Callable[[], Any], passing_errors: Sequence[str]) -> Any:
         """Repeat a request while it fails with one of `passing_errors`."""
         passing = {getattr(self._kafka.KafkaError, code) for code in passing_errors}
-        deadline = time.monotonic() + TIMEOUT_SECONDS
+        deadline = time.monotonic() + BROKER_ANSWER_SECONDS
         while True:
             try:
                 return ask()
             except self._kafka.KafkaException as error:
                 if error.args[0].code() not in passing or time.monotonic() > deadline:
                     raise self._failure(error) from None
-            time.sleep(POLL_SECONDS)
+            time.sleep(BROKER_POLL_SECONDS)
 
     def _answer(self, future: Future[Any]) -> Any:
         try:

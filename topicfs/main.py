@@ -208,7 +208,7 @@ def _reader_went_away() -> int:
     return SUCCESS
 
 
-PAUSE_SECONDS = 0.01
+INTERRUPT_RETRY_SECONDS = 0.01
 """Delay before the interrupt is repeated: the finalizer has ended by then."""
 
 
@@ -225,7 +225,7 @@ def keep_interrupts() -> None:
 def _told(unraisable: sys.UnraisableHookArgs) -> None:
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         # Not immediately, because it would be raised in this function.
-        signal.setitimer(signal.ITIMER_REAL, PAUSE_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, INTERRUPT_RETRY_SECONDS)
     else:
         sys.__unraisablehook__(unraisable)
 

@@ -22,7 +22,13 @@ from topicfs.cluster.errors import (
     error_of,
 )
 from topicfs.cluster.place import ClusterAddress, Server
-from topicfs.cluster.protocol.connection import ANSWER_SECONDS, MAX_ANSWER_BYTES, Connection, Read, Throttle
+from topicfs.cluster.protocol.connection import (
+    ANSWER_TIMEOUT_SECONDS,
+    MAX_ANSWER_BYTES,
+    Connection,
+    Read,
+    Throttle,
+)
 from topicfs.protocol.messages import METADATA, METADATA_BY_ID
 from topicfs.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id, encode_id
@@ -167,7 +173,7 @@ class Brokers:
         self._topics: _ReadTopics | None = None
         """The topics of the last Metadata answer."""
 
-    def metadata(self, *, seconds: float = ANSWER_SECONDS) -> Metadata:
+    def metadata(self, *, seconds: float = ANSWER_TIMEOUT_SECONDS) -> Metadata:
         """Return the metadata of any broker (blocking). Raises UnreachableError, NotKafkaError, ClusterError.
 
         Each call returns a new value; it shares its `topics` with the last one if no topic changed.
@@ -195,7 +201,7 @@ class Brokers:
         request: Values,
         *,
         max_bytes: int = MAX_ANSWER_BYTES,
-        seconds: float = ANSWER_SECONDS,
+        seconds: float = ANSWER_TIMEOUT_SECONDS,
         coordinator: bool = False,
     ) -> Values:
         """Send a request to one broker, by its id (blocking). Raises what `connection` and `Connection.call` do."""
@@ -232,7 +238,7 @@ class Brokers:
 
     @contextmanager
     def connection(
-        self, node: int, *, seconds: float = ANSWER_SECONDS, coordinator: bool = False
+        self, node: int, *, seconds: float = ANSWER_TIMEOUT_SECONDS, coordinator: bool = False
     ) -> Iterator[Connection]:
         """Lend a connection to a broker, idle or new, for the block, after its throttle time (blocking).
 
@@ -250,7 +256,7 @@ class Brokers:
         return server is not None and self._pool(server).throttle.until > begin
 
     def ask_any(
-        self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS, read: Read | None = None
+        self, api: Api, request: Values, *, seconds: float = ANSWER_TIMEOUT_SECONDS, read: Read | None = None
     ) -> Values:
         """Send a request to one broker after another until one answers, each for at most `seconds` (blocking).
 

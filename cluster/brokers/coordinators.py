@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from topicfs.cluster.brokers.brokers import Backoff, Brokers
 from topicfs.cluster.errors import NONE, RetryCondition, UnreachableError, error_of, kind_of
-from topicfs.cluster.protocol.connection import ANSWER_SECONDS
+from topicfs.cluster.protocol.connection import ANSWER_TIMEOUT_SECONDS
 from topicfs.protocol.group_messages import FIND_COORDINATOR
 from topicfs.protocol.notation import Api
 from topicfs.storage.errors import StorageError
@@ -19,7 +19,7 @@ from topicfs.storage.wire import Values
 
 GROUP, SHARE = 0, 2
 """Types of coordinators: for groups, and for the state of a share group in one partition."""
-TIMEOUT_SECONDS = 30.0
+COORDINATOR_TIMEOUT_SECONDS = 30.0
 """Time limit for finding a coordinator that answers."""
 
 Codes: TypeAlias = Callable[[Values], Iterable[int]]
@@ -29,7 +29,7 @@ Codes: TypeAlias = Callable[[Values], Iterable[int]]
 class Coordinators:
     """See the module. Safe from any thread."""
 
-    def __init__(self, brokers: Brokers, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, brokers: Brokers, *, timeout_seconds: float = COORDINATOR_TIMEOUT_SECONDS) -> None:
         self.brokers = brokers
         self._timeout_seconds = timeout_seconds
         self._found: dict[tuple[int, str], int] = {}
@@ -44,7 +44,7 @@ class Coordinators:
         *,
         codes: Codes,
         what: str,
-        seconds: float = ANSWER_SECONDS,
+        seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> Values:
         """Send a request to the coordinator of `key`; retry while it is created, moved or loading (blocking).
 

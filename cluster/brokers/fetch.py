@@ -15,7 +15,7 @@ from uuid import UUID
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.errors import NONE, MalformedAnswerError, error_of
 from topicfs.cluster.place import Server
-from topicfs.cluster.protocol.connection import ANSWER_SECONDS
+from topicfs.cluster.protocol.connection import ANSWER_TIMEOUT_SECONDS
 from topicfs.protocol.messages import FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
@@ -35,7 +35,7 @@ LATEST = -1
 EARLIEST = -2
 """Pseudo-timestamp of ListOffsets."""
 
-MAX_ANSWER_BYTES = 512 << 20
+MAX_FETCH_ANSWER_BYTES = 512 << 20
 """Size limit of an answer with batches: a broker always sends the first batch whole, whatever limit was requested."""
 FIRST_VERSION_BY_ID = 13
 NO_SESSION = -1
@@ -97,7 +97,7 @@ def fetch(
     *,
     max_bytes: int,
     isolation: Isolation = Isolation.READ_COMMITTED,
-    seconds: float = ANSWER_SECONDS,
+    seconds: float = ANSWER_TIMEOUT_SECONDS,
 ) -> FetchAnswer:
     """Fetch the available records from one broker (blocking).
 
@@ -136,7 +136,7 @@ class FetchSession:
         *,
         max_bytes: int,
         wait_ms: int = 0,
-        seconds: float = ANSWER_SECONDS,
+        seconds: float = ANSWER_TIMEOUT_SECONDS,
     ) -> FetchAnswer:
         """Return the changed partitions. Unless the broker throttles, others have nothing new.
 
@@ -201,7 +201,7 @@ def _terms(max_bytes: int, wait_ms: int, isolation: Isolation) -> dict[str, Any]
 
 def _ask(brokers: Brokers, node: int, request: Values, seconds: float) -> tuple[Server, Values]:
     with brokers.connection(node, seconds=seconds) as connection:
-        answer = connection.call(FETCH, request, max_bytes=MAX_ANSWER_BYTES, seconds=seconds)
+        answer = connection.call(FETCH, request, max_bytes=MAX_FETCH_ANSWER_BYTES, seconds=seconds)
         return connection.server, answer
 
 
@@ -267,7 +267,7 @@ def list_offsets(
     timestamp: int,
     *,
     isolation: Isolation = Isolation.READ_UNCOMMITTED,
-    seconds: float = ANSWER_SECONDS,
+    seconds: float = ANSWER_TIMEOUT_SECONDS,
 ) -> dict[TopicPartition, ListedOffset]:
     """Return the first offset at or after `timestamp`, or the one for LATEST (the visible end) or EARLIEST (blocking).
 
@@ -283,7 +283,7 @@ def list_all_offsets(
     node: int,
     epochs: Mapping[TopicPartition, int],
     *asked: tuple[int, Isolation],
-    seconds: float = ANSWER_SECONDS,
+    seconds: float = ANSWER_TIMEOUT_SECONDS,
 ) -> list[dict[TopicPartition, ListedOffset]]:
     """Return the results of `list_offsets` for several timestamps, in order, with one round trip (blocking)."""
     requests = [

@@ -36,7 +36,7 @@ ATTEMPT_SECONDS = 10.0
 """Time limit for one broker's answer: a leader that hangs has been replaced by then."""
 ANSWERING_SECONDS = 5.0
 """Additional time while brokers answer but do not know a leader yet."""
-METADATA_SECONDS = 5.0
+METADATA_TIMEOUT_SECONDS = 5.0
 """Time limit for one broker's metadata; any other broker has it, too."""
 REPORT_AFTER_SECONDS = 1.0
 """Time after which a missing answer is reported."""
@@ -89,7 +89,7 @@ class Leaders:
         """
         with self._looking:
             if seen is None or seen is self.metadata:
-                self.metadata = self.brokers.metadata(seconds=METADATA_SECONDS)
+                self.metadata = self.brokers.metadata(seconds=METADATA_TIMEOUT_SECONDS)
             return self.metadata
 
     def look_again(self, seen: Metadata) -> None:
@@ -184,7 +184,7 @@ class Leaders:
 
     def _check_exists(self, partition: TopicPartition, topic_id: str) -> None:
         """Raise why the metadata omits a topic, unless it exists after all (blocking). Also raises as `ask_any`."""
-        codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_SECONDS)
+        codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_TIMEOUT_SECONDS)
         code = codes.get(partition.topic)
         if code == TOPIC_AUTHORIZATION_FAILED:
             raise error_of(code, str(partition))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.errors import MalformedAnswerError, error_of
-from topicfs.cluster.protocol.connection import ANSWER_SECONDS
+from topicfs.cluster.protocol.connection import ANSWER_TIMEOUT_SECONDS
 from topicfs.protocol.messages import DESCRIBE_CONFIGS
 from topicfs.storage.config.listing import ConfigSource, ShownSetting, shown, unknown_setting
 from topicfs.storage.config.topic import SETTINGS, TopicConfig
@@ -90,7 +90,7 @@ def _shown(said: Values) -> ShownSetting:
 
 
 def _described(
-    brokers: Brokers, topics: Sequence[str], *, seconds: float = ANSWER_SECONDS
+    brokers: Brokers, topics: Sequence[str], *, seconds: float = ANSWER_TIMEOUT_SECONDS
 ) -> Iterator[tuple[str, Sequence[Values] | StorageError]]:
     """Yield each topic's settings that have a value, or an error."""
     for first in range(0, len(topics), TOPICS_A_REQUEST):

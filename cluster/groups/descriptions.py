@@ -18,7 +18,7 @@ from topicfs.storage.errors import CorruptBatchError, UnknownGroupError
 from topicfs.storage.model import TopicPartition
 from topicfs.storage.wire import Values
 
-SHARE = "share"
+SHARE_GROUP = "share"
 STATES = {
     **{state.value: state for state in GroupState},
     "Assigning": GroupState.PREPARING_REBALANCE,
@@ -37,7 +37,7 @@ def state_of(name: str) -> GroupState:
 def read_listing(answer: Values) -> Iterator[GroupListing]:
     """Yield the groups of consumers that one broker coordinates, without share groups."""
     for one in answer["groups"]:
-        if one["protocolType"] in CLASSIC and one.get("groupType", "").lower() != SHARE:
+        if one["protocolType"] in CLASSIC and one.get("groupType", "").lower() != SHARE_GROUP:
             yield GroupListing(name=one["groupId"], state=state_of(one["groupState"]))
 
 

@@ -55,7 +55,7 @@ DEFAULT_PARTITIONS = 50
 """Partitions of `__consumer_offsets`, if the cluster does not show it."""
 KNOWN_SECONDS = 0.5
 """How long a list of groups is reused."""
-LOOK_SECONDS = 1.0
+GROUP_POLL_SECONDS = 1.0
 """Interval for calling listeners, because coordinators do not report changes."""
 LEAVE_SECONDS = 5.0
 """How long `close` waits for members to leave; those that are late end by session timeout."""
@@ -313,7 +313,7 @@ class ClusterGroups:
         return self._listeners.add(listener)
 
     def _look(self) -> None:
-        while not self._closed.wait(LOOK_SECONDS):
+        while not self._closed.wait(GROUP_POLL_SECONDS):
             self._listeners.notify()
 
     # The topics that members see.

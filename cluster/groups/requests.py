@@ -23,7 +23,7 @@ from topicfs.cluster.errors import (
     error_of,
     kind_of,
 )
-from topicfs.cluster.protocol.connection import ANSWER_SECONDS, Connection
+from topicfs.cluster.protocol.connection import ANSWER_TIMEOUT_SECONDS, Connection
 from topicfs.coordination.groups.requests import Code, JoinAnswer, JoinedMember, Protocol
 from topicfs.coordination.membership import CommittedPosition, Position
 from topicfs.protocol.group_messages import (
@@ -93,7 +93,7 @@ class GroupClient:
             "protocolType": PROTOCOL_TYPE,
             "protocols": [{"name": protocol.name, "metadata": protocol.metadata}],
         }
-        seconds = rebalance_ms / 1000 + ANSWER_SECONDS
+        seconds = rebalance_ms / 1000 + ANSWER_TIMEOUT_SECONDS
         coordinators = self._coordinators
         node = coordinators.node(GROUP, self.group, what=self._what)
         with coordinators.brokers.connection(node, coordinator=True) as connection:
@@ -127,7 +127,7 @@ class GroupClient:
             "protocolName": joined.protocol,
             "assignments": [{"memberId": member, "assignment": data} for member, data in assignments.items()],
         }
-        found: bytes = self._ask_as_member(SYNC_GROUP, request, rebalance_ms / 1000 + ANSWER_SECONDS)[
+        found: bytes = self._ask_as_member(SYNC_GROUP, request, rebalance_ms / 1000 + ANSWER_TIMEOUT_SECONDS)[
             "assignment"
         ]
         return found
@@ -140,7 +140,7 @@ class GroupClient:
             "memberId": member_id,
             "groupInstanceId": None,
         }
-        self._ask_as_member(HEARTBEAT, request, ANSWER_SECONDS)
+        self._ask_as_member(HEARTBEAT, request, ANSWER_TIMEOUT_SECONDS)
 
     def leave(self, member_id: str, reason: str) -> None:
         """Leave the group; does nothing if the membership has ended."""
@@ -207,7 +207,7 @@ class GroupClient:
         with brokers.connection(node, coordinator=True) as connection:
             if connection.version(OFFSET_COMMIT) >= COMMIT_BY_ID:
                 return set()
-        now = brokers.topic_ids(node, topics, seconds=ANSWER_SECONDS, coordinator=True)
+        now = brokers.topic_ids(node, topics, seconds=ANSWER_TIMEOUT_SECONDS, coordinator=True)
         return {name for name, one in topics.items() if now.get(name, one) != one}
 
     # Positions, and the group as a whole.

@@ -35,9 +35,9 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import NO_LEADER_EPOCH, Isolation, Offset, TopicPartition
 
-PARTITION_BYTES = 8 << 20
+MIRROR_PARTITION_FETCH_BYTES = 8 << 20
 """Maximum size of a fetch from one partition."""
-REFUSED_SECONDS = 30.0
+REFUSED_RETRY_SECONDS = 30.0
 """Pause after an error that does not pass by itself."""
 FAILURES_TOLD = 7
 """Number of failed attempts, within about three seconds, after which the error is reported."""
@@ -89,7 +89,7 @@ class MirroredPartition:
             self.log.log_end_offset,
             leader_epoch=leader.epoch,
             last_epoch=self._latest_epoch,
-            max_bytes=PARTITION_BYTES,
+            max_bytes=MIRROR_PARTITION_FETCH_BYTES,
         )
 
     def place(self, start_offset: Offset) -> None:
@@ -197,7 +197,7 @@ class MirroredPartition:
         retry = kind_of(code).retry if code in ERRORS else RetryCondition.LATER
         self.stale = self.stale or retry is RetryCondition.ELSEWHERE
         self.refused = retry is RetryCondition.NO
-        pause = REFUSED_SECONDS if retry is RetryCondition.NO else self._backoff.next()
+        pause = REFUSED_RETRY_SECONDS if retry is RetryCondition.NO else self._backoff.next()
         self._not_before = time.monotonic() + pause
         self.problem = str(error)
         # Leaders often move, and a second attempt mostly succeeds: do not report the first failures.

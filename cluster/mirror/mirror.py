@@ -41,11 +41,11 @@ from topicfs.storage.manager import LogManager
 from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import Isolation, TopicPartition
 
-ANSWER_BYTES = 32 << 20
+MIRROR_FETCH_BYTES = 32 << 20
 """Size limit of one broker's answer."""
-LONG_POLL_MS = 1000
+MIRROR_POLL_MS = 1000
 """How long a broker may wait for new records; each answer, however small, costs a pass over all copies."""
-METADATA_SECONDS = 5.0
+TOPIC_POLL_SECONDS = 5.0
 """Interval for refreshing the topics."""
 LEADER_RETRY_SECONDS = 0.25
 """The same while leaders are unknown."""
@@ -67,7 +67,7 @@ class MirrorOptions:
     """True: end once the copies have reached the high watermarks of the start."""
     throttle: int | None = None
     """Maximum number of bytes fetched per second."""
-    metadata_seconds: float = METADATA_SECONDS
+    metadata_seconds: float = TOPIC_POLL_SECONDS
     idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS
 
 
@@ -143,7 +143,7 @@ class _Run:
         """When each broker may be asked again."""
         self._backoff: dict[int, Backoff] = defaultdict(Backoff)
         self._sessions: dict[int, FetchSession] = {}
-        self._most_bytes = min(ANSWER_BYTES, options.throttle or ANSWER_BYTES)
+        self._most_bytes = min(MIRROR_FETCH_BYTES, options.throttle or MIRROR_FETCH_BYTES)
 
     def rounds(self, metadata: Metadata) -> None:
         options, wait_ms = self._options, 0
@@ -162,9 +162,9 @@ class _Run:
                 last_news = now if came else last_news
                 if options.once and now - last_news > options.idle_timeout_seconds:
                     return
-                wait_ms = 0 if came else LONG_POLL_MS
+                wait_ms = 0 if came else MIRROR_POLL_MS
                 if not copies:
-                    self._stop.wait(LONG_POLL_MS / 1000)
+                    self._stop.wait(MIRROR_POLL_MS / 1000)
                 stale = self._topics.disputed or any(one.stale for one in self._topics.copies.values())
                 if now - looked > (
                     min(LEADER_RETRY_SECONDS, options.metadata_seconds) if stale else options.metadata_seconds
@@ -192,7 +192,7 @@ class _Run:
     def _look(self, metadata: Metadata) -> Metadata:
         """Return fresh metadata after applying changed topics; the old metadata if the cluster is unreachable."""
         try:
-            metadata = self._brokers.metadata(seconds=METADATA_SECONDS)
+            metadata = self._brokers.metadata(seconds=TOPIC_POLL_SECONDS)
             self._topics.follow(metadata)
         except ClusterError as error:
             self._topics.say_once("metadata", str(error))

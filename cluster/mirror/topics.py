@@ -25,7 +25,7 @@ from topicfs.storage.model import TopicPartition
 GROUPS_TOPIC = "__consumer_offsets"
 IDS_SECONDS = 2.0
 """Time limit for a broker's answer about topic ids."""
-SETTINGS_SECONDS = 60.0
+SETTINGS_POLL_SECONDS = 60.0
 """Interval for refreshing the settings of topics."""
 
 
@@ -201,7 +201,7 @@ class TopicCopies:
         return copies
 
     def _settings(self, topics: Mapping[str, TopicMetadata]) -> dict[str, dict[str, str]]:
-        """Return the settings of new topics, and every SETTINGS_SECONDS of all."""
+        """Return the settings of new topics, and every SETTINGS_POLL_SECONDS of all."""
         due = time.monotonic() >= self._settings_at
         asked = [
             name
@@ -209,7 +209,7 @@ class TopicCopies:
             if due or (copy := self._engine.topics().get(name)) is None or copy.topic_id != topic.topic_id
         ]
         if due:
-            self._settings_at = time.monotonic() + SETTINGS_SECONDS
+            self._settings_at = time.monotonic() + SETTINGS_POLL_SECONDS
         settings = {}
         for name, found in topic_settings(self._brokers, asked).items():
             if isinstance(found, dict):

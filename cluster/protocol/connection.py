@@ -43,7 +43,7 @@ from topicfs.storage.model import Buffer
 from topicfs.storage.wire import Values
 
 CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 30.0
+ANSWER_TIMEOUT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 << 20
 """Size limit of an answer: enough for the metadata of a million partitions."""
 MAX_FIRST_ANSWER_BYTES = 1 << 20
@@ -174,7 +174,7 @@ class Connection:
         request: Values,
         *,
         max_bytes: int = MAX_ANSWER_BYTES,
-        seconds: float = ANSWER_SECONDS,
+        seconds: float = ANSWER_TIMEOUT_SECONDS,
         version: int | None = None,
         read: Read | None = None,
     ) -> Values:
@@ -199,7 +199,7 @@ class Connection:
             raise
 
     def call_all(
-        self, *asked: tuple[Api, Values], seconds: float = ANSWER_SECONDS
+        self, *asked: tuple[Api, Values], seconds: float = ANSWER_TIMEOUT_SECONDS
     ) -> tuple[Values, list[Values | None]]:
         """Send several requests in one round trip (blocking); the broker handles them in order.
 
@@ -241,7 +241,7 @@ class Connection:
         """True if a request can be sent now: the client is not throttled, and the session has not ended."""
         return self.usable and not self.throttle.left() and time.monotonic() < self._session_ends
 
-    def begin(self, api: Api, request: Values, *, seconds: float = ANSWER_SECONDS) -> SentRequest:
+    def begin(self, api: Api, request: Values, *, seconds: float = ANSWER_TIMEOUT_SECONDS) -> SentRequest:
         """Send a request without waiting; `end` returns its answer (blocking). Raises what `call` does."""
         if not self.ready:
             raise UnreachableError(f"{self.server}: the connection cannot be used now")

@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 from topicfs.cluster.errors import AuthenticationError, UnreachableError, quoted, tls_reason
 
 ENDPOINT_SECONDS = 10.0
-MAX_ANSWER_BYTES = 1 << 20
+MAX_TOKEN_ANSWER_BYTES = 1 << 20
 LIFETIME_SHARE = 0.8
 """Share of a token's lifetime after which a new one is requested, before sessions with the old one expire."""
 LONGEST_LIFETIME_SECONDS = 86_400.0
@@ -94,7 +94,7 @@ class TokenEndpoint:
             with _broken_off_after(ENDPOINT_SECONDS, connection.sock, late):
                 connection.request("POST", path, urlencode(fields), headers)
                 answer = connection.getresponse()
-                body = answer.read(MAX_ANSWER_BYTES)
+                body = answer.read(MAX_TOKEN_ANSWER_BYTES)
         except (OSError, HTTPException) as error:
             if isinstance(error, ssl.SSLError) and not late.is_set():
                 raise AuthenticationError(f"{self.url}: {tls_reason(error)} (in sasl.jaas.config)") from None

@@ -11,7 +11,7 @@ from time import monotonic
 
 from topicfs.cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_bounds
 from topicfs.cluster.brokers.brokers import Metadata, TopicMetadata
-from topicfs.cluster.brokers.leaders import METADATA_SECONDS, Leaders
+from topicfs.cluster.brokers.leaders import METADATA_TIMEOUT_SECONDS, Leaders
 from topicfs.cluster.cache.cache import Cache
 from topicfs.cluster.errors import (
     DELETED,
@@ -142,7 +142,7 @@ class Catalog:
         self._missing_since = missing_since
         ids = {name: topic.topic_id for name, topic in late.items()}
         try:
-            codes = self._leaders.brokers.answers_by_id(ids, seconds=METADATA_SECONDS) if ids else {}
+            codes = self._leaders.brokers.answers_by_id(ids, seconds=METADATA_TIMEOUT_SECONDS) if ids else {}
         except UnreachableError:  # Without an answer the missing topics stay as they are.
             codes = dict.fromkeys(self._denied & ids.keys(), TOPIC_AUTHORIZATION_FAILED)
         existing = {name: topic for name, topic in late.items() if codes.get(name) not in DELETED}
@@ -188,7 +188,7 @@ class Catalog:
     def _ask_leader(self, metadata: Metadata, node: int, partitions: list[ClusterPartition]) -> None:
         epochs = {one.name: metadata.leader(one.name).epoch for one in partitions}
         try:
-            answers = ask_bounds(self._leaders.brokers, node, epochs, seconds=METADATA_SECONDS)
+            answers = ask_bounds(self._leaders.brokers, node, epochs, seconds=METADATA_TIMEOUT_SECONDS)
         except ClusterError as error:
             for one in partitions:
                 one.note_silence(str(error))

@@ -70,7 +70,7 @@ MAX_PRODUCER_ID_ATTEMPTS = 3
 """How many producer ids to try before a leader's refusal of the sequence number is final."""
 MAX_SENT_BATCHES = 5
 """Maximum number of unanswered batches: a broker recognizes this many repeated batches of a producer."""
-REMEMBERED_SECONDS = 600.0
+PRODUCER_KNOWN_SECONDS = 600.0
 """Time after an append for which its leader certainly knows the producer (`producer.id.expiration.ms` is a day)."""
 ANSWER_VALID_SECONDS = 0.01
 """How long an append's answer makes asking its leader for bounds needless: while appends continue, each brings new
@@ -419,7 +419,7 @@ class PartitionProducer:
 
     def _learn(self, answer: Produced, batch: Incoming, *, durable: bool, more: bool = False) -> None:
         """Derive the bounds from an append's answer, so that its records are readable; unless `more` follow."""
-        self._remembered = (self._identity, time.monotonic() + REMEMBERED_SECONDS)
+        self._remembered = (self._identity, time.monotonic() + PRODUCER_KNOWN_SECONDS)
         if answer.error or answer.base_offset < 0:
             self._known.moved()
             return

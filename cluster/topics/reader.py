@@ -32,22 +32,22 @@ from topicfs.storage.model import Fetched, Isolation, Offset, Position, TopicPar
 FIRST_WINDOW_BYTES = 1 << 18
 """First window of a sequential reader; each next one is twice as large."""
 LARGEST_WINDOW_BYTES = 4 << 20
-KEPT_BYTES = 64 << 20
+WINDOW_CACHE_BYTES = 64 << 20
 """Maximum size of all partitions' windows; those of the least recently read partition go first."""
-THREADS = 4
+FETCH_AHEAD_THREADS = 4
 """Number of threads for read-ahead."""
 
 
 class WindowCache:
     """The windows of all readers of an engine, with a common size limit, and the read-ahead threads."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, kept_bytes: int = WINDOW_CACHE_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._readers: OrderedDict[PartitionReader, int] = OrderedDict()
         """The size of each reader's windows, least recently used reader first."""
         self._bytes = 0
         self._lock = threading.Lock()
-        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="read ahead")
+        self.threads = ThreadPoolExecutor(FETCH_AHEAD_THREADS, thread_name_prefix="read ahead")
 
     def note(self, reader: PartitionReader, size: int) -> None:
         """Note that a reader was used now, and the size of its windows."""

@@ -16,7 +16,7 @@ from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.errors import PartitionOfflineError
 
-SETTINGS_SECONDS = 2.0
+SETTINGS_CACHE_SECONDS = 2.0
 """How long the cluster's settings are used without asking again."""
 STALE_SETTINGS_SECONDS = 60.0
 """How long appends use old settings while new ones are requested: settings rarely change, and appends should not
@@ -66,7 +66,7 @@ class ClusterTopic:
 
     def wait_for_settings(self, changes: Mapping[str, str | None]) -> None:
         """Wait, up to a limit, until brokers report changed settings (blocking): some report values differently."""
-        deadline, backoff = time.monotonic() + SETTINGS_SECONDS, Backoff()
+        deadline, backoff = time.monotonic() + SETTINGS_CACHE_SECONDS, Backoff()
         while time.monotonic() < deadline:
             self._settings_until = 0.0
             overrides = self._ask_settings().overrides
@@ -115,5 +115,5 @@ class ClusterTopic:
                     raise PartitionOfflineError(f"{self.name}: {error}") from None
             self._leaders.pause(pause, self.name)
         self._settings = found
-        self._settings_until = time.monotonic() + SETTINGS_SECONDS
+        self._settings_until = time.monotonic() + SETTINGS_CACHE_SECONDS
         return found

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from topicfs.cluster.brokers.bounds import PartitionBounds, ask_bounds
 from topicfs.cluster.brokers.brokers import Backoff, Metadata
 from topicfs.cluster.brokers.fetch import FetchedPartition, FetchPartition, FetchSession, epoch_ends
-from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_SECONDS, Leaders
+from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, METADATA_TIMEOUT_SECONDS, Leaders
 from topicfs.cluster.errors import NONE, kind_of
 from topicfs.cluster.topics.catalog import Catalog
 from topicfs.cluster.topics.partition import ClusterPartition
@@ -24,14 +24,14 @@ from topicfs.cluster.topics.producer import ANSWER_VALID_SECONDS
 from topicfs.storage.errors import NotAuthorizedError, PartitionOfflineError, StorageError
 from topicfs.storage.model import Isolation, TopicPartition
 
-LONG_POLL_MS = 500
+WATCH_POLL_MS = 500
 """How long a broker may wait for new records before it answers."""
 SHORTEST_PAUSE_SECONDS = 0.002
 """Minimum pause before the next request, so that a busy partition does not use a whole CPU."""
 NO_NEWS_PAUSE_SECONDS = 0.01
 """The same after an answer without changes; own appends are known from their answers."""
-ANSWER_BYTES = 1 << 20
-PARTITION_BYTES = 1 << 14
+WATCH_ANSWER_BYTES = 1 << 20
+WATCH_PARTITION_BYTES = 1 << 14
 """Maximum size of new records fetched with a partition's bounds, because a reader usually wants them."""
 FIRST_PERIOD_SECONDS = 0.05
 """First interval after an event; each following one is twice as long."""
@@ -115,7 +115,9 @@ class BoundsWatcher:
             return Round(ANSWER_VALID_SECONDS if told else FIRST_PERIOD_SECONDS, refused=False, moved=False)
         if told:  # The others are asked for soon.
             wait_ms = min(wait_ms, int(ANSWER_VALID_SECONDS * 1000))
-        answer = self._session.fetch(wanted, max_bytes=ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS)
+        answer = self._session.fetch(
+            wanted, max_bytes=WATCH_ANSWER_BYTES, wait_ms=wait_ms, seconds=ATTEMPT_SECONDS
+        )
         refused = moved = False
         for name, fetched in answer.partitions.items():
             partition = self._partitions.get(name)
@@ -167,7 +169,9 @@ class BoundsWatcher:
             or (self._sweeps and one.bounds.last_stable_offset < one.bounds.high_watermark)
         }
         found = (
-            ask_bounds(self._leaders.brokers, self._node, asked, seconds=METADATA_SECONDS) if asked else {}
+            ask_bounds(self._leaders.brokers, self._node, asked, seconds=METADATA_TIMEOUT_SECONDS)
+            if asked
+            else {}
         )
         known = {name: self._partitions[name].bounds.leader_epoch for name in found}
         older = {name: epoch for name, epoch in known.items() if epoch < self._epochs[name]}
@@ -239,7 +243,7 @@ class Watch:
     def _follow(self, node: int) -> None:
         """Follow the partitions of a broker that have listeners."""
         follower = BoundsWatcher(
-            self._leaders, self._catalog, node, sweeps=False, partition_bytes=PARTITION_BYTES
+            self._leaders, self._catalog, node, sweeps=False, partition_bytes=WATCH_PARTITION_BYTES
         )
         backoff = Backoff()
         while True:
@@ -250,7 +254,7 @@ class Watch:
                 continue
             try:
                 follower.settle()
-                found = follower.round(wait_ms=LONG_POLL_MS)
+                found = follower.round(wait_ms=WATCH_POLL_MS)
             except StorageError:
                 self._refused.set()
                 self._leaders.pause(backoff.next(), "follower")

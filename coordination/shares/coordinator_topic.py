@@ -13,7 +13,7 @@ from topicfs.storage.errors import CorruptBatchError, CorruptionError, TopicExis
 from topicfs.storage.model import Isolation, Offset, Record, Timestamp
 from topicfs.storage.partitioning import DEFAULT_PARTITIONS, coordinator_partition
 
-READ_BYTES = 1 << 20
+COORDINATOR_READ_BYTES = 1 << 20
 
 
 class TopicRecord(NamedTuple):
@@ -67,7 +67,7 @@ def replay(partition: Partition, take: Take) -> None:
     """Pass each record with a key to `take`, without aborted ones (CorruptionError, PartitionOfflineError)."""
     offset = partition.log_start_offset
     while True:
-        fetched = partition.read(offset, max_bytes=READ_BYTES, isolation=Isolation.READ_COMMITTED)
+        fetched = partition.read(offset, max_bytes=COORDINATOR_READ_BYTES, isolation=Isolation.READ_COMMITTED)
         if not fetched.data:
             return
         try:

@@ -31,7 +31,7 @@ from topicfs.storage.model import Isolation, Offset, Position, Timestamp, TopicP
 
 KEPT_BATCHES = 4
 """Number of decoded batches that are cached per partition."""
-FETCH_BYTES = 1 << 20
+QUEUE_FETCH_BYTES = 1 << 20
 """Size of a fetch for more than one record."""
 
 
@@ -67,7 +67,9 @@ class RecordReader:
             for batch, _columns in self._kept.values():
                 if batch.base <= offset <= batch.last:
                     return (batch,)
-        fetched = self._partition.read(offset, max_bytes=1 if most == 1 else FETCH_BYTES, isolation=isolation)
+        fetched = self._partition.read(
+            offset, max_bytes=1 if most == 1 else QUEUE_FETCH_BYTES, isolation=isolation
+        )
         if not fetched.data:
             return ()
         batches = scan(fetched.data)

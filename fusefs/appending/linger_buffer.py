@@ -102,7 +102,7 @@ class LingerBuffer:
             self.append_all()
 
 
-END_SECONDS = 2.0
+DRAIN_TIMEOUT_SECONDS = 2.0
 """How long the end of a mount waits for answered lines that are not appended yet."""
 
 
@@ -168,7 +168,7 @@ class RemoteLingerBuffer:
         finally:
             for queue in self._queues.values():
                 queue.awaited.set()
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + DRAIN_TIMEOUT_SECONDS):
                 while self._queues:
                     await _next(next(iter(self._queues.values())))
             for target in self._queues:

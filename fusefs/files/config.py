@@ -11,7 +11,7 @@ from topicfs.storage.engine import Topic
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import printable
 
-LINE_BYTES = 65_536
+MAX_SETTING_LINE_BYTES = 65_536
 """Largest size of a line."""
 
 
@@ -64,7 +64,7 @@ def config_target(name: str, alter: Callable[[Mapping[str, str | None]], None]) 
         if changes := parse_changes(lines):
             alter(changes)
 
-    return CommandTarget(name, parse_changes, act, max_record_bytes=LINE_BYTES)
+    return CommandTarget(name, parse_changes, act, max_record_bytes=MAX_SETTING_LINE_BYTES)
 
 
 class ConfigFile(TopicTextFile):

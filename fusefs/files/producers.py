@@ -10,7 +10,7 @@ from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.idempotence.registry import InputProgress, read_entry
 from topicfs.storage.messages import printable
 
-LINE_BYTES = 4 << 20
+MAX_PRODUCER_LINE_BYTES = 4 << 20
 """Largest size of a line, which has about 80 bytes for each partition of a topic."""
 
 
@@ -30,7 +30,7 @@ class ProducersFile(TextFile):
     def target(self) -> LineTarget | None:
         if self.context.engine.remote:
             return None
-        return CommandTarget(self.path, self._check, self._store, max_record_bytes=LINE_BYTES)
+        return CommandTarget(self.path, self._check, self._store, max_record_bytes=MAX_PRODUCER_LINE_BYTES)
 
     def _check(self, lines: bytes) -> None:
         """Check each line. Raises InvalidConfigError."""

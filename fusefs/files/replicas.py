@@ -23,7 +23,7 @@ from topicfs.storage.model import PartitionStatus, ReplicaStatus, TopicPartition
 if TYPE_CHECKING:
     from topicfs.coordination.engine import Replication
 
-LINE_BYTES = 4096
+MAX_REPLICA_LINE_BYTES = 4096
 ELECT = "elect"
 MOVE = "move"
 CANCEL = "cancel"
@@ -40,7 +40,7 @@ def replicas_target(
         for words in _commands(lines):
             _change(replication, topic, words)
 
-    return CommandTarget(name, _commands, act, max_record_bytes=LINE_BYTES)
+    return CommandTarget(name, _commands, act, max_record_bytes=MAX_REPLICA_LINE_BYTES)
 
 
 def _commands(lines: bytes) -> list[list[str]]:

@@ -42,20 +42,20 @@ from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.disk.names import SegmentFileKind, segment_file
 
-REMEMBERED_SECONDS = 1.0
+SELECTOR_CACHE_SECONDS = 1.0
 """How long a selector relative to now keeps the meaning of its lookup, such as `-10` or `@10m`."""
 
 LARGEST_XATTR_BYTES = 65_536
 """Largest value of an extended attribute (XATTR_SIZE_MAX of the kernel)."""
 
-KEPT_BYTES = 4096
+MAX_KEPT_RECORD_BYTES = 4096
 """Up to this size a record's content is kept from lookup to open; a larger record is read again."""
 
 
 def current_until(selector: Selector) -> float:
     """Return until when a name keeps the meaning of its lookup: for a relative time, one second."""
     relative = isinstance(selector, (AtTime, TimeRange)) and selector.relative
-    return time.monotonic() + REMEMBERED_SECONDS if relative else math.inf
+    return time.monotonic() + SELECTOR_CACHE_SECONDS if relative else math.inf
 
 
 def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNode:
@@ -121,7 +121,7 @@ class LazySelectorFile(FileNode):
     """
 
     __slots__ = ("_current_until", "_file", "_form", "_resolve", "_until")
-    entry_timeout = REMEMBERED_SECONDS
+    entry_timeout = SELECTOR_CACHE_SECONDS
 
     def __init__(
         self, parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
@@ -153,7 +153,7 @@ class LazySelectorFile(FileNode):
     async def measure(self, pid: int) -> None:
         program = self.program(pid)._replace(path="")  # The file is not open yet.
         self._file = await self.context.appending.blocking.run_inline_or_in_thread(self._resolve, program)
-        self._until = time.monotonic() + REMEMBERED_SECONDS
+        self._until = time.monotonic() + SELECTOR_CACHE_SECONDS
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
@@ -181,7 +181,7 @@ class RecordFile(FileNode):
         "_timestamp",
         "_xattrs",
     )
-    entry_timeout = REMEMBERED_SECONDS
+    entry_timeout = SELECTOR_CACHE_SECONDS
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class RecordFile(FileNode):
         self._rewrites = files.partition.rewrites
         self._size = len(content)
         self._timestamp = found.timestamp
-        self._content = content if len(content) <= KEPT_BYTES else None
+        self._content = content if len(content) <= MAX_KEPT_RECORD_BYTES else None
         self._xattrs: Mapping[str, bytes | None] | None = None
         self._current_until = current_until(selector)
 
@@ -230,7 +230,7 @@ class RecordFile(FileNode):
 
     def attributes(self) -> Attributes:
         mtime_ns = nanoseconds(self._timestamp)
-        return Attributes(READ_MODE, self._size, mtime_ns, REMEMBERED_SECONDS, self.node_id)
+        return Attributes(READ_MODE, self._size, mtime_ns, SELECTOR_CACHE_SECONDS, self.node_id)
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
@@ -281,7 +281,7 @@ class RangeFile(ViewNode):
     """`42-99`, `42-`: a range of offsets; the open-ended one grows like `log`."""
 
     __slots__ = ("_place", "_selector")
-    entry_timeout = REMEMBERED_SECONDS
+    entry_timeout = SELECTOR_CACHE_SECONDS
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class SnapshotRangeFile(RangeFile):
 
     def __init__(self, *made_of: Any) -> None:
         super().__init__(*made_of)
-        self._until = time.monotonic() + REMEMBERED_SECONDS
+        self._until = time.monotonic() + SELECTOR_CACHE_SECONDS
 
     def is_current(self) -> bool:
         if self._view.outdated or self._view.source.form.outdated:

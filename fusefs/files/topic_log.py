@@ -25,7 +25,7 @@ from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.log_file import DECODED_SECONDS, framing_of
 from topicfs.fusefs.files.log_handle import LogHandle, LogHandleOptions, LogNode, UnsizedHandle
 from topicfs.fusefs.files.partition_files import PartitionFiles
-from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS, current_until
+from topicfs.fusefs.files.selector_files import SELECTOR_CACHE_SECONDS, current_until
 from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import DECODED_SUFFIXES, Form
@@ -47,7 +47,7 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import NO_TIMESTAMP
 
-MANY_PARTITIONS = 100
+SLOW_DISTRIBUTION_PARTITIONS = 100
 """With more partitions than this, distributing the lines of one request may take long."""
 
 SLICE_SECONDS = 0.1
@@ -262,7 +262,7 @@ class TopicLogFile(MergedFile):
         if self._size is None:
             for number in self._files.topic.partitions():
                 self._files.partition(number)
-                if number % MANY_PARTITIONS == MANY_PARTITIONS - 1:
+                if number % SLOW_DISTRIBUTION_PARTITIONS == SLOW_DISTRIBUTION_PARTITIONS - 1:
                     await trio.lowlevel.checkpoint()
             self._size = TopicSize(self._files, self._form)
         measuring, waiting = self.context.measuring, self.context.waiting
@@ -301,7 +301,7 @@ class TopicLogFile(MergedFile):
 
     def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
         framing = framing_of(self._form)
-        if not framing.asks_elsewhere and len(self._files.topic.partitions()) > MANY_PARTITIONS:
+        if not framing.asks_elsewhere and len(self._files.topic.partitions()) > SLOW_DISTRIBUTION_PARTITIONS:
             framing = SPREAD_LINES
         target = self._files.target(self._form)
         return AppendHandle(target, self.context.appending, opener_pid=pid, durable=durable, framing=framing)
@@ -314,7 +314,7 @@ class TopicTimesFile(MergedFile):
     """`@T1-@T2`, `@T1-`: what each partition showed under that name at open(2), merged."""
 
     __slots__ = ("_current_until", "_selector")
-    entry_timeout = REMEMBERED_SECONDS
+    entry_timeout = SELECTOR_CACHE_SECONDS
 
     def __init__(
         self, parent: Directory, name: str, files: TopicFiles, form: Form, selector: TimeRange

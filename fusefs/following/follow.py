@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.following.tail import FETCH_BYTES, Tail, Tails
+from topicfs.fusefs.following.tail import TAIL_FETCH_BYTES, Tail, Tails
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import Form
 from topicfs.fusefs.handle import Handle, Notify, WaitingPoll
@@ -103,7 +103,7 @@ class _Stream:
     def _alone(self, tail: Tail) -> Text | Damage | None:
         """Render records that the tail no longer has, up to the next kept chunk."""
         if self._own is None:
-            self._own = Rendering(self, FETCH_BYTES)
+            self._own = Rendering(self, TAIL_FETCH_BYTES)
         self._bound = tail.next_start(self.start_offset)
         found = self._own.next_fetch(self.end_offset())
         if isinstance(found, Damage):

@@ -21,13 +21,13 @@ from topicfs.fusefs.views.measure import Source
 from topicfs.fusefs.views.rendering import Rendering, Text
 from topicfs.storage.model import Fetched, Offset
 
-FETCH_BYTES = 256 * 1024
+TAIL_FETCH_BYTES = 256 * 1024
 """Size of a fetch; at least one batch, however large."""
 
-KEPT_BYTES = 16 * 2**20
+TAIL_CACHE_BYTES = 16 * 2**20
 """Limit on kept chunks of all tails of a mount: some tens of reads for each slow follower."""
 
-CHUNK_BYTES = 1024
+CHUNK_OVERHEAD_BYTES = 1024
 """Memory that a chunk takes besides its text."""
 
 
@@ -86,7 +86,7 @@ class Tail:
     def _begin(self, offset: Offset) -> Rendering:
         """Continue from a later offset: there were no followers for a while, or a new one is ahead of the others."""
         self.start_offset = self._end_offset = offset
-        self._rendering = Rendering(self, FETCH_BYTES)
+        self._rendering = Rendering(self, TAIL_FETCH_BYTES)
         return self._rendering
 
     def next_start(self, offset: Offset) -> Offset:
@@ -105,7 +105,7 @@ class Tail:
 class Tails:
     """The followed tails of a mount. Thread-safe."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, kept_bytes: int = TAIL_CACHE_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._lock = threading.Lock()
         self._tails: dict[Source, Tail] = {}
@@ -135,7 +135,7 @@ class Tails:
 
     def keep(self, tail: Tail, offset: Offset, text_bytes: int) -> None:
         """Count a kept chunk, and drop the oldest ones if there are too many."""
-        size = text_bytes + CHUNK_BYTES
+        size = text_bytes + CHUNK_OVERHEAD_BYTES
         with self._lock:
             self._kept.append((tail, offset, size))
             self._bytes += size

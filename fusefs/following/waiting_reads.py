@@ -20,10 +20,10 @@ MAX_WAITING = 1000
 USERS_SHARE = 4
 """Each other user may have at most this fraction (1/N) of the waiting reads; the owner and root have no such limit."""
 
-LOOK_SECONDS = 0.05
+PROGRAM_CHECK_SECONDS = 0.05
 """Time between two checks of the waiting programs: about the delay of Ctrl-C."""
 
-LOOK_SHARE = 10
+PROGRAM_CHECK_SHARE = 10
 """Checks take at most this fraction (1/N) of the time; with a thousand programs they are less frequent."""
 
 HOLDER_SEARCH_SECONDS = 1.0
@@ -165,14 +165,14 @@ class WaitingReads:
         """
         async with trio.open_nursery() as searches:
             searches.start_soon(self._watch_holders)
-            pause = LOOK_SECONDS
+            pause = PROGRAM_CHECK_SECONDS
             while True:
                 await self._until_some_wait()
                 # Sleep first: most answers of a remote engine arrive sooner than a check takes.
                 await trio.sleep(pause)
                 started = time.monotonic()
                 await self._look(searches)
-                pause = max(LOOK_SECONDS, LOOK_SHARE * (time.monotonic() - started))
+                pause = max(PROGRAM_CHECK_SECONDS, PROGRAM_CHECK_SHARE * (time.monotonic() - started))
 
     async def _watch_holders(self) -> None:
         while True:

@@ -27,12 +27,12 @@ from topicfs.storage.codec.value_copy import begin_text, copy_values
 from topicfs.storage.errors import CorruptionError
 from topicfs.storage.model import Offset
 
-FETCH_BYTES = 256 * 1024
+GROUP_FETCH_BYTES = 256 * 1024
 """Size of a fetch; at least one batch, however large."""
 
 LAST_OFFSET = Offset(2**63 - 1)
 
-CHUNK_BYTES = 256 * 1024
+GROUP_CHUNK_BYTES = 256 * 1024
 """Approximate bytes of records in the text of one chunk; a single record may be larger."""
 
 
@@ -181,7 +181,7 @@ class ChunkReader:
     def _fetch(self, end_offset: Offset, most: int | None) -> Chunk | None:
         """Read the next batches. Return their values if they can be copied in bulk; otherwise keep them as pieces."""
         source, offset = self.source, self.next_offset
-        fetched = source.fetch(offset, FETCH_BYTES)
+        fetched = source.fetch(offset, GROUP_FETCH_BYTES)
         if isinstance(fetched, DecodedFetch):
             self._keep(fetched, end_offset)
             return None
@@ -242,7 +242,7 @@ class ChunkReader:
         start_offset, offsets = self.next_offset, piece.offsets
         first, last = piece.find(start_offset), piece.find(end_offset)
         if first < last:
-            last = min(last, piece.within(first, CHUNK_BYTES), last if most is None else first + most)
+            last = min(last, piece.within(first, GROUP_CHUNK_BYTES), last if most is None else first + most)
         text = b""
         if first < last:  # First, because it may have to be repeated in a thread.
             text = self.source.render(piece, offsets[first], offsets[last - 1] + 1)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-END_SECONDS = 5.0
+LAST_COMMIT_SECONDS = 5.0
 """How long a reader whose time is over waits for its commit."""
 
 _NEXT = re.compile(r"next-([1-9][0-9]*)(s?)")

@@ -41,7 +41,7 @@ from topicfs.fusefs.groups.assigned_partitions import AssignedPartition
 from topicfs.fusefs.groups.chunks import Chunk
 from topicfs.fusefs.groups.delivery import Delivery
 from topicfs.fusefs.groups.positions import wanted_partitions
-from topicfs.fusefs.groups.read_limit import END_SECONDS, ReadLimit
+from topicfs.fusefs.groups.read_limit import LAST_COMMIT_SECONDS, ReadLimit
 from topicfs.fusefs.groups.words import CommitWord, parse_commit, whole_lines
 from topicfs.fusefs.handle import Handle, Notify, WaitingPoll
 from topicfs.fusefs.reports import Reports
@@ -395,7 +395,7 @@ class GroupHandle(Handle):
     async def _end(self) -> None:
         """Commit what is done. A reader that commits at its end leaves the group: its program may run on for long."""
         try:
-            with trio.fail_after(END_SECONDS if self._over else float("inf")):
+            with trio.fail_after(LAST_COMMIT_SECONDS if self._over else float("inf")):
                 await self._commit_now()
         except trio.TooSlowError:
             raise FileError(

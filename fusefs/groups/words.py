@@ -9,7 +9,7 @@ from topicfs.coordination.share_groups import Acknowledgement, RecordName, parse
 from topicfs.storage.errors import InvalidConfigError, InvalidNameError
 from topicfs.storage.model import Offset, TopicPartition
 
-LINE_BYTES = 1024
+MAX_COMMAND_LINE_BYTES = 1024
 """Largest size of a line."""
 
 _COMMIT = re.compile(r"commit(?:\s+(?:(?P<topic>\S+)-(?P<partition>\d{1,9})\s+)?(?P<offset>\d{1,18}))?")
@@ -27,8 +27,8 @@ class CommitWord(NamedTuple):
 def whole_lines(begun: bytes, data: bytes) -> tuple[list[bytes], bytes]:
     """Split the earlier rest and the new bytes into whole lines and a new rest. Raises InvalidConfigError."""
     *lines, rest = (begun + data).split(b"\n")
-    if len(rest) > LINE_BYTES:
-        raise InvalidConfigError(f"a line of more than {LINE_BYTES} bytes is not a command")
+    if len(rest) > MAX_COMMAND_LINE_BYTES:
+        raise InvalidConfigError(f"a line of more than {MAX_COMMAND_LINE_BYTES} bytes is not a command")
     return [line for line in lines if line.strip()], rest
 
 

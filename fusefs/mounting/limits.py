@@ -13,7 +13,7 @@ READ_AHEAD_KIB = 1024
 """Read-ahead for cached reads; the kernel's default sends a request per 128 KiB."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 32 * 1024 * 1024
+_MALLOC_THRESHOLD_BYTES = 32 * 1024 * 1024
 
 
 def raise_open_files() -> None:
@@ -28,8 +28,8 @@ def keep_freed_memory() -> None:
     """Let the C library reuse large buffers instead of mapping them again: makes writes of 1 MiB twice as fast."""
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        library.mallopt(_M_MMAP_THRESHOLD, _MALLOC_THRESHOLD_BYTES)
+        library.mallopt(_M_TRIM_THRESHOLD, _MALLOC_THRESHOLD_BYTES)
 
 
 def raise_read_ahead(mountpoint: str) -> None:

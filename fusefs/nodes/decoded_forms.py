@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from topicfs.fusefs.forms.decoded import DecodedLines
     from topicfs.schemas.catalog import SchemaCatalog
 
-REFUSED_SECONDS = 1.0
+REFUSAL_CACHE_SECONDS = 1.0
 MAX_REFUSED = 1000
 
 
@@ -52,7 +52,7 @@ class DecodedForms:
         Schemas may arrive so fast that the file is outdated again when the process tries the second and last time.
         """
         now = time.monotonic()
-        if now - self._refused.pop((pid, path), -REFUSED_SECONDS) < REFUSED_SECONDS:
+        if now - self._refused.pop((pid, path), -REFUSAL_CACHE_SECONDS) < REFUSAL_CACHE_SECONDS:
             return True
         if len(self._refused) >= MAX_REFUSED:
             self._refused.clear()

@@ -42,7 +42,7 @@ from topicfs.fusefs.threads.turn import FifoLock
 
 _LOGGER = logging.getLogger("topicfs")
 
-IDLE_TASKS = 64
+MAX_IDLE_READERS = 64
 """Maximum number of idle tasks. Without them, many followers would start and end a task each for every line."""
 LARGEST_LISTING = 2**16
 """Maximum size of the directory entries in one answer."""
@@ -139,7 +139,7 @@ class RequestLoop:
             else:
                 self._tasks.start_soon(self._serve)
             await self._requests.go_on(waiting)
-            if len(self._idle) >= IDLE_TASKS:
+            if len(self._idle) >= MAX_IDLE_READERS:
                 return
             if not self._ended:
                 await self._idle.park()

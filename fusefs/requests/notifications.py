@@ -13,7 +13,7 @@ from topicfs.fusefs.nodes.context import KernelCache
 
 _LOGGER = logging.getLogger("topicfs")
 
-END_SECONDS = 5.0
+NOTIFICATION_TIMEOUT_SECONDS = 5.0
 """How long the end of a mount waits for a notification, which may wait in the kernel for a request."""
 
 _HEAD = struct.Struct("=IiQ")
@@ -71,5 +71,5 @@ class KernelNotifications(KernelCache):
         self._ended = True
         self._names.put(None)
         if self._thread is not None:
-            self._thread.join(END_SECONDS)
+            self._thread.join(NOTIFICATION_TIMEOUT_SECONDS)
         self.device = -1  # The number may soon belong to another file.

@@ -16,7 +16,7 @@ from topicfs.storage.remote import ThreadNeededError
 
 T = TypeVar("T")
 
-THREADS = 8
+DISK_THREADS = 8
 """Calls that may wait for the disk at a time; others queue."""
 
 
@@ -39,7 +39,7 @@ class RequestingProcess(Protocol):
 class BlockingCalls:
     """Runs calls in threads, with a limit."""
 
-    def __init__(self, threads: int = THREADS) -> None:
+    def __init__(self, threads: int = DISK_THREADS) -> None:
         self._limiter = trio.CapacityLimiter(threads)
 
     async def run(

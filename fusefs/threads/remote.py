@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-THREADS = 64
+REMOTE_THREADS = 64
 """Calls that may wait for a remote engine at a time; others queue."""
 
 
@@ -92,7 +92,7 @@ class _UnderWay(Generic[T]):
 class RemoteCalls(BlockingCalls):
     """Runs calls to a remote engine in threads. Only for the event loop's thread."""
 
-    def __init__(self, threads: int = THREADS) -> None:
+    def __init__(self, threads: int = REMOTE_THREADS) -> None:
         super().__init__(threads)
         self._threads = threads
         self._running = 0

@@ -31,11 +31,11 @@ from topicfs.storage.errors import CorruptionError, SegmentDeletedError
 from topicfs.storage.model import Fetched, Isolation, Offset, Position, TopicPartition
 from topicfs.storage.remote import ThreadNeededError
 
-STEP_BYTES = 2**19
+MEASURE_STEP_BYTES = 2**19
 """Bytes of batches measured in one piece."""
 FIRST_STEP_BYTES = 2**15
 """Bytes measured first when the size is requested: usually only a few records were added, or the range is short."""
-INLINE_BYTES = 4 * 2**20
+MEASURE_INLINE_BYTES = 4 * 2**20
 """Limit on the bytes of batches, or of decoded records, measured inline for a size: takes a few milliseconds."""
 INLINE_OFFSETS = 2**16
 """With more new offsets than this, asking for the size measures nothing inline."""
@@ -215,11 +215,11 @@ class Measure:
         if behind <= 0 or behind > INLINE_OFFSETS or not self._advancing.acquire(blocking=False):
             return
         try:
-            with Allowance(INLINE_BYTES, inline=True):
-                budget, wanted = INLINE_BYTES, FIRST_STEP_BYTES
+            with Allowance(MEASURE_INLINE_BYTES, inline=True):
+                budget, wanted = MEASURE_INLINE_BYTES, FIRST_STEP_BYTES
                 while budget > 0 and self._index.frontier.offset < end_offset:
                     budget -= self._step(wanted, end_offset)
-                    wanted = min(2 * wanted, STEP_BYTES)
+                    wanted = min(2 * wanted, MEASURE_STEP_BYTES)
         except ThreadNeededError:
             pass  # A caller that may wait measures them later.
         finally:
@@ -231,14 +231,14 @@ class Measure:
         Return True if everything is known. Raises SegmentDeletedError as `catch_up` does, and the errors of the
         request's allowance.
         """
-        remaining = STEP_BYTES if max_bytes is None else max_bytes
+        remaining = MEASURE_STEP_BYTES if max_bytes is None else max_bytes
         while remaining > 0 and (position is None or self.frontier.position <= position):
             take_turn(self._advancing)
             try:
                 end_offset = self.end_offset()
                 if self._index.frontier.offset >= end_offset:
                     break
-                taken = self._step(min(remaining, STEP_BYTES), end_offset)
+                taken = self._step(min(remaining, MEASURE_STEP_BYTES), end_offset)
             finally:
                 self._advancing.release()
             if max_bytes is not None:
@@ -432,7 +432,7 @@ class Measure:
         """Return how many bytes the records of [start_offset, end_offset) render to."""
         offset, total = start_offset, 0
         while offset < end_offset:
-            fetched = self.source.read(offset, STEP_BYTES // 4)
+            fetched = self.source.read(offset, MEASURE_STEP_BYTES // 4)
             for piece in fetched.below(end_offset):
                 if isinstance(piece, Damage):
                     if not self.knows_damage(piece.error):

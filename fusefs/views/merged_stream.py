@@ -27,13 +27,13 @@ from topicfs.storage.engine import Partition
 from topicfs.storage.errors import CorruptionError, OversizeError, SegmentDeletedError
 from topicfs.storage.model import Isolation, Offset
 
-HELD_BYTES = 64 * 1024 * 1024
+MERGE_MEMORY_BYTES = 64 * 1024 * 1024
 """Memory limit for the decoded batches and rendered lines of all partitions. Above it, the least recently used
 batches, then lines, are dropped and read again when needed.
 """
 
-LARGEST_FETCH_BYTES = 256 * 1024
-SMALLEST_FETCH_BYTES = 1024
+LARGEST_MERGE_FETCH_BYTES = 256 * 1024
+SMALLEST_MERGE_FETCH_BYTES = 1024
 """Smallest fetch from a partition, even with many partitions. (A fetch returns at least one batch.)"""
 
 LINES_AT_ONCE = 1024
@@ -42,10 +42,10 @@ LINES_AT_ONCE = 1024
 TOGETHER_BYTES = 16 * 1024 * 1024
 """Limit on the text of records that have the same offset."""
 
-LINE_BYTES = 64
+LINE_OVERHEAD_BYTES = 64
 """Approximate memory that a line takes besides its text: small enough to hold one line of each partition."""
 
-ROUND_BYTES = 4 * 1024 * 1024
+MERGE_STEP_BYTES = 4 * 1024 * 1024
 """Bytes of text merged in one step."""
 
 ROUNDS_AT_ONCE = 20
@@ -54,7 +54,7 @@ ROUNDS_AT_ONCE = 20
 PLACED_AT_ONCE = 500
 """Number of partitions whose next record is loaded before a pause."""
 
-KEPT_BYTES = 1024 * 1024
+REREAD_BYTES = 1024 * 1024
 """Size of the text kept for reading again: programs seek back if they read too much."""
 
 KEPT_ROUNDS = 1000
@@ -88,7 +88,9 @@ class _Queue:
         self._rank = rank
         self._ranks = ranks
         self._source = source
-        self._fetch_bytes = max(SMALLEST_FETCH_BYTES, min(LARGEST_FETCH_BYTES, HELD_BYTES // (4 * ranks)))
+        self._fetch_bytes = max(
+            SMALLEST_MERGE_FETCH_BYTES, min(LARGEST_MERGE_FETCH_BYTES, MERGE_MEMORY_BYTES // (4 * ranks))
+        )
         self._next_offset = share.start_offset
         """Offset of the record after the lines already taken."""
         self._fetched_until = share.start_offset
@@ -112,7 +114,7 @@ class _Queue:
     @property
     def line_bytes(self) -> int:
         """Approximate memory that the loaded lines take."""
-        return self.text_bytes + LINE_BYTES * len(self._lines)
+        return self.text_bytes + LINE_OVERHEAD_BYTES * len(self._lines)
 
     def load(self) -> bool:
         """Load the next lines, or the damage that takes their place (blocking); return False at the end."""
@@ -249,7 +251,9 @@ class _Queue:
 
 
 def _line_size(key_length: int, value_length: int, header_length: int) -> int:
-    return key_length + value_length + header_length + LINE_BYTES  # The length is -1 for a null key or value.
+    return (
+        key_length + value_length + header_length + LINE_OVERHEAD_BYTES
+    )  # The length is -1 for a null key or value.
 
 
 class _Held:
@@ -264,7 +268,7 @@ class _Held:
         """Record the size of a queue that was just used, and evict others; the queue itself is always kept."""
         self.size_bytes += size_bytes - self._sizes.pop(queue, 0)
         self._sizes[queue] = size_bytes
-        while self.size_bytes > HELD_BYTES // 2 and len(self._sizes) > 1:
+        while self.size_bytes > MERGE_MEMORY_BYTES // 2 and len(self._sizes) > 1:
             idle, idle_bytes = self._sizes.popitem(last=False)
             self.size_bytes -= idle_bytes
             self._let_go(idle)
@@ -330,7 +334,7 @@ class MergedReader:
             if len(self._rounds) > KEPT_ROUNDS:
                 raise SegmentDeletedError(f"the stream can no longer be read again at {position}")
             self._begin()
-        self._forget(position - KEPT_BYTES)
+        self._forget(position - REREAD_BYTES)
         for _ in range(ROUNDS_AT_ONCE):
             if self.end >= position + size:
                 return True
@@ -427,12 +431,12 @@ class MergedReader:
                 return self._heap[0][0]
             if queue is None:
                 break
-            if queue.damage is not None or size >= ROUND_BYTES:
+            if queue.damage is not None or size >= MERGE_STEP_BYTES:
                 return queue.first_key
             heapq.heappop(self._heap)
             queues.append(queue)
             held_bytes += queue.batch_bytes
-            if held_bytes > HELD_BYTES:
+            if held_bytes > MERGE_MEMORY_BYTES:
                 for each in queues:
                     each.shed()
                 held_bytes = 0

@@ -226,7 +226,7 @@ LARGEST_FETCH_BYTES = 2**20
 MAX_READ_AHEAD_THREADS = 4
 MAX_CHUNKS = 16
 """Limit on stretches of all readers that were started and not used yet."""
-PAUSE_SECONDS = 1.0
+STOPPED_READER_SECONDS = 1.0
 """When space is needed, a stretch not used for this long is canceled: its reader has stopped."""
 
 
@@ -262,7 +262,7 @@ class Pool:
             return True
         oldest, since = self._kept[0]
         stretch = oldest()
-        if now - since < PAUSE_SECONDS:
+        if now - since < STOPPED_READER_SECONDS:
             return False
         if stretch is not None:
             stretch.give_up()

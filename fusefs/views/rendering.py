@@ -22,7 +22,7 @@ from topicfs.storage.errors import SegmentDeletedError, StorageError
 from topicfs.storage.model import Fetched, Offset
 from topicfs.storage.remote import ThreadNeededError
 
-WINDOW_BYTES = TEXT_BYTES
+TEXT_WINDOW_BYTES = TEXT_BYTES
 """Approximate size of a window, unless a read asks for more; a single record may be larger."""
 LARGEST_READ_BYTES = 2**20
 """Largest read that one window serves: the kernel requests no more at a time."""
@@ -66,7 +66,7 @@ class Rendering:
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
         # For a short range, fetch no more than it may need.
-        self._most_fetched = WINDOW_BYTES if size is None else min(size + PAGE_BYTES, WINDOW_BYTES)
+        self._most_fetched = TEXT_WINDOW_BYTES if size is None else min(size + PAGE_BYTES, TEXT_WINDOW_BYTES)
         self._fetch_bytes = min(FIRST_FETCH_BYTES, self._most_fetched)
         self._record_bytes = 256.0  # recent average
         self._batch_share = 1.0  # recent bytes of batches per byte of text
@@ -152,10 +152,10 @@ class Rendering:
             return ahead
         size = least = min(least, LARGEST_READ_BYTES)
         most, margin = self._fetch_bytes, 0
-        reads_through = most == WINDOW_BYTES
+        reads_through = most == TEXT_WINDOW_BYTES
         if reads_through:
-            size += max(WINDOW_BYTES - least, 0) // step * step
-            margin = WINDOW_BYTES // 16
+            size += max(TEXT_WINDOW_BYTES - least, 0) // step * step
+            margin = TEXT_WINDOW_BYTES // 16
         # Add 1/8: copying needs the space that the records' smallest other fields take in a batch.
         text, used, end = begin_text(begun, size + size // 8 + margin), -1, len(begun)
         while used < end < size and not self._pieces:
@@ -191,7 +191,7 @@ class Rendering:
         if isinstance(fetched, DecodedFetch):
             self._keep(fetched, end_offset)
             return used
-        if not fetched.aborted and len(fetched.data) <= 2 * WINDOW_BYTES:
+        if not fetched.aborted and len(fetched.data) <= 2 * TEXT_WINDOW_BYTES:
             end = copy_values(fetched.data, text, used, start_offset=offset, end_offset=end_offset)
             if end >= 0:
                 self._next_offset = min(fetched.next_offset, end_offset)
@@ -256,7 +256,7 @@ class Rendering:
             fetched = self._view.fetch(offset, max_bytes)
         except (StorageError, ThreadNeededError, OSError):
             return None
-        if not isinstance(fetched, Fetched) or fetched.aborted or len(fetched.data) > 2 * WINDOW_BYTES:
+        if not isinstance(fetched, Fetched) or fetched.aborted or len(fetched.data) > 2 * TEXT_WINDOW_BYTES:
             return None
         return fetched if fetched.data else None
 
@@ -292,12 +292,12 @@ class Rendering:
         """Render the rest of the first piece, or one window of it."""
         first, last = self._rendered, len(columns)
         record_bytes = max(self._record_bytes, len(columns.data) / max(last, 1))
-        step = max(int(WINDOW_BYTES / record_bytes), 1)
+        step = max(int(TEXT_WINDOW_BYTES / record_bytes), 1)
         start_offset, end_offset = self._from_offset, self._end_offset
         if first:
             start_offset = max(start_offset, Offset(columns.offsets[first]))
-        if last - first > 2 * step or len(columns.data) > 2 * WINDOW_BYTES:
-            last = min(first + step, columns.within(first, WINDOW_BYTES))
+        if last - first > 2 * step or len(columns.data) > 2 * TEXT_WINDOW_BYTES:
+            last = min(first + step, columns.within(first, TEXT_WINDOW_BYTES))
         if last < len(columns):
             end_offset = min(end_offset, Offset(columns.offsets[last]))
         data = self._view.source.render(columns, start_offset, end_offset)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from topicfs.fusefs.allowance import Allowance, RequestTooLargeError
 from topicfs.fusefs.forms import BATCH, DECODED_SUFFIXES, Form
 from topicfs.fusefs.views.decoded_fetch import DecodedFetch
-from topicfs.fusefs.views.measure import INLINE_BYTES, STEP_BYTES, Measure, Source
+from topicfs.fusefs.views.measure import MEASURE_INLINE_BYTES, MEASURE_STEP_BYTES, Measure, Source
 from topicfs.fusefs.views.sparse_index import Entry
 from topicfs.fusefs.views.view_file import ViewStore
 from topicfs.storage.codec.batch import read_header
@@ -104,7 +104,7 @@ class View:
         measure, _, end = self._frame
         if max_bytes is not None and self.source.form.suffix in DECODED_SUFFIXES:
             # Decoding is slow: do not let others wait for all of it.
-            max_bytes = min(max_bytes, STEP_BYTES)
+            max_bytes = min(max_bytes, MEASURE_STEP_BYTES)
         return end is not None or measure.advance(max_bytes=max_bytes)
 
     def end_offset(self) -> Offset:
@@ -177,7 +177,7 @@ class View:
             pass  # Reading reports removed or newly damaged records.
         if self._whole is not None and not measure.complete:
             try:
-                with Allowance(INLINE_BYTES, inline=True):
+                with Allowance(MEASURE_INLINE_BYTES, inline=True):
                     self._take_over()
             except ThreadNeededError:
                 pass  # `measure` switches later.

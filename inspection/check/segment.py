@@ -20,7 +20,7 @@ from topicfs.storage.errors import CorruptBatchError, CorruptionError, Finding, 
 from topicfs.storage.indexes.entries import ChunkColumns, OffsetEntries, TimeEntries, check_transactions
 from topicfs.storage.model import NO_TIMESTAMP, Offset, Position
 
-CHUNK_BYTES = 1 << 20
+CHECK_CHUNK_BYTES = 1 << 20
 """Size of a chunk of log; the columns of its smallest records take about 10 MB (64 bytes per record)."""
 
 
@@ -28,7 +28,7 @@ def chunks(data: memoryview) -> Iterator[Batches]:
     """Yield the whole batches of `data`; a last, empty piece has the `problem` that ended the scan. Skips checksums."""
     start = Position(0)
     while start < len(data):
-        found = scan(data, start, min(start + CHUNK_BYTES, len(data)))
+        found = scan(data, start, min(start + CHECK_CHUNK_BYTES, len(data)))
         if not len(found):
             # A batch longer than a chunk, or one that ends the scan: scan the whole rest to find out.
             found = scan(data, start, max_batches=1)
@@ -188,8 +188,8 @@ def lasting(look: Callable[[], Iterable[Finding]], *, in_use: bool) -> list[Find
 
 
 def _is_zeros(data: memoryview) -> bool:
-    starts = range(0, len(data), CHUNK_BYTES)
-    return not any(bytes(data[start : start + CHUNK_BYTES]).strip(b"\0") for start in starts)
+    starts = range(0, len(data), CHECK_CHUNK_BYTES)
+    return not any(bytes(data[start : start + CHECK_CHUNK_BYTES]).strip(b"\0") for start in starts)
 
 
 def read_epochs(files: FileSystem, directory: Path) -> tuple[Entries, Finding | None]:

@@ -21,7 +21,7 @@ from topicfs.storage.wire import Values
 Key: TypeAlias = tuple[TopicKey, int]
 """A partition as a request names it."""
 
-READ_BYTES = 1 << 20
+MAX_BUFFERED_BYTES = 1 << 20
 """Most bytes of records in an answer that pass through this process's memory, if their first batch is not larger."""
 
 
@@ -155,7 +155,7 @@ class _Reading:
         return counted.size
 
     def _read_all(self) -> dict[Key, _Found]:
-        left, self._readable = self._most, READ_BYTES
+        left, self._readable = self._most, MAX_BUFFERED_BYTES
         found: dict[Key, _Found] = {}
         first = True
         for key, wanted in self._session.partitions.items():
@@ -236,7 +236,7 @@ class _Reading:
         if self._memory is None:
             self._memory = self._request.held.enter_context(ExitStack())
             with self._broker.rest():
-                self._memory.enter_context(self._broker.memory.lent(READ_BYTES))
+                self._memory.enter_context(self._broker.memory.lent(MAX_BUFFERED_BYTES))
 
     def _let_go_of_memory(self) -> None:
         if self._memory is not None:

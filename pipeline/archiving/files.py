@@ -22,7 +22,7 @@ from topicfs.pipeline.archiving.listed import CHECKPOINT, COMMITTED, file_key, i
 from topicfs.pipeline.errors import NoArchiveError, PipelineError
 from topicfs.storage.disk.native import NativeFileSystem
 
-GROUP_BYTES = 32 << 20
+ROW_GROUP_BYTES = 32 << 20
 """Size before compression at which a file writes its buffered batches as a row group."""
 BUFFERED_BYTES = 128 << 20
 """Buffered bytes of all files together, at which every file writes its batches as a row group."""
@@ -46,7 +46,7 @@ class _File:
     def add(self, batch: Any) -> None:
         self._waiting.append(batch)
         self.size_bytes += batch.nbytes
-        if self.size_bytes >= GROUP_BYTES:
+        if self.size_bytes >= ROW_GROUP_BYTES:
             self.flush()
 
     def flush(self) -> None:

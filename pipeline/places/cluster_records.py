@@ -17,7 +17,7 @@ from topicfs.storage.codec.columns import Columns, decode_each
 from topicfs.storage.errors import OffsetOutOfRangeError, PartitionGoneError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
-FETCH_BYTES = 4 << 20
+TASK_FETCH_BYTES = 4 << 20
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def read_columns(
     try:
         log.find_bounds()
         while at < offsets.stop:
-            fetched = log.read(Offset(at), max_bytes=FETCH_BYTES, isolation=isolation)
+            fetched = log.read(Offset(at), max_bytes=TASK_FETCH_BYTES, isolation=isolation)
             if not fetched.data:
                 if log.visible_end(isolation) < offsets.stop:
                     raise DataLossError(f"{log}: the log ends before offset {offsets.stop}")

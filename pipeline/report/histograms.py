@@ -31,7 +31,7 @@ WIDTHS = (
     *(_DAY, 10 * _DAY, 100 * _DAY, 1000 * _DAY, 10_000 * _DAY, 100_000 * _DAY, 10**9 * _DAY),
 )
 """Widths of buckets in milliseconds; a few buckets of the last width span all timestamps."""
-MAX_BUCKETS = 1000
+MAX_HISTOGRAM_BUCKETS = 1000
 
 
 class Amount(NamedTuple):
@@ -76,14 +76,14 @@ class TimeHistogram:
         for number, amount in amounts:
             known = self.buckets.get(number)
             self.buckets[number] = amount if known is None else known + amount
-        while len(self.buckets) > MAX_BUCKETS and self.level + 1 < len(WIDTHS):
+        while len(self.buckets) > MAX_HISTOGRAM_BUCKETS and self.level + 1 < len(WIDTHS):
             self.widen(self.level + 1)
 
 
 def _level_for(times: Integers, level: int) -> int:
-    """Return the first level, from `level` on, at which these times need at most MAX_BUCKETS buckets."""
+    """Return the first level, from `level` on, at which these times need at most MAX_HISTOGRAM_BUCKETS buckets."""
     numbers = np.unique(times // WIDTHS[level])
-    while len(numbers) > MAX_BUCKETS and level + 1 < len(WIDTHS):
+    while len(numbers) > MAX_HISTOGRAM_BUCKETS and level + 1 < len(WIDTHS):
         numbers = np.unique(numbers // (WIDTHS[level + 1] // WIDTHS[level]))
         level += 1
     return level

@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 
 NO_INODE = -1
 """Inode of a file that appeared while its directory was listed; a task then has to be planned again."""
-WINDOW_BYTES = 4 << 20
+SLICE_WINDOW_BYTES = 4 << 20
 """Bytes that are read and decoded at a time: about 40,000 small records."""
 
 
@@ -132,7 +132,7 @@ class SliceReader:
 
     def _read(self, one: Slice, file: File) -> Iterator[tuple[Columns, int, int]]:
         begun = False
-        for window in windows(file, one.position, one.end_position, window_bytes=WINDOW_BYTES):
+        for window in windows(file, one.position, one.end_position, window_bytes=SLICE_WINDOW_BYTES):
             if not begun:
                 begun = True
                 self._check_same(one, file, window)

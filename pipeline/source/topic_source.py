@@ -17,14 +17,20 @@ from topicfs.pipeline.source.query.bounds import clamp, in_order, offsets_at, se
 from topicfs.pipeline.source.query.narrowing import EVERYTHING, Narrowing
 from topicfs.pipeline.source.query.options import SourceOptions
 from topicfs.pipeline.source.query.ranges import OffsetRange, divide, split_ranges
-from topicfs.pipeline.source.slices import WINDOW_BYTES, SegmentChangedError, SliceReader, Task, plan_task
+from topicfs.pipeline.source.slices import (
+    SLICE_WINDOW_BYTES,
+    SegmentChangedError,
+    SliceReader,
+    Task,
+    plan_task,
+)
 from topicfs.storage.model import Timestamp, TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 
 ENOUGH_ROWS = 16_384
 """Ranges smaller than this (those of compressed batches) are combined until they have this many records, or"""
-ENOUGH_BYTES = WINDOW_BYTES
+ENOUGH_BYTES = SLICE_WINDOW_BYTES
 """this many bytes, which bounds memory if records are large."""
 MAX_TASK_BYTES = 256 << 20
 """Most bytes of a task's slices, if no option says otherwise: starting a task costs as much as reading 10 MB."""

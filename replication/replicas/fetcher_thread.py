@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from topicfs.replication.replicas.controller import ReplicaController
 from topicfs.replication.replicas.members.member import (
-    FIRST_PAUSE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
+    FIRST_RETRY_SECONDS,
+    LONGEST_RETRY_SECONDS,
     ReplicatingDirectory,
 )
 from topicfs.replication.replicas.partition import ReplicatedPartition
@@ -28,7 +28,7 @@ from topicfs.storage.model import TopicPartition
 
 _LOGGER = logging.getLogger(__name__)
 
-STEP_BYTES = 1 << 20
+COPY_STEP_BYTES = 1 << 20
 NEARLY_BYTES = 64 << 10
 """After a step that copies at most this much, the rest is copied while appends wait."""
 
@@ -126,7 +126,7 @@ class CopyingThread(ABC):
             self._catch_up(partition)
 
     def _catch_up(self, partition: ReplicatedPartition) -> None:
-        due, pause = self._pauses.get(partition.name, (0.0, FIRST_PAUSE_SECONDS))
+        due, pause = self._pauses.get(partition.name, (0.0, FIRST_RETRY_SECONDS))
         if time.monotonic() < due:
             return
         try:
@@ -144,7 +144,7 @@ class CopyingThread(ABC):
                 self._pauses.pop(partition.name, None)
                 partition.troubles.pop(self._member.number, None)
         except (OSError, StorageError) as error:
-            self._pauses[partition.name] = time.monotonic() + pause, min(2 * pause, LONGEST_PAUSE_SECONDS)
+            self._pauses[partition.name] = time.monotonic() + pause, min(2 * pause, LONGEST_RETRY_SECONDS)
             self._report(partition, reason_of(error))
 
     def _is_copied_anew(self, _partition: ReplicatedPartition) -> bool:
@@ -166,7 +166,7 @@ class CopyingThread(ABC):
                 return False
             if partition.leader != leader:
                 leader = partition.leader
-                copying = steps(leader.log, log, max_bytes=STEP_BYTES)
+                copying = steps(leader.log, log, max_bytes=COPY_STEP_BYTES)
             began = time.monotonic()
             step = next(copying)
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:

@@ -21,7 +21,7 @@ from threading import RLock
 from topicfs.replication.replicas.controller import ReplicaController
 from topicfs.replication.replicas.fetcher_thread import CopyingThread, opened_again
 from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from topicfs.replication.replicas.partition import FETCH_BYTES, ReplicatedPartition
+from topicfs.replication.replicas.partition import FOLLOWER_FETCH_BYTES, ReplicatedPartition
 from topicfs.replication.replicas.rules.follower import catch_up
 from topicfs.replication.replicas.rules.state import Move, ReplicaId, begun_move, cancelled_move
 from topicfs.storage.errors import InvalidConfigError, StorageError
@@ -128,7 +128,7 @@ class ReplicaMoves:
                 if entry is None or partition.number not in entry.partitions:
                     return False
                 log = self.log_to_copy_to(partition.name, member)
-                catch_up(leader.log, log, max_bytes=FETCH_BYTES)
+                catch_up(leader.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
                 log.sync()
                 self._controller.check_removal(partition, [move.source], log)
                 member.engine.promote_future(
@@ -137,7 +137,7 @@ class ReplicaMoves:
                 arrived = opened_again(member, partition.name)
                 arrived.roles.follow(arrived.log_end_offset)
                 # The log start is not stored for the new name yet.
-                catch_up(leader.log, arrived, max_bytes=FETCH_BYTES)
+                catch_up(leader.log, arrived, max_bytes=FOLLOWER_FETCH_BYTES)
                 arrived.sync()
                 member.engine.keep_log_starts()
                 arrived.checkpoint([arrived])

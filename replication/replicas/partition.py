@@ -50,7 +50,7 @@ from topicfs.storage.model import (
 )
 from topicfs.storage.producers.entry import ProducerEntry
 
-FETCH_BYTES = 1 << 20
+FOLLOWER_FETCH_BYTES = 1 << 20
 """Maximum size of a fetch by a follower in sync."""
 
 _BASE_OFFSET = Struct(">q")
@@ -124,7 +124,7 @@ class ReplicatedPartition(ServedPartition):
                 try:
                     log.roles.follow(min(self._high_watermark, log.log_end_offset))
                     if number in state.in_sync:
-                        catch_up(leader, log, max_bytes=FETCH_BYTES)
+                        catch_up(leader, log, max_bytes=FOLLOWER_FETCH_BYTES)
                         match_segments(leader, log)
                         followers.append(Replica(number, log))
                 except (*_FAILURES, SegmentDeletedError):
@@ -183,7 +183,7 @@ class ReplicatedPartition(ServedPartition):
         leader = self._leader
         if leader is None:
             return False
-        catch_up(leader.log, log, max_bytes=FETCH_BYTES)
+        catch_up(leader.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
         log.sync()
         match_segments(leader.log, log)
         if all(one.number != number for one in self._followers):
@@ -317,7 +317,7 @@ class ReplicatedPartition(ServedPartition):
         # Start at the lowest end: an unexpected error may have left a follower behind earlier.
         while self._followers and (offset := self._least_end()) < log.parts.state.end_offset:
             try:
-                fetched = log.read_as_follower(offset, max_bytes=FETCH_BYTES)
+                fetched = log.read_as_follower(offset, max_bytes=FOLLOWER_FETCH_BYTES)
             except (*_FAILURES, SegmentDeletedError) as error:
                 self._lose(leader, error)
                 return False

@@ -18,7 +18,7 @@ from topicfs.storage.model import Buffer, Offset, Position
 from topicfs.storage.segment.scan import declared_size
 from topicfs.storage.segment.segment import Segment
 
-CHUNK_BYTES = 1 << 20
+SCRUB_WINDOW_BYTES = 1 << 20
 
 Guard: TypeAlias = Callable[[], AbstractContextManager[object]]
 """Blocks appends to all replicas, and changes of their roles, for the duration of the block."""
@@ -56,8 +56,8 @@ class Copy(NamedTuple):
 
     def window(self, position: int) -> bytes | None:
         """Return a chunk from a position on, at least its whole first batch; None as `read`."""
-        data = self.read(position, CHUNK_BYTES)
-        if data is None or len(data) < CHUNK_BYTES:
+        data = self.read(position, SCRUB_WINDOW_BYTES)
+        if data is None or len(data) < SCRUB_WINDOW_BYTES:
             return data
         size = declared_size(data)
         if len(data) + 1 < size <= min(MAX_CONTENT_BYTES, self.end - position):

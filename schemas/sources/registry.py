@@ -36,10 +36,10 @@ from topicfs.schemas.schema import (
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import printable
 
-ANSWER_SECONDS = 5.0
+REGISTRY_TIMEOUT_SECONDS = 5.0
 REST_SECONDS = 30.0
 """Time for which a failed registry is not queried, and a missing schema not requested again."""
-MAX_ANSWER_BYTES = 4 * MAX_SCHEMA_BYTES
+MAX_REGISTRY_ANSWER_BYTES = 4 * MAX_SCHEMA_BYTES
 MAX_MISSING = 10_000
 _OK, _NOT_FOUND, _TOO_MANY_REQUESTS, _ITS_FAULT = 200, 404, 429, 500
 _NO_REGISTRY = "; give the URL of the schema registry itself"
@@ -128,7 +128,7 @@ class RegistrySource:
             # waiting thread.
             self._fail(f"{path}: the answer to an earlier request is still arriving")
         try:
-            status, body = self._in_time(path, ANSWER_SECONDS)
+            status, body = self._in_time(path, REGISTRY_TIMEOUT_SECONDS)
         except (OSError, ValueError) as error:
             self._fail(f"{path}: {_reason(error)}")
         except HTTPException as error:
@@ -174,11 +174,11 @@ class RegistrySource:
     def _get(self, path: str) -> tuple[int, bytes]:
         request = Request(self.url + path, headers=self._headers)  # noqa: S310 - `checked_url` lets http and https in
         try:
-            answer = self._opener.open(request, timeout=ANSWER_SECONDS)
+            answer = self._opener.open(request, timeout=REGISTRY_TIMEOUT_SECONDS)
         except HTTPError as error:
             answer = error  # An HTTP error is an answer, too.
         with answer:
-            return answer.status, answer.read(MAX_ANSWER_BYTES + 1)
+            return answer.status, answer.read(MAX_REGISTRY_ANSWER_BYTES + 1)
 
 
 def _reason(error: Exception) -> str:

@@ -79,7 +79,7 @@ class KeptSchemas:
 
 SCHEMAS_TOPIC = "_schemas"
 """Default name of the topic, as in the registry's setting kafkastore.topic."""
-READ_BYTES = 2**20
+SCHEMA_READ_BYTES = 2**20
 MAX_KEY_BYTES = 4096
 MAX_VERSIONS = 500_000
 
@@ -204,7 +204,7 @@ class SchemasTopic:
         """Yield the records not read yet; skip a damaged batch, and stop at records that are not available."""
         while self._next < partition.visible_end(Isolation.READ_COMMITTED):
             offset = max(self._next, partition.log_start_offset)
-            fetched = partition.read(offset, max_bytes=READ_BYTES)
+            fetched = partition.read(offset, max_bytes=SCHEMA_READ_BYTES)
             if not fetched.data:
                 return
             try:

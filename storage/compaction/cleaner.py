@@ -31,7 +31,7 @@ from topicfs.storage.segment.scan import Window, windows
 from topicfs.storage.segment.segment import Segment
 from topicfs.storage.segment.sparse import Placed, PlacedBatch
 
-WINDOW_BYTES = 1 << 18
+CLEANER_WINDOW_BYTES = 1 << 18
 """Bytes read at a time, and collected before a write: an append waits for at most one window."""
 
 
@@ -203,7 +203,7 @@ class _Pass:
 
     def _read(self, segment: Segment) -> Iterator[Window]:
         """Yield the segment's windows, without verifying checksums: decoding does that."""
-        for window in windows(segment.log, 0, segment.size, window_bytes=WINDOW_BYTES):
+        for window in windows(segment.log, 0, segment.size, window_bytes=CLEANER_WINDOW_BYTES):
             if not self._proceed():
                 raise CleaningStoppedError(f"{self._log.topic}-{self._log.number}: asked to stop cleaning")
             window.raise_problem(segment.log)

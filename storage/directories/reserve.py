@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 RESERVE_BYTES = 1 << 20
 """Enough for any of the small files of a directory with ten thousand partitions."""
-SHARE = 64
+MAX_DISK_SHARE = 64
 """The reserve takes at most one in this many bytes of a small disk."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -150,7 +150,7 @@ class Reserve:
         space = self._files.space(self._path.parent)
         if not space.total_blocks:  # A file system that does not report its size.
             return _Sizes(RESERVE_BYTES, RESERVE_BYTES, RESERVE_BYTES)
-        wanted = min(RESERVE_BYTES, space.total_blocks * space.block_bytes // SHARE)
+        wanted = min(RESERVE_BYTES, space.total_blocks * space.block_bytes // MAX_DISK_SHARE)
         return _Sizes(
             wanted, space.available_blocks * space.block_bytes, space.free_blocks * space.block_bytes
         )

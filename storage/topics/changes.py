@@ -41,7 +41,7 @@ MAX_SEQUENTIAL_ITEMS = 16
 """Largest number of items that are handled one after the other."""
 SYNC_DISK_ABOVE = 500
 """Above this many new partitions the whole disk is flushed twice, instead of two files per partition."""
-THREADS = 8
+SYNC_THREADS = 8
 """Number of threads that sync at the same time; a file system combines their work."""
 
 
@@ -54,7 +54,7 @@ def for_each(items: Sequence[Item], act: Callable[[Item], T]) -> list[T]:
         return [act(item) for item in items]
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="many") as threads:
+    with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="many") as threads:
         try:
             return list(threads.map(act, items))
         except BaseException:

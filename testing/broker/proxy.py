@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-CHUNK_BYTES = 1 << 16
+RELAY_BYTES = 1 << 16
 
 
 class Proxy:
@@ -56,7 +56,7 @@ class Proxy:
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
         """Forward bytes in one direction until either end closes."""
         with suppress(OSError):
-            while data := source.recv(CHUNK_BYTES):
+            while data := source.recv(RELAY_BYTES):
                 self._passable.wait()
                 target.sendall(data)
         for one in (source, target):

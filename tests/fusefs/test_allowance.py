@@ -178,11 +178,11 @@ def test_a_read_begun_again_in_a_thread_leaves_nothing_out(codec):
 
 def test_a_size_is_not_measured_on_the_spot_where_that_takes_long():
     """`measured` is False for a view that takes long to measure; `measure` measures it."""
-    partition = compressed(measure.INLINE_BYTES + 1)
+    partition = compressed(measure.MEASURE_INLINE_BYTES + 1)
     view = PartitionViews(partition).whole(VALUES)
     assert (0, False) == (view.size, view.measured)
     assert view.measure()
-    assert (view.size, view.measured) == (measure.INLINE_BYTES + 2, True)
+    assert (view.size, view.measured) == (measure.MEASURE_INLINE_BYTES + 2, True)
 
 
 def test_measuring_by_bytes_counts_what_was_inflated():
@@ -324,8 +324,8 @@ def test_a_view_is_laid_over_a_better_measure_by_who_measures():
     whole, part = views.whole(VALUES), views.range(VALUES, Offset(1), Offset(DIRECT_OFFSETS + 2))
     assert whole.measure()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topicfs.fusefs.views.view.INLINE_BYTES", 1000)
-        patch.setattr(measure, "INLINE_BYTES", 1000)
+        patch.setattr("topicfs.fusefs.views.view.MEASURE_INLINE_BYTES", 1000)
+        patch.setattr(measure, "MEASURE_INLINE_BYTES", 1000)
         assert not part.measured
     assert part.measure()
     assert 2 * 30_001 + 2 * (DIRECT_OFFSETS - 1) == part.size

@@ -231,7 +231,7 @@ async def test_a_listing_of_segments_describes_each_once(client: MountClient, en
 
 async def test_lines_for_many_partitions_are_spread_in_a_thread(client: MountClient, in_loop, monkeypatch):
     """Many lines for many partitions are appended in a thread; a few lines, or lines for few partitions, are not."""
-    monkeypatch.setattr(topic_logs, "MANY_PARTITIONS", 1)
+    monkeypatch.setattr(topic_logs, "SLOW_DISTRIBUTION_PARTITIONS", 1)
     await client.mkdir("orders")
     seen = in_loop(LogAppender, "_append_own")
     lines = b"".join(b"%d\tv\n" % number for number in range(2000))

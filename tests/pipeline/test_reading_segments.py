@@ -27,7 +27,7 @@ from topicfs.pipeline.source.arrow_buffers import (
 )
 from topicfs.pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
 from topicfs.pipeline.source.query.options import parse_source_options
-from topicfs.pipeline.source.slices import WINDOW_BYTES
+from topicfs.pipeline.source.slices import SLICE_WINDOW_BYTES
 from topicfs.pipeline.source.topic_source import TopicSource, read_task
 from topicfs.replication import open_engine
 from topicfs.storage.checkpoints.partition_metadata import write_topic_id_again
@@ -249,7 +249,7 @@ def test_large_records_make_small_batches(tmp_path):
     source.close()
     sizes = [batch.nbytes for batch in read_task(task, options=options, schema=SCHEMA)]
     assert sum(sizes) > 12 * 900_000
-    assert max(sizes) < 2 * WINDOW_BYTES
+    assert max(sizes) < 2 * SLICE_WINDOW_BYTES
 
 
 def test_what_no_column_can_hold():
@@ -443,7 +443,7 @@ def test_a_directory_that_a_task_cannot_see(tmp_path):
 
 def test_segments_that_overlap_give_each_record_once(tmp_path, monkeypatch):
     """Segments that overlap, as in a log copied from two, give each record once."""
-    monkeypatch.setattr(slices, "WINDOW_BYTES", 80)
+    monkeypatch.setattr(slices, "SLICE_WINDOW_BYTES", 80)
     make_topic(tmp_path, "a\n", "b\n", "c\n")
     task = planned(tmp_path)
     doubled = replace(task, slices=task.slices * 2)

@@ -23,7 +23,7 @@ pytest.importorskip("pyarrow")
 
 from topicfs.pipeline.report.collector import Counter, bytes_of, collect, find_parts
 from topicfs.pipeline.report.histograms import (
-    MAX_BUCKETS,
+    MAX_HISTOGRAM_BUCKETS,
     WIDTHS,
     SizeHistogram,
     TimeHistogram,
@@ -82,12 +82,12 @@ def test_parts_add_up_to_the_same_in_any_order(parts, random):
 def test_room_is_bounded_and_the_width_as_small_as_it_allows():
     """A histogram has buckets of a second up to a thousand buckets, then of five; each width divides the next."""
     histogram = TimeHistogram()
-    times = NEW_YEAR + np.arange(MAX_BUCKETS, dtype=np.int64) * 1000
+    times = NEW_YEAR + np.arange(MAX_HISTOGRAM_BUCKETS, dtype=np.int64) * 1000
     histogram.count(times, np.zeros_like(times))
-    assert (1, MAX_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
+    assert (1, MAX_HISTOGRAM_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
     histogram.count(times + 1, np.zeros_like(times))
-    assert (10, MAX_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
-    histogram.count(times + 1000 * MAX_BUCKETS, np.zeros_like(times))
+    assert (10, MAX_HISTOGRAM_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
+    histogram.count(times + 1000 * MAX_HISTOGRAM_BUCKETS, np.zeros_like(times))
     assert (5000, 400) == (histogram.width_ms, len(histogram.buckets))
     assert all(wide % narrow == 0 for narrow, wide in itertools.pairwise(WIDTHS))
 

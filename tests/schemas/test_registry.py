@@ -62,7 +62,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[tuple[
         ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
         pytest.MonkeyPatch.context() as patience,
     ):
-        patience.setattr(registry, "ANSWER_SECONDS", 60.0)  # This process must answer itself.
+        patience.setattr(registry, "REGISTRY_TIMEOUT_SECONDS", 60.0)  # This process must answer itself.
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

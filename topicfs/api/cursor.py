@@ -16,7 +16,7 @@ from topicfs.fusefs.views.measure import Source
 from topicfs.storage.engine import Partition
 from topicfs.storage.model import Isolation, Offset
 
-POLL_SECONDS = 0.2
+FILE_POLL_SECONDS = 0.2
 """Time between two looks at files that another process writes, because it sends no notifications."""
 
 
@@ -71,7 +71,7 @@ class News:
     def wait(self, seconds: float | None) -> None:
         """Wait for a notification, at most `seconds`."""
         if self._polls:
-            seconds = POLL_SECONDS if seconds is None else min(seconds, POLL_SECONDS)
+            seconds = FILE_POLL_SECONDS if seconds is None else min(seconds, FILE_POLL_SECONDS)
         self._event.wait(seconds)
 
 

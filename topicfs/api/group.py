@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from topicfs.groups.view import GroupsPlace
 
 PATTERN_SIGNS = frozenset("*?[")
-READ_BYTES = 512 * 1024
+GROUP_READ_BYTES = 512 * 1024
 
 
 class _Reading(NamedTuple):
@@ -206,7 +206,7 @@ class MountFeed:
             if not poll.poll(None if left is None else left * 1000):
                 return None
             with explained(self._mountpoint, self._name):
-                data = os.read(self._file, READ_BYTES)
+                data = os.read(self._file, GROUP_READ_BYTES)
             lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
             self._waiting = list(_given(lines + newline)) if newline else []
         return self._waiting.pop(0)

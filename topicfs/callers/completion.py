@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "_TOPICFS_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
-MANY_PARTITIONS = 20
+MAX_COMPLETED_PARTITIONS = 20
 """The partitions of a topic with more partitions are offered only after the topic's full name was typed."""
 DECODED_NAMES = ("log.avro.json", "log.proto.json", "log.jsonschema.json")
 NAMES = ("log", "log.kv", "log.json", "log.batch", *DECODED_NAMES, "earliest", "latest", "start", "status")
@@ -138,7 +138,7 @@ def _items(names: Iterator[str] | list[str], incomplete: str) -> list[Completion
 def _partition_paths(context: click.Context, incomplete: str) -> Iterator[str]:
     found = _partitions(context)
     for topic in sorted(found):
-        if len(found[topic]) > MANY_PARTITIONS and not incomplete.startswith(f"{topic}/"):
+        if len(found[topic]) > MAX_COMPLETED_PARTITIONS and not incomplete.startswith(f"{topic}/"):
             yield f"{topic}/"
         else:
             yield from (f"{topic}/{number}" for number in sorted(found[topic]))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from topicfs.coordination.engine import Engine
     from topicfs.formats.printer import FormatPrinter
 
-POLL_SECONDS = 0.2
+CAT_POLL_SECONDS = 0.2
 TICK_NS = 100_000_000
 """Nanoseconds; longer than the kernel's tick for file times (at most 10 ms)."""
 Signature: TypeAlias = tuple[int, ...]
@@ -263,7 +263,7 @@ def _follow_directories(directories: tuple[Path, ...], place: TopicPath, printer
         topic_id = engine.topic(place.topic).topic_id
     printer.flush()
     while True:
-        time.sleep(POLL_SECONDS)
+        time.sleep(CAT_POLL_SECONDS)
         present = signature(directories)
         if present is not None and present == seen:
             continue

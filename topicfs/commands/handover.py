@@ -25,7 +25,7 @@ from topicfs.options import checked_security, client_config_option, parse_direct
 from topicfs.storage.disk.lock import LockHolder, find_holder
 from topicfs.storage.errors import StorageError
 
-POLL_SECONDS = 0.2
+HANDOVER_POLL_SECONDS = 0.2
 
 
 @click.command(
@@ -197,4 +197,4 @@ def _wait_until_stopped(log_dirs: Sequence[Path], *, no_wait: bool) -> None:
         raise StorageError(f"{broker} still runs: stop it, then run the same command again")
     say(f"now stop {broker}; this command continues after its end (or run it again then)")
     while _running(log_dirs):
-        time.sleep(POLL_SECONDS)
+        time.sleep(HANDOVER_POLL_SECONDS)

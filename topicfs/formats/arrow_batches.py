@@ -14,10 +14,10 @@ from topicfs.storage.model import Isolation, TopicPartition
 Arrow: TypeAlias = Any
 """pyarrow has no type annotations."""
 
-GROUP_BYTES = 32 * 2**20
+ARROW_GROUP_BYTES = 32 * 2**20
 """Bytes of records written at a time, as a row group of Parquet; memory use is about twice this."""
 GROUP_ROWS = 2**17
-READ_BYTES, READ_ROWS = 8 * 2**20, 2**15
+ARROW_READ_BYTES, READ_ROWS = 8 * 2**20, 2**15
 """Bytes and rows at which a reader's batch is returned: a program holds several batches at a time."""
 
 
@@ -44,7 +44,7 @@ class ArrowBatches:
         self._held.append(batch)
         self._bytes += batch.nbytes
         self._rows += batch.num_rows
-        if self._bytes >= GROUP_BYTES or self._rows >= GROUP_ROWS:
+        if self._bytes >= ARROW_GROUP_BYTES or self._rows >= GROUP_ROWS:
             self.flush()
 
     def flush(self) -> None:
@@ -78,7 +78,7 @@ def _batches(wanted: RecordRange, isolation: Isolation, schema: Arrow) -> Iterat
         held.append(run)
         held_bytes += run.columns.size_bytes
         rows += run.end - run.start
-        if held_bytes >= READ_BYTES or rows >= READ_ROWS:
+        if held_bytes >= ARROW_READ_BYTES or rows >= READ_ROWS:
             yield _batch(held, schema)
             held, held_bytes, rows = [], 0, 0
     if held:

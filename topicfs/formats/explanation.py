@@ -28,7 +28,7 @@ from topicfs.storage.segment.trace import (
 SHOWN_NEIGHBORS = 3
 """How many segments or skipped batches are listed on either side of the chosen one."""
 
-SHOWN_BYTES = 60
+EXPLAINED_BYTES = 60
 """How many bytes of a key or value are shown at most."""
 
 
@@ -240,8 +240,8 @@ def _time(timestamp: int) -> str:
 def _bytes(data: bytes | None) -> str:
     if data is None:
         return "null"
-    shown = repr(data[:SHOWN_BYTES].decode("utf-8", errors="replace"))
-    return f"{shown}{'…' if len(data) > SHOWN_BYTES else ''} ({_count(len(data), 'byte')})"
+    shown = repr(data[:EXPLAINED_BYTES].decode("utf-8", errors="replace"))
+    return f"{shown}{'…' if len(data) > EXPLAINED_BYTES else ''} ({_count(len(data), 'byte')})"
 
 
 def _step_json(step: LookupStep) -> dict[str, Any]:

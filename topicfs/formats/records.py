@@ -92,9 +92,9 @@ def _one(partition: Partition, offset: Offset) -> RecordRange:
     return RecordRange(partition, offset, Offset(offset + 1))
 
 
-FETCH_BYTES, SMALLEST_FETCH_BYTES = 2**20, 2**10
+RECORD_FETCH_BYTES, SMALLEST_RECORD_FETCH_BYTES = 2**20, 2**10
 """Size of a fetch from a partition; smaller if many partitions are merged."""
-HELD_BYTES = 64 * 2**20
+MAX_HELD_BATCH_BYTES = 64 * 2**20
 """Memory limit for the batches of all partitions; at least one batch of each is held."""
 
 
@@ -119,7 +119,9 @@ def runs(wanted: RecordRange, isolation: Isolation, fetch_bytes: int | None = No
     """Yield the records of a range in order. Raises CorruptionError at a damaged batch, after the records before it."""
     partition, offset, end_offset = wanted
     while offset < end_offset:
-        fetched = read_decoded(partition, offset, max_bytes=fetch_bytes or FETCH_BYTES, isolation=isolation)
+        fetched = read_decoded(
+            partition, offset, max_bytes=fetch_bytes or RECORD_FETCH_BYTES, isolation=isolation
+        )
         for piece in fetched.below(end_offset):
             if isinstance(piece, Damage):
                 raise piece.error
@@ -132,8 +134,10 @@ def runs(wanted: RecordRange, isolation: Isolation, fetch_bytes: int | None = No
 def merged(wanted: Sequence[RecordRange], isolation: Isolation) -> Iterator[Placed]:
     """Yield the records of all ranges, the oldest next record first; each partition stays in offset order."""
     if len(wanted) == 1:
-        return _records(wanted[0], isolation, FETCH_BYTES)
-    share = max(SMALLEST_FETCH_BYTES, min(FETCH_BYTES, HELD_BYTES // max(len(wanted), 1)))
+        return _records(wanted[0], isolation, RECORD_FETCH_BYTES)
+    share = max(
+        SMALLEST_RECORD_FETCH_BYTES, min(RECORD_FETCH_BYTES, MAX_HELD_BATCH_BYTES // max(len(wanted), 1))
+    )
     queues = (_keyed(one, rank, isolation, share) for rank, one in enumerate(wanted))
     return (placed for _, _, _, placed in heapq.merge(*queues, key=lambda keyed: keyed[:3]))
 

@@ -18,7 +18,7 @@ from topicfs.storage.messages import reason_of
 from topicfs.storage.model import TopicPartition
 
 LEASE_SETTING = "share.record.lock.duration.ms"
-LINE_BYTES = 1 << 20
+JOB_READ_BYTES = 1 << 20
 """Size of a read of a record."""
 
 
@@ -74,7 +74,7 @@ class MountJobs:
             line = b""
             while not line.endswith(b"\n"):
                 try:
-                    line += os.read(self._descriptor, LINE_BYTES)
+                    line += os.read(self._descriptor, JOB_READ_BYTES)
                 except BlockingIOError:
                     return None
             shown = json.loads(line)

@@ -20,7 +20,7 @@ from topicfs.schemas.places import SchemaPlaces
 from topicfs.storage.errors import GroupExistsError, InvalidNameError
 from topicfs.storage.model import Isolation
 
-READ_BYTES = 512 * 1024
+READER_PIECE_BYTES = 512 * 1024
 """Size of a read; printed records are committed when the next piece is read."""
 
 
@@ -67,7 +67,7 @@ def copy_as_member(
 def _copy_file(path: Path, output: BinaryIO) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        while data := os.read(descriptor, READ_BYTES):
+        while data := os.read(descriptor, READER_PIECE_BYTES):
             output.write(data)
             output.flush()  # Flush first: the next read commits the records.
     finally:

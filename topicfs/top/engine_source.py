@@ -23,7 +23,7 @@ from topicfs.top.samples import DiskSample, PartitionSample, TopicSample, TopSam
 
 MAX_CLUSTER_SIZES = 200
 """Up to this many partitions of a cluster, their sizes are queried: each takes a request to a broker."""
-SHOWN_BYTES = 4096
+TOP_SHOWN_BYTES = 4096
 """How many bytes of a key or a value are shown."""
 
 
@@ -140,5 +140,5 @@ def described(topic: str, number: int, record: Record) -> str:
 def _text(content: bytes | None) -> str:
     if content is None:
         return "-"
-    shown = content[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
-    return shown if len(content) <= SHOWN_BYTES else f"{shown}… ({len(content):,} bytes)"
+    shown = content[:TOP_SHOWN_BYTES].decode("utf-8", "backslashreplace")
+    return shown if len(content) <= TOP_SHOWN_BYTES else f"{shown}… ({len(content):,} bytes)"

@@ -38,10 +38,10 @@ import pyfuse3
 import trio
 
 from benchmarks.lines import BLOCK, LINE_BYTES, READABLE
-from topicfs.fusefs.daemon import IDLE_TASKS, MAX_WAITING_REQUESTS
+from topicfs.fusefs.daemon import IDLE_PYFUSE3_TASKS, MAX_WAITING_REQUESTS
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.files.log_handle import LogHandle
-from topicfs.fusefs.files.selector_files import REMEMBERED_SECONDS
+from topicfs.fusefs.files.selector_files import SELECTOR_CACHE_SECONDS
 from topicfs.fusefs.following.follow import FollowHandle
 from topicfs.fusefs.handle import BytesHandle
 from topicfs.fusefs.mounting.limits import keep_freed_memory, raise_open_files, raise_read_ahead
@@ -108,8 +108,8 @@ class EmptyFileSystem(pyfuse3.Operations):
         kind = self._kinds[inode]
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = inode
-        entry.entry_timeout = REMEMBERED_SECONDS if kind is NodeKind.RECORD else LONG_CACHE_SECONDS
-        entry.attr_timeout = REMEMBERED_SECONDS if kind is NodeKind.RECORD else LONG_CACHE_SECONDS
+        entry.entry_timeout = SELECTOR_CACHE_SECONDS if kind is NodeKind.RECORD else LONG_CACHE_SECONDS
+        entry.attr_timeout = SELECTOR_CACHE_SECONDS if kind is NodeKind.RECORD else LONG_CACHE_SECONDS
         entry.st_mode = {NodeKind.DIRECTORY: DIRECTORY_MODE, NodeKind.LOG: LOG_MODE}.get(kind, READ_MODE)
         entry.st_uid, entry.st_gid = self._owner
         entry.st_size = {NodeKind.LOG: self._log_bytes, NodeKind.RECORD: LINE_BYTES - 1}.get(kind, 0)
@@ -300,7 +300,7 @@ async def serve(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(_end_on_signal, loop.end)
             nursery.start_soon(_print_mounted, mountpoint)
-            await loop.run(partial(pyfuse3.main, IDLE_TASKS, MAX_WAITING_REQUESTS), pyfuse3.terminate)
+            await loop.run(partial(pyfuse3.main, IDLE_PYFUSE3_TASKS, MAX_WAITING_REQUESTS), pyfuse3.terminate)
             nursery.cancel_scope.cancel()
     finally:
         pyfuse3.close(unmount=False)
@@ -315,7 +315,7 @@ async def serve_plainly(filesystem: EmptyFileSystem, mountpoint: Path) -> None:
         async with trio.open_nursery() as nursery:
             await nursery.start(_end_on_signal, pyfuse3.terminate)
             nursery.start_soon(_print_mounted, mountpoint)
-            await pyfuse3.main(IDLE_TASKS, MAX_WAITING_REQUESTS)
+            await pyfuse3.main(IDLE_PYFUSE3_TASKS, MAX_WAITING_REQUESTS)
             nursery.cancel_scope.cancel()
     finally:
         pyfuse3.close(unmount=True)

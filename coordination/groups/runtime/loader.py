@@ -27,7 +27,7 @@ from topicfs.storage.model import NO_PRODUCER_ID, Isolation, Offset, ProducerId,
 
 QUEUE_RECORDS = frozenset(GroupRecord)
 
-READ_BYTES = 5 << 20
+LOAD_BUFFER_BYTES = 5 << 20
 """Kafka's offsets.load.buffer.size."""
 
 
@@ -75,7 +75,9 @@ class GroupLoader:
         """Read the whole partition (blocking). Raises CorruptBatchError and other StorageError, OSError."""
         offset, size = partition.log_start_offset, 0
         while not self.stop():
-            fetched = partition.read(offset, max_bytes=READ_BYTES, isolation=Isolation.READ_UNCOMMITTED)
+            fetched = partition.read(
+                offset, max_bytes=LOAD_BUFFER_BYTES, isolation=Isolation.READ_UNCOMMITTED
+            )
             if not fetched.data:
                 break
             for columns in decode_each(fetched.data, control=True):

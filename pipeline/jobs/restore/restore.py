@@ -47,7 +47,7 @@ from topicfs.storage.staging.manifest import LogPlacement as LogPlace
 from topicfs.storage.staging.manifest import Placement
 
 RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
-ROUND_BYTES = 256 << 20
+RESTORE_ROUND_BYTES = 256 << 20
 """Approximate bytes of keys, values and headers that a round stages on disk beside the logs."""
 ATTEMPTS = 8
 RETRY_PAUSE_SECONDS = 1.0
@@ -69,7 +69,7 @@ class RestoreOptions:
     """True to allow new offsets, which a Kafka cluster assigns."""
     commit_timeout_seconds: float = 300.0
     """Longest wait until the owner of the directories claims a round."""
-    round_bytes: int = ROUND_BYTES
+    round_bytes: int = RESTORE_ROUND_BYTES
 
 
 def restore(spark: SparkSession, options: RestoreOptions) -> DataFrame:

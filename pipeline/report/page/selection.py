@@ -15,7 +15,7 @@ from topicfs.storage.model import TopicPartition
 
 MAX_SERIES = 8
 """Most shades in one panel; more shades would look alike."""
-MAX_BUCKETS = 300
+MAX_TIME_BUCKETS = 300
 """Most buckets on a time axis; more would be narrower than a line."""
 MIN_BUCKETS = 30
 MIN_WIDTH_MS = 1000
@@ -118,7 +118,7 @@ def time_axis(topics: Sequence[TopicNumbers]) -> TimeAxis | None:
         return None
     start, end = min(first for first, _ in spans), max(last for _, last in spans)
     level = max(WIDTHS.index(MIN_WIDTH_MS), *(topic.total.times.level for topic in topics))
-    while level + 1 < len(WIDTHS) and (end - start) / WIDTHS[level] > MAX_BUCKETS:
+    while level + 1 < len(WIDTHS) and (end - start) / WIDTHS[level] > MAX_TIME_BUCKETS:
         level += 1
     width = WIDTHS[level]
     # A short burst of records is drawn as a peak, with time on both sides of it.

@@ -21,11 +21,16 @@ from contextlib import suppress
 from threading import Event, Lock, RLock
 
 from topicfs.replication.replicas.controller import ReplicaController
-from topicfs.replication.replicas.fetcher_thread import NEARLY_BYTES, STEP_BYTES, FetcherThread, opened_again
+from topicfs.replication.replicas.fetcher_thread import (
+    COPY_STEP_BYTES,
+    NEARLY_BYTES,
+    FetcherThread,
+    opened_again,
+)
 from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
 from topicfs.replication.replicas.moves import ReplicaMoves
-from topicfs.replication.replicas.partition import FETCH_BYTES, ReplicatedPartition
+from topicfs.replication.replicas.partition import FOLLOWER_FETCH_BYTES, ReplicatedPartition
 from topicfs.replication.replicas.rules.follower import catch_up, steps
 from topicfs.replication.replicas.rules.state import ReplicaId
 from topicfs.replication.replicas.served_partition import Replica
@@ -134,7 +139,7 @@ class Renewals:
             self._copy(source.log, log)
             with self._changes, self._fetchers[member.number].held(), partition.lock:
                 self._check_same(partition, member, source)
-                catch_up(source.log, log, max_bytes=FETCH_BYTES)
+                catch_up(source.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
                 log.sync()
                 if source.log.rewrites != rewrites:
                     raise RenewalError("the source was compacted meanwhile: the next scrub copies it")
@@ -145,7 +150,7 @@ class Renewals:
 
     def _copy(self, source: Log, log: Log) -> None:
         began = time.monotonic()
-        for step in steps(source, log, max_bytes=STEP_BYTES):
+        for step in steps(source, log, max_bytes=COPY_STEP_BYTES):
             self._check_going_on()
             if step.copied_bytes <= NEARLY_BYTES and not step.truncated:
                 log.sync()  # So that appends wait only for the rest.

@@ -36,7 +36,7 @@ from topicfs.storage.manager.startup import Machine, open_logs
 from topicfs.storage.messages import ReportLine, reason_of
 from topicfs.storage.model import DirectoryStatus, TopicPartition
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.5, 30.0
 """Shortest and longest pause between attempts to open a failed directory."""
 NOT_OPENED = "not opened yet"
 
@@ -71,7 +71,7 @@ class ReplicatingDirectory:
         self._opening, self.files, self.counts = opening, opening.files, opening.counts
         self._warn = warn
         self._failed_before = False
-        self._pause_s = FIRST_PAUSE_SECONDS
+        self._pause_s = FIRST_RETRY_SECONDS
         self._next_attempt = 0.0
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class ReplicatingDirectory:
         if isinstance(files, NativeFileSystem):
             self.mountpoint = str(mountpoint_of(self.path))
         self._engine, self.failure = engine, None
-        self._pause_s = FIRST_PAUSE_SECONDS
+        self._pause_s = FIRST_RETRY_SECONDS
 
     def _make(self, cluster_id: str) -> None:
         files = self._opening.files
@@ -193,7 +193,7 @@ class ReplicatingDirectory:
             self.failure = reason
             if isinstance(error, StorageError) and reason != before:
                 self._warn(f"{self.path}: {reason}")
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_SECONDS)
+            self._pause_s = min(2 * self._pause_s, LONGEST_RETRY_SECONDS)
             self._next_attempt = time.monotonic() + self._pause_s
             return False
         return True

@@ -18,7 +18,7 @@ _KEPT = 8
 """Number of decompressors and of compressors kept, each used by one thread at a time: making one takes longer than a
 small batch.
 """
-_KEPT_BYTES = 8 * 2**20
+_MAX_KEPT_DECOMPRESSOR_BYTES = 8 * 2**20
 """Decompressors that use more memory, which depends on the window of a frame, are not kept."""
 
 FAULTS: tuple[type[Exception], ...] = (ValueError, zstandard.ZstdError)
@@ -64,7 +64,7 @@ def parts(data: memoryview, limit: int, _magic: int) -> Iterator[bytes]:
                 break
             room -= len(part)
             stride = _ZSTD_STRIDE
-    if decompressor.memory_size() <= _KEPT_BYTES:
+    if decompressor.memory_size() <= _MAX_KEPT_DECOMPRESSOR_BYTES:
         _DECOMPRESSORS.append(decompressor)
 
 

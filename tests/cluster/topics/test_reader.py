@@ -15,7 +15,7 @@ from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.fetch import FetchPartition, fetch
 from topicfs.cluster.cache.run import FetchedWindow
 from topicfs.cluster.engine import open_engine
-from topicfs.cluster.topics.reader import FIRST_WINDOW_BYTES, THREADS, WindowCache
+from topicfs.cluster.topics.reader import FETCH_AHEAD_THREADS, FIRST_WINDOW_BYTES, WindowCache
 from topicfs.replication import open_engine as open_directories
 from topicfs.storage.codec.batch import find_end
 from topicfs.storage.codec.columns import decode
@@ -234,7 +234,7 @@ def test_a_reader_waits_for_no_threads_that_read_ahead_of_others(address, client
     free = threading.Event()
     with closing(open_engine(address)) as engine, ThreadPoolExecutor(1) as reading:
         partition = engine.partition("not-ahead", 0)
-        for _ in range(THREADS):
+        for _ in range(FETCH_AHEAD_THREADS):
             engine._windows.threads.submit(free.wait)
         read = reading.submit(everything, partition, max_bytes=FIRST_WINDOW_BYTES)
         try:

@@ -44,7 +44,7 @@ def test_where_nobody_answers_the_last_settings_count(engine, silent, monkeypatc
     """An append waits for its leader alone; who wants to see settings is told."""
     topic = engine.create_topic("last-settings", overrides={"max.message.bytes": "1234"})
     assert 1234 == topic.config.max_message_bytes
-    for name in ("SETTINGS_SECONDS", "STALE_SETTINGS_SECONDS"):
+    for name in ("SETTINGS_CACHE_SECONDS", "STALE_SETTINGS_SECONDS"):
         monkeypatch.setattr(topic_module, name, 0.0)
     topic._settings_until = 0.0
     silent()

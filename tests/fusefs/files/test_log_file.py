@@ -8,7 +8,7 @@ import pytest
 
 from tests.doubles.mount_client import APPEND, MountClient, refused
 from topicfs.fusefs.nodes.nodes import LONG_CACHE_SECONDS
-from topicfs.fusefs.views.rendering import WINDOW_BYTES
+from topicfs.fusefs.views.rendering import TEXT_WINDOW_BYTES
 from topicfs.storage.model import Offset
 
 
@@ -37,10 +37,10 @@ async def test_reads_of_any_size_give_the_same_bytes(orders: MountClient, chunk:
 
 
 async def test_programs_are_advised_to_read_what_a_window_holds(orders: MountClient):
-    """The block size in stat(2) is WINDOW_BYTES for logs and ranges: one request returns one window."""
+    """The block size in stat(2) is TEXT_WINDOW_BYTES for logs and ranges: one request returns one window."""
     await orders.append("orders/0/log", lines(0, 3))
     for name in ("log", "log.json", "1-"):
-        assert WINDOW_BYTES == (await orders.stat(f"orders/0/{name}")).block_size
+        assert TEXT_WINDOW_BYTES == (await orders.stat(f"orders/0/{name}")).block_size
 
 
 async def test_an_open_file_sees_the_log_grow(orders: MountClient):

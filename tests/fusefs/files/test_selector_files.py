@@ -55,7 +55,7 @@ async def test_a_record_is_read_once(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str, expected: list[tuple[int]]
 ):
     """From lookup to last byte, a record is fetched once; a search by time has fetched it already."""
-    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     partition = timed.engine.partition("orders", 0)
     read, reads = partition.read, []
     monkeypatch.setattr(partition, "read", lambda *of, **how: reads.append(of) or read(*of, **how))
@@ -108,8 +108,8 @@ async def test_the_last_records_are_those_of_the_lookup(timed: MountClient):
 async def test_the_last_records_are_looked_up_anew_after_a_second(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch
 ):
-    """After REMEMBERED_SECONDS, if it is not open, `-1` is resolved again."""
-    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
+    """After SELECTOR_CACHE_SECONDS, if it is not open, `-1` is resolved again."""
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", -1.0)
     assert b"d\n" == await timed.cat("orders/0/-1")
     await timed.append("orders/0/log", b"e\n")
 
@@ -128,8 +128,8 @@ async def test_the_last_records_are_looked_up_anew_after_a_second(
 async def test_a_time_counted_from_now_is_looked_up_anew_after_a_second(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str, first: bytes, later: bytes
 ):
-    """After REMEMBERED_SECONDS, a time relative to now is resolved again, for partitions and topics."""
-    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
+    """After SELECTOR_CACHE_SECONDS, a time relative to now is resolved again, for partitions and topics."""
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", -1.0)
     monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda: 3000)
     assert first == await timed.cat(name)
     monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda: 5000)
@@ -140,8 +140,8 @@ async def test_a_time_counted_from_now_is_looked_up_anew_after_a_second(
 async def test_a_time_counted_from_now_is_that_of_its_lookup(
     timed: MountClient, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """Within REMEMBERED_SECONDS, a time relative to now keeps its node and its records."""
-    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
+    """Within SELECTOR_CACHE_SECONDS, a time relative to now keeps its node and its records."""
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda: 3000)
     node, content = timed.lookup(name), await timed.cat(name)
     monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda: 5000)

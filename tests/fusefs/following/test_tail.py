@@ -13,7 +13,7 @@ import trio.testing
 from tests.fusefs.following.test_follow import Stream, Topic, fails
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.following import follow as follows
-from topicfs.fusefs.following.tail import CHUNK_BYTES, Tails
+from topicfs.fusefs.following.tail import CHUNK_OVERHEAD_BYTES, Tails
 from topicfs.fusefs.forms import JSON
 from topicfs.storage.errors import CorruptionError
 
@@ -56,7 +56,7 @@ async def test_each_form_is_rendered_by_itself():
 async def test_a_slow_follower_reads_what_is_kept_no_more():
     """A slow follower renders by itself what is no longer stored, and shares the text after that."""
     topic = Topic()
-    topic.tails = Tails(kept_bytes=3 * (CHUNK_BYTES + 100))
+    topic.tails = Tails(kept_bytes=3 * (CHUNK_OVERHEAD_BYTES + 100))
     partition = topic.partitions[0]
     fast, other, slow = (topic.follow(nonblocking=True) for _ in range(3))
     lines = [b"%099d" % number for number in range(10)]
@@ -75,7 +75,7 @@ async def test_a_slow_follower_reads_what_is_kept_no_more():
 async def test_no_more_is_kept_than_the_bound():
     """The bound holds for all partitions and forms together; the oldest text is dropped first."""
     topic = Topic(3)
-    topic.tails = Tails(kept_bytes=5 * (CHUNK_BYTES + 100))
+    topic.tails = Tails(kept_bytes=5 * (CHUNK_OVERHEAD_BYTES + 100))
     fast, _slow = topic.follow(nonblocking=True), topic.follow()
     for number in range(30):
         topic.partitions[number % 3].add(LINE)

@@ -12,7 +12,7 @@ import trio.testing
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.following.waiting_reads import (
     HOLDER_SEARCH_SECONDS,
-    LOOK_SECONDS,
+    PROGRAM_CHECK_SECONDS,
     UNSEEN_READER_SECONDS,
     WaitingReads,
 )
@@ -142,14 +142,14 @@ async def test_a_signal_ends_the_reads_of_that_process_alone(
 async def test_a_read_that_is_answered_soon_costs_no_look(
     bench: Bench, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ):
-    """For a read that waits less than LOOK_SECONDS, its process is not examined."""
+    """For a read that waits less than PROGRAM_CHECK_SECONDS, its process is not examined."""
     bench.processes = {7: CALM, 8: CALM}
     nursery.start_soon(bench.waiting.watch)
     nursery.start_soon(bench.read, "a", 7)
-    await trio.sleep(LOOK_SECONDS / 2)
+    await trio.sleep(PROGRAM_CHECK_SECONDS / 2)
     bench.wakes["a"]()
     nursery.start_soon(bench.read, "b", 8)
-    await trio.sleep(LOOK_SECONDS)
+    await trio.sleep(PROGRAM_CHECK_SECONDS)
 
     assert ({8}, {"a": "woken"}) == (bench.looked_at, bench.ends)
     bench.waiting.close()

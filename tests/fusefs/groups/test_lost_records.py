@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.doubles.scripted_group import orders
 from tests.fusefs.groups.conftest import AGAIN, DRAIN, World
-from topicfs.fusefs.groups.chunks import FETCH_BYTES
+from topicfs.fusefs.groups.chunks import GROUP_FETCH_BYTES
 from topicfs.fusefs.groups.read_limit import ReadLimit
 from topicfs.storage.errors import NoPositionError
 
@@ -32,11 +32,11 @@ async def test_records_that_an_unclean_election_lost(world: World):
 
 async def test_lost_records_that_were_not_given(world: World):
     """If the lost records were not read yet, the reader continues with the new records, without a report."""
-    large = b"a" * FETCH_BYTES
+    large = b"a" * GROUP_FETCH_BYTES
     for value in (large, b"b", b"c"):
         world.add(0, value)
     stream = world.open(0, limit=DRAIN)
-    assert large + b"\n" == await stream.read(2 * FETCH_BYTES)
+    assert large + b"\n" == await stream.read(2 * GROUP_FETCH_BYTES)
     world.topic.all[0].lose(1)
     world.add(0, b"d")
 

@@ -71,8 +71,8 @@ def options(text: str) -> MountOptions:
     """Return the options of a mount from JSON."""
     given = json.loads(text)
     control, cluster, noted, dies = (given.pop(name, None) for name in ("remote", "cluster", "noted", "dies"))
-    topicfs.schemas.sources.registry.ANSWER_SECONDS = given.pop(
-        "answer_seconds", topicfs.schemas.sources.registry.ANSWER_SECONDS
+    topicfs.schemas.sources.registry.REGISTRY_TIMEOUT_SECONDS = given.pop(
+        "answer_seconds", topicfs.schemas.sources.registry.REGISTRY_TIMEOUT_SECONDS
     )
     if dies is not None:
         kind, number = dies.split()

@@ -136,8 +136,8 @@ def gather_for_an_hour(mount: MountClient) -> None:
 async def test_the_end_of_a_mount_waits_a_moment_only(
     engine: StallingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the engine does not answer, the mount's end waits for END_SECONDS and reports lines that may be lost."""
-    monkeypatch.setattr(linger_buffer, "END_SECONDS", 0.05)
+    """If the engine does not answer, the mount's end waits for DRAIN_TIMEOUT_SECONDS and reports lines that may be lost."""
+    monkeypatch.setattr(linger_buffer, "DRAIN_TIMEOUT_SECONDS", 0.05)
     async with mounted(engine, None, acks=Acks.NONE) as mount:
         engine.line.stall("append")
         await Program(mount).append("orders/0/log", b"d\n")

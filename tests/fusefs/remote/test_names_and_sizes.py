@@ -38,8 +38,8 @@ async def test_what_a_name_means_is_found_out_by_stat_and_open(client: Program, 
 
 
 async def test_a_time_counted_from_now_goes_by_its_lookup(client: Program, monkeypatch: pytest.MonkeyPatch):
-    """A time relative to now is resolved by its lookup; after REMEMBERED_SECONDS it is looked up again."""
-    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", -1.0)
+    """A time relative to now is resolved by its lookup; after SELECTOR_CACHE_SECONDS it is looked up again."""
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", -1.0)
     for later, content in ((1000, b"a\nb\nc\n"), (3000, b"")):
         monkeypatch.setattr("topicfs.fusefs.selectors.system_clock", lambda now=TIME + later: now)
         assert content == await client.cat("orders/0/@1s-")
@@ -49,7 +49,7 @@ async def test_the_kernel_may_remember_a_record_for_as_long_as_its_name(
     client: Program, monkeypatch: pytest.MonkeyPatch
 ):
     """The kernel may cache a record's attributes as long as its name, but not those of a range, which may grow."""
-    monkeypatch.setattr("topicfs.fusefs.files.selector_files.REMEMBERED_SECONDS", 1000.0)
+    monkeypatch.setattr("topicfs.fusefs.files.selector_files.SELECTOR_CACHE_SECONDS", 1000.0)
     assert 500 < (await client.stat("orders/0/1")).timeout <= 1000
     for name in ("1-", "0-1", "-2"):
         assert 0 == (await client.stat(f"orders/0/{name}")).timeout

@@ -19,7 +19,7 @@ from tests.doubles.stalling_engine import StallingEngine
 from topicfs.fusefs.appending.handle import Acks
 from topicfs.fusefs.errors import FileError
 from topicfs.fusefs.processes.signals import Look
-from topicfs.fusefs.threads.remote import THREADS
+from topicfs.fusefs.threads.remote import REMOTE_THREADS
 from topicfs.storage.errors import PartitionOfflineError
 
 T = TypeVar("T")
@@ -55,11 +55,11 @@ async def test_they_ask_nothing_while_everything_else_waits(client: Program, eng
     """Requests that need no answer of the engine are answered while more programs than threads wait for it."""
     engine.line.stall()
     async with trio.open_nursery() as nursery:
-        for offset in range(THREADS + 10):
+        for offset in range(REMOTE_THREADS + 10):
             nursery.start_soon(failing, client.cat, f"orders/0/@{offset}")
-        await waiting(engine, THREADS)
+        await waiting(engine, REMOTE_THREADS)
         await everything_prompt(client)
-        assert THREADS == engine.line.calls.total() == engine.line.max_waiting
+        assert REMOTE_THREADS == engine.line.calls.total() == engine.line.max_waiting
         engine.line.go_on()
 
 

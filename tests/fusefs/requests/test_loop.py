@@ -19,7 +19,7 @@ from tests.doubles.waiting import TIMEOUT_SECONDS
 from tests.fusefs.requests.test_common_requests import FH, OWNER, READ_REQUEST, Handlers, Kernel
 from topicfs.fusefs.operations import PollNotification
 from topicfs.fusefs.requests import wire
-from topicfs.fusefs.requests.loop import IDLE_TASKS, LARGEST_LISTING, RequestLoop
+from topicfs.fusefs.requests.loop import LARGEST_LISTING, MAX_IDLE_READERS, RequestLoop
 from topicfs.fusefs.requests.request_counts import RequestCounts
 
 MKDIR = 9
@@ -91,7 +91,7 @@ async def test_a_request_that_is_not_common_is_the_librarys_and_so_is_its_answer
 
 async def test_a_task_reads_while_others_wait(served: Served, monkeypatch: pytest.MonkeyPatch):
     """However many requests wait, the next one is served, and all are answered in the end."""
-    count = 2 * IDLE_TASKS
+    count = 2 * MAX_IDLE_READERS
     opened = trio.Event()
 
     async def wait() -> bytes:

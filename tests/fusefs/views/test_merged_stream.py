@@ -113,7 +113,7 @@ def test_a_stream_that_goes_on_moves_no_position(kept: int, monkeypatch: pytest.
     Reading from the start again works as long as all extensions are remembered (KEPT_ROUNDS); then it is refused.
     """
     monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_ROUNDS", kept)
-    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_BYTES", 4)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "REREAD_BYTES", 4)
     partitions = partitions_of([[[5], [3]], [[4], [1]]])
     first = [share._replace(end_offset=Offset(1)) for share in shares_of(partitions)]
     reader = MergedReader(first, VALUES, Isolation.READ_COMMITTED)
@@ -149,12 +149,14 @@ def test_lines_are_those_of_the_partitions_files(form: Form):
 def test_memory_that_is_short_changes_nothing(times: Times, data: st.DataObject):
     """With any limits of memory the stream is the same: data of idle partitions is dropped and read again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", data.draw(st.integers(0, 2000)))
-        patch.setattr(topicfs.fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 1)
+        patch.setattr(
+            topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", data.draw(st.integers(0, 2000))
+        )
+        patch.setattr(topicfs.fusefs.views.merged_stream, "SMALLEST_MERGE_FETCH_BYTES", 1)
         patch.setattr(topicfs.fusefs.views.merged_stream, "LINES_AT_ONCE", data.draw(st.integers(1, 3)))
-        patch.setattr(topicfs.fusefs.views.merged_stream, "ROUND_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_STEP_BYTES", data.draw(st.integers(1, 100)))
         patch.setattr(topicfs.fusefs.views.merged_stream, "PLACED_AT_ONCE", 1)
-        patch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_BYTES", data.draw(st.integers(0, 10)))
+        patch.setattr(topicfs.fusefs.views.merged_stream, "REREAD_BYTES", data.draw(st.integers(0, 10)))
         assert expected_of(times) == read_all(reader_of(partitions_of(times)))
 
 
@@ -164,14 +166,14 @@ def test_any_place_can_be_read(times: Times, positions: list[int]):
     reader, expected = reader_of(partitions_of(times)), expected_of(times)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topicfs.fusefs.views.merged_stream, "KEPT_BYTES", 5)
+        patch.setattr(topicfs.fusefs.views.merged_stream, "REREAD_BYTES", 5)
         for position in positions:
             assert expected[position : position + 11] == read(reader, position, 11)
 
 
 def test_what_is_merged_now_is_not_let_go(monkeypatch: pytest.MonkeyPatch):
-    """However low HELD_BYTES is, the lines of one round are used before data is dropped."""
-    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 1)
+    """However low MERGE_MEMORY_BYTES is, the lines of one round are used before data is dropped."""
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 1)
 
     assert expected_of([[[1, 2]], [[0, 1]]]) == read_all(reader_of(partitions_of([[[1, 2]], [[0, 1]]])))
 
@@ -185,12 +187,12 @@ def test_no_line_overtakes_one_that_is_not_rendered_yet(monkeypatch: pytest.Monk
 
 
 def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
-    """With a low HELD_BYTES, dropped batches are read again."""
+    """With a low MERGE_MEMORY_BYTES, dropped batches are read again."""
     times: Times = [[[time] for time in range(20)] for _ in range(5)]
     reads = []
     for held_bytes in (10_000_000, 1000):
-        monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", held_bytes)
-        monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "SMALLEST_FETCH_BYTES", 10_000)
+        monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", held_bytes)
+        monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "SMALLEST_MERGE_FETCH_BYTES", 10_000)
         monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "LINES_AT_ONCE", 2)
         partitions = partitions_of(times)
         read_all(reader_of(partitions))
@@ -201,8 +203,8 @@ def test_what_is_let_go_is_read_again(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch):
-    """Held data stays within HELD_BYTES, with many partitions of many batches."""
-    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 20_000)
+    """Held data stays within MERGE_MEMORY_BYTES, with many partitions of many batches."""
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 20_000)
     partitions = partitions_of([[[time] for time in range(50)] for _ in range(30)])
     reader = reader_of(partitions)
     held = []
@@ -264,7 +266,7 @@ def test_records_that_were_deleted_are_told_each_time():
 
 def test_every_call_gets_on_however_much_the_partitions_inflate_to(monkeypatch: pytest.MonkeyPatch):
     """If the next lines are in more batches than a request may decode, they are merged over several calls."""
-    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 40_000)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 40_000)
     partitions = []
     for number in range(8):
         partition = MemoryPartition(number=number)
@@ -296,7 +298,7 @@ def test_lines_at_hand_are_kept_when_their_batches_are_let_go(monkeypatch: pytes
     """Rendered lines are kept when their batches are dropped, so batches are not decoded again for each line."""
     times: Times = [[list(range(number, 200, 7))] for number in range(7)]
     partitions = partitions_of(times)
-    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "HELD_BYTES", 100 * len(partitions) * 30)
+    monkeypatch.setattr(topicfs.fusefs.views.merged_stream, "MERGE_MEMORY_BYTES", 100 * len(partitions) * 30)
     assert expected_of(times) == read_all(reader_of(partitions), 100)
     assert sum(partition.reads for partition in partitions) <= 3 * len(partitions)
 

@@ -13,7 +13,7 @@ from topicfs.fusefs import allowance as allowances
 from topicfs.fusefs.allowance import Allowance
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.views import read_ahead
-from topicfs.fusefs.views.read_ahead import MAX_CHUNKS, PAUSE_SECONDS, Pool, ReadGoal, Stretch
+from topicfs.fusefs.views.read_ahead import MAX_CHUNKS, STOPPED_READER_SECONDS, Pool, ReadGoal, Stretch
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import PartitionViews
 from topicfs.storage.codec.headers import BatchStamp, Codec
@@ -203,7 +203,7 @@ def test_nobody_waits_for_what_was_given_up() -> None:
 def test_stretches_are_bounded_and_the_oldest_makes_room_once_its_reader_has_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The pool accepts MAX_CHUNKS unused items; after PAUSE_SECONDS the oldest is dropped for a new one."""
+    """The pool accepts MAX_CHUNKS unused items; after STOPPED_READER_SECONDS the oldest is dropped for a new one."""
     now = [0.0]
     monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now[0])
     pool = Pool(1)  # No threads: a thread would keep the item it works on.
@@ -212,7 +212,7 @@ def test_stretches_are_bounded_and_the_oldest_makes_room_once_its_reader_has_sto
     kept = [stretch() for _ in range(MAX_CHUNKS)]
     assert all(pool.begin(one) for one in kept)
     assert not pool.begin(stretch())
-    now[0] += PAUSE_SECONDS
+    now[0] += STOPPED_READER_SECONDS
 
     assert pool.begin(stretch())
     assert [True] + [False] * (MAX_CHUNKS - 1) == [one.result() is None for one in kept]

@@ -21,7 +21,7 @@ from topicfs.storage.model import Isolation, Offset
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use small intervals, so that a segment has several entries."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 200)
-    monkeypatch.setattr(measure, "STEP_BYTES", 700)
+    monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 700)
 
 
 @pytest.fixture

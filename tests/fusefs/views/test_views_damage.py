@@ -235,7 +235,7 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Run each test with the usual limits, and with small ones that fetch batch by batch."""
     if request.param:
         monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
-        monkeypatch.setattr(measure, "STEP_BYTES", 150)
-        monkeypatch.setattr(rendering, "WINDOW_BYTES", 64)
+        monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 150)
+        monkeypatch.setattr(rendering, "TEXT_WINDOW_BYTES", 64)
         monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 150)
         monkeypatch.setattr(view_module, "DIRECT_OFFSETS", 3)

@@ -93,7 +93,7 @@ def test_measuring_goes_step_by_step_and_ends_with_the_exact_size() -> None:
 def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read far into an unmeasured view measures up to its position, and no further."""
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 100)
-    monkeypatch.setattr(measure, "STEP_BYTES", 1000)
+    monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 1000)
     partition = MemoryPartition()
     for number in range(10_000):
         partition.add(b"line %d" % number)
@@ -106,7 +106,7 @@ def test_reading_far_into_an_unmeasured_view_measures_up_to_there(monkeypatch: p
 
 def test_many_threads_measure_and_read_one_view_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads can measure and read one view at the same time."""
-    monkeypatch.setattr(measure, "STEP_BYTES", 2000)
+    monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 2000)
     partition = MemoryPartition()
     for number in range(3000):
         partition.add(b"line %d" % number)

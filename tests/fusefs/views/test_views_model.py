@@ -219,10 +219,10 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use small intervals and windows, so that a few records make many of them."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 64)
     monkeypatch.setattr(sparse_index, "MAX_BATCH_INTERVAL", 400)
-    monkeypatch.setattr(measure, "STEP_BYTES", 300)
+    monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 300)
     monkeypatch.setattr(measure, "INLINE_OFFSETS", 12)
     monkeypatch.setattr(view_module, "DIRECT_OFFSETS", 5)
-    monkeypatch.setattr(rendering, "WINDOW_BYTES", 256)
+    monkeypatch.setattr(rendering, "TEXT_WINDOW_BYTES", 256)
     monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 100)
 
 

@@ -27,8 +27,8 @@ from topicfs.storage.model import Offset
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use small limits, so that there are many entries and windows."""
     monkeypatch.setattr(sparse_index, "ENTRY_INTERVAL", 500)
-    monkeypatch.setattr(measure, "STEP_BYTES", 3000)
-    monkeypatch.setattr(rendering, "WINDOW_BYTES", 2000)
+    monkeypatch.setattr(measure, "MEASURE_STEP_BYTES", 3000)
+    monkeypatch.setattr(rendering, "TEXT_WINDOW_BYTES", 2000)
     monkeypatch.setattr(rendering, "FIRST_FETCH_BYTES", 1000)
 
 

@@ -207,7 +207,7 @@ def test_a_batch_larger_than_the_window_is_rendered_in_parts() -> None:
     while part := reader.read(position, 100_000):
         assert expected[position : position + 100_000] == part
         position += len(part)
-        assert len(reader._window.data) <= 2.5 * rendering_module.WINDOW_BYTES
+        assert len(reader._window.data) <= 2.5 * rendering_module.TEXT_WINDOW_BYTES
     assert len(expected) == position
     assert expected[2_345_678:2_345_999] == ViewReader(view).read(2_345_678, 321)
 
@@ -261,7 +261,7 @@ def test_memory_stays_flat_while_a_view_is_read() -> None:
     finally:
         tracemalloc.stop()
     assert position > 35_000_000
-    assert peak < 12 * rendering_module.WINDOW_BYTES
+    assert peak < 12 * rendering_module.TEXT_WINDOW_BYTES
 
 
 def test_readers_of_one_view_keep_their_own_places(partition: MemoryPartition) -> None:
