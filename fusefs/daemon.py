@@ -273,7 +273,9 @@ class _Daemon:
                 nursery.start_soon(self._tell_alive)
                 if self.metrics_server is not None:
                     self.metrics_server.serve(self._collector())
-                await loop.run(partial(pyfuse3.main, IDLE_PYFUSE3_TASKS, MAX_WAITING_REQUESTS), self._end_of_requests)
+                await loop.run(
+                    partial(pyfuse3.main, IDLE_PYFUSE3_TASKS, MAX_WAITING_REQUESTS), self._end_of_requests
+                )
                 self._manager.stopping("unmounted: flushing to disk")
                 told_before = set(self._reports.lines())
                 nursery.cancel_scope.cancel()

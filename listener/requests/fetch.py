@@ -91,7 +91,7 @@ class _Reading:
         self._enough = min(values["minBytes"], self._most)
         self._memory: ExitStack | None = None
         """Holds the memory for records that are read."""
-        self._readable = READ_BYTES
+        self._readable = MAX_BUFFERED_BYTES
         """Bytes that may still be read."""
         self._counted: dict[Key, _Counted] = {}
         self._changed: dict[Key, None] = {}
@@ -150,7 +150,7 @@ class _Reading:
         counted = self._counted.get(key, _Counted(Offset(wanted.offset), 0))
         if self._goes_on(partition, counted.offset) and counted.size < room:
             self._hold_memory()
-            fetched = partition.read(counted.offset, max_bytes=READ_BYTES, isolation=self._isolation)
+            fetched = partition.read(counted.offset, max_bytes=MAX_BUFFERED_BYTES, isolation=self._isolation)
             self._counted[key] = counted = _Counted(fetched.next_offset, counted.size + len(fetched.data))
         return counted.size
 

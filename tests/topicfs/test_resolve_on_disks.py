@@ -74,7 +74,9 @@ def named(places: list[Path]) -> str:
 
 def assert_named(ran: Ran, place: Path, cause: str) -> None:
     """Check that the last line of a command's errors names file, cause and remedy."""
-    remedy = "the fork is not resolved yet; repair the disk or free space on it, and run the same command again"
+    remedy = (
+        "the fork is not resolved yet; repair the disk or free space on it, and run the same command again"
+    )
     assert re.fullmatch(rf"topicfs: {place}/\S+: {cause}; {remedy}", ran.errors.decode().splitlines()[-1])
 
 

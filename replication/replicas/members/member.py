@@ -263,7 +263,9 @@ class ReplicatingDirectories:
         return tuple(member for member in self if member.serves)
 
 
-def restore_topic_ids(files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: ReportLine) -> None:
+def restore_topic_ids(
+    files: FileSystem, path: Path, number: ReplicaId, copy: ReplicaFile, warn: ReportLine
+) -> None:
     """Rewrite lost topic ids of partitions by the directory's `copy` of the agreed state (OSError; blocking)."""
     there = {entry.name for entry in files.list_directory(path) if entry.is_directory}
     for topic, entry in copy.topics.items():
