@@ -187,7 +187,7 @@ def _as_sent(data: Buffer, batches: Batches, max_batch_bytes: int) -> Iterator[b
 def _check(header: BatchHeader, max_batch_bytes: int) -> None:
     """Raise InvalidRecordError or RecordTooLargeError if a log would refuse the batch because of its header."""
     if header.size_bytes > max_batch_bytes:
-        raise RecordTooLargeError(f"batch of {header.size_bytes} bytes, the limit is {max_batch_bytes}")
+        raise RecordTooLargeError(f"a batch of {header.size_bytes} bytes; the limit is {max_batch_bytes}")
     if header.is_control:
         raise InvalidRecordError("a transaction marker, which only a coordinator may write")
 
@@ -198,8 +198,8 @@ def _without_transaction(data: Buffer, header: BatchHeader) -> bytearray:
     if header.is_transactional:
         if header.attributes & _WITHOUT_MEANING:
             raise InvalidRecordError(
-                f"a transaction's batch with attributes {header.attributes:#06x}: what the bits without a meaning say of "
-                "the plain batch that it would become, nobody knows"
+                f"a transaction's batch with attributes {header.attributes:#06x}: it cannot become a plain batch, "
+                "because the meaning of its undefined bits is unknown"
             )
         _ATTRIBUTES.pack_into(
             batch, fields.ATTRIBUTES_POSITION, header.attributes & ~fields.TRANSACTIONAL_MASK

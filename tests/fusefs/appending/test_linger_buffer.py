@@ -156,5 +156,5 @@ def test_a_batch_may_be_as_long_as_the_log_takes() -> None:
     assert data == BATCHES.frame(NOTHING, data, len(data)).lines
     begun = data[:20]
     assert begun == BATCHES.frame(NOTHING, begun, len(data)).waiting.tail
-    with pytest.raises(RecordTooLargeError, match=f"max.message.bytes is {len(data) - 1}"):
+    with pytest.raises(RecordTooLargeError, match=f"exceeds max.message.bytes={len(data) - 1}"):
         BATCHES.frame(NOTHING, begun, len(data) - 1)

@@ -149,5 +149,5 @@ def test_what_is_no_batch_of_a_client_is_refused():
     for data, reason in ((MARKER, "marker"), (damaged, "checksum"), (b"x" * 100, "not a record batch")):
         with pytest.raises(InvalidRecordError, match=reason):
             BATCH.parse(bytes(batch(b"good") + data), timestamp=1, max_batch_bytes=LIMIT)
-    with pytest.raises(RecordTooLargeError, match="68 bytes, at most 60"):
+    with pytest.raises(RecordTooLargeError, match="68 bytes; the limit is 60"):
         BATCH.parse(bytes(batch(b"")), timestamp=1, max_batch_bytes=60)

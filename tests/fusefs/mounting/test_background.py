@@ -47,8 +47,8 @@ def test_a_daemon_that_stands_is_no_word() -> None:
     [
         ("refuses", "topicfs: no such directory"),
         ("raises", "topicfs: the daemon failed: ValueError: that way not"),
-        ("ends", "topicfs: the daemon ended with exit status 3 before the mount stood"),
-        ("is_killed", "topicfs: the daemon was ended by signal 7 (Bus error) before the mount stood"),
+        ("ends", "topicfs: the daemon ended with exit status 3 before mounting"),
+        ("is_killed", "topicfs: the daemon was ended by signal 7 (Bus error) before mounting"),
     ],
 )
 def test_whatever_ends_the_daemon_is_told(serve: str, told: str) -> None:

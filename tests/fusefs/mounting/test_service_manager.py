@@ -106,6 +106,6 @@ def test_a_manager_that_reads_nothing_holds_up_nobody(listening: socket.socket) 
 def test_a_manager_that_does_not_listen_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     """A manager that does not listen causes a line in the log, and no failure."""
     ServiceManager.of_environment({"NOTIFY_SOCKET": "/nowhere/notify"}).ready("stands")
-    assert ["the service manager was not told READY: [Errno 2] No such file or directory"] == caplog.messages
+    assert ["the service manager did not get READY: [Errno 2] No such file or directory"] == caplog.messages
     ServiceManager.of_environment({}).ready("nobody asked")
     assert 1 == len(caplog.messages)
