@@ -192,7 +192,7 @@ class Membership(Protocol):
         """Return the partitions it holds now. They go only after `give_up`, or if deleted, overdue or `lost`."""
 
     def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
-        """Commit positions in partitions that it holds, in one append with others of a few milliseconds, or `at_once`.
+        """Commit positions in partitions that it holds; wait some ms to append with others, unless `at_once`.
 
         The future completes when they are in the log. If no position changed, it fails with NotAssignedError (a
         partition is not held, or `topic_id` was deleted), InvalidPositionError, GroupError or OSError (ENOSPC, EIO).

@@ -335,7 +335,7 @@ class Handover:
         return next(with_journal, self._data[0])
 
     def _check_transactions(self, topics: Iterable[OwnTopic]) -> None:
-        """Raise StorageError for open transactions, which no coordinator there would end, unless they are allowed."""
+        """Raise StorageError for open transactions unless they are allowed: no coordinator there would end them."""
         for partition in (each for topic in topics for each in topic.open_transactions()):
             if not self._with_open_transactions:
                 raise StorageError(

@@ -264,7 +264,7 @@ class GroupClient:
         )
 
     def described(self, api: Api, names: str) -> Values | None:
-        """Return the answer of `api`, whose request lists groups in the field `names`; None if the group is missing."""
+        """Call `api` for the group, whose name the request has in the field `names`; None if the group is missing."""
         request = {names: [self.group], "includeAuthorizedOperations": False}
         try:
             answer = self._ask(api, request, lambda found: (one["errorCode"] for one in found["groups"]))

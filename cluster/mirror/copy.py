@@ -144,7 +144,7 @@ class MirroredPartition:
         return answer
 
     def _header_of(self, answer: FetchedPartition) -> BatchHeader | None:
-        """Return the header of the answer's batch, None without one; a damaged one also unsets `verified`."""
+        """Return the header of the answer's batch; None without a batch, or after noting that it is damaged."""
         if len(answer.records) < _HEADER_BYTES:
             return None
         try:

@@ -403,9 +403,9 @@ class Connection:
         return answer
 
     def _receive(self, max_bytes: int, api: Api) -> memoryview:
-        """Receive an answer into a new buffer, which its reader keeps views of; small ones come with their size.
+        """Receive an answer into a new buffer, because its reader keeps views of it.
 
-        The time limit is for the whole answer, not for each piece.
+        The time limit is for the whole answer, not for each piece. A small answer arrives together with its size.
         """
         begun = self._received
         self._received = begun[:0]
@@ -444,7 +444,7 @@ class Connection:
         self._wait_at_most(left)
 
     def _received_into(self, room: memoryview, api: Api, *, whole: bool = False) -> int:
-        """Receive at least one byte; with `whole` fill `room` if the socket can wait for all of it."""
+        """Receive at least one byte into `room`; with `whole` wait until it is full, if the socket can."""
         plain = not isinstance(self._socket, ssl.SSLSocket)
         try:
             received = self._socket.recv_into(room, 0, socket.MSG_WAITALL if whole and plain else 0)

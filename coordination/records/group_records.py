@@ -44,7 +44,7 @@ GROUP_METADATA_VALUE = Schema(
 
 NEWEST_OFFSET_COMMIT_VERSION = 4
 NEWEST_GROUP_VERSION = 3
-"""The version to write, as brokers do; version 4 can be read, too."""
+"""The version that brokers write, and this module as well; version 4 can be read, too."""
 
 MAX_KEY_STRING_BYTES = 32_767
 """The longest string that a record's key can hold."""

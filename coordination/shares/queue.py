@@ -177,7 +177,7 @@ class Queue:
         return Isolation(self._services.settings().share_isolation_level)
 
     def _load(self, state: ShareState, now: Timestamp) -> None:
-        """Start at the stored state, but not after the log end: a machine crash may have cut off its records."""
+        """Load the stored state, limited to the log end: a machine crash may have cut off records."""
         start = state.start_offset
         if start == NO_START:
             reset = self._services.settings().share_auto_offset_reset

@@ -143,7 +143,7 @@ class DirectoryCheck:
             yield Finding(self.partitions[partition] / names.PARTITION_METADATA, None, cause)
 
     def _topic_ids(self, topic: str) -> set[str]:
-        """Return the present ids of a topic's partitions: it may have been deleted and created again."""
+        """Return the present ids of a topic's partitions: the topic may have been deleted and created again."""
         places = [place for partition, place in self.partitions.items() if partition.topic == topic]
         return {one for place in places if (one := topic_id_of(place, self._files)) is not None}
 

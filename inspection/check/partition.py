@@ -47,7 +47,7 @@ class PartitionCheck:
         self._files = files
         self.topic_id: str | None = None
         self.end_offset: Offset | None = None
-        """The exclusive end of all offsets, damaged batches' too; set by `joined` unless the last segment vanished."""
+        """The exclusive end of all offsets, also of damaged batches; set by `joined` unless the last segment vanished."""
         self.missing: list[Finding] = []
         """Offsets that no segment has; set by `joined`. Compaction leaves such gaps, too."""
         found = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]

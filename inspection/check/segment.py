@@ -55,7 +55,7 @@ class SegmentWork:
     directory: Path
     base_offset: Offset
     log_bytes: int
-    """Size of its log when it was listed, for the progress."""
+    """Size of its log when it was listed, for a progress bar."""
     active: bool
     in_use: bool
     """True if a living process may be appending: an unfinished batch at the end is then no error."""
@@ -72,7 +72,7 @@ class SegmentWork:
 
 
 class SegmentCheck:
-    """The check of one segment; `findings` sets its facts and its end."""
+    """The check of one segment. Its `facts` and `end_offset` are known after `findings` has run."""
 
     def __init__(self, work: SegmentWork, files: FileSystem) -> None:
         self.log = work.path(SegmentFileKind.LOG)

@@ -25,7 +25,7 @@ Entry = TypeVar("Entry", OffsetPosition, TimeEntry)
 def dump_offset_index(
     path: Path, shown: str, options: DumpOptions, files: FileSystem, report: DumpReport
 ) -> Iterator[str]:
-    """Print the entries of an `.index`, and note those whose offset is not that of their batch."""
+    """Print the entries of an `.index`, and note those whose offset differs from their batch's."""
     base_offset = base_offset_of(path)
     segment = _segment_of(path, files)
     index = OffsetIndex(files.open(path, read_only=True), base_offset)

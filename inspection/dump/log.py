@@ -45,7 +45,7 @@ def base_offset_of(path: Path) -> Offset:
 
 
 def dump_log(path: Path, options: DumpOptions, files: FileSystem, report: DumpReport) -> Iterator[str]:
-    """Print a segment's batches, and the size of bytes after them. CorruptionError for a damaged record or batch."""
+    """Print a segment's batches, and how many bytes follow them. CorruptionError for a damaged record or batch."""
     with closing(files.open(path, read_only=True)) as file:
         yield f"Log starting offset: {base_offset_of(path)}"
         size = file.size()

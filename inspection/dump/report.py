@@ -34,7 +34,7 @@ class DumpReport:
     index_mismatches: defaultdict[str, dict[Offset, Offset]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    """Offset in the index, and in the log, of index entries that point to a wrong batch."""
+    """The index entries that point to a wrong batch: the entry's offset, and the batch's."""
     time_mismatches: defaultdict[str, list[TimestampMismatch]] = field(
         default_factory=lambda: defaultdict(list)
     )

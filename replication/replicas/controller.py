@@ -311,7 +311,7 @@ class ReplicaController:
         self._agree_and_take_roles([partition], {partition.name: state}, but={replica})
 
     def returned(self) -> None:
-        """Serve partitions that have no leader, after a directory returned (blocking)."""
+        """Elect leaders for partitions without one, after a directory returned (blocking)."""
         self.begin([one for one in self._partitions() if one.leader is None])
 
     def elect_unclean(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:

@@ -133,7 +133,7 @@ class ReplicatedEngine:
         return next((line for line in lines if line is not None), None)
 
     def heal(self) -> None:
-        """Heal the damage that readers found, now (blocking)."""
+        """Heal, before returning, the damage that readers found (blocking)."""
         self._healer.run_wanted()
 
     @property

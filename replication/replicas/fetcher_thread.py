@@ -118,7 +118,7 @@ class CopyingThread(ABC):
 
     @abstractmethod
     def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
-        """Give a log that has nearly caught up its role; return whether it got it (StorageError, OSError)."""
+        """Give a nearly caught up log its role; return False if it must go on copying (StorageError, OSError)."""
 
     def run_once(self) -> None:
         """Do one round of the thread's work (blocking), for owners without threads."""

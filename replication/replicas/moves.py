@@ -45,7 +45,7 @@ class ReplicaMoves:
         rate: Callable[[], int],
         warn: ReportLine,
     ) -> None:
-        """Make it; `changes` is held while topics change, `rate` returns each directory's limit of bytes per second."""
+        """Make it; `changes` is held while topics change, `rate` returns the limit of copied bytes/s per directory."""
         self._members = members
         self._partitions = partitions
         self._controller = controller

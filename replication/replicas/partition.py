@@ -222,7 +222,7 @@ class ReplicatedPartition(ServedPartition):
             raise NotEnoughReplicasError(too_few)
 
     def _too_few(self) -> str:
-        """Return why too few replicas are in sync, or ""; no topic requires more than it has."""
+        """Return that too few replicas are in sync, or ""; a topic never requires more than it has."""
         there, assigned = self.in_sync_replicas, max(len(self.state.assigned), 1)
         wanted = self._config().min_insync_replicas
         if there >= min(wanted, assigned):

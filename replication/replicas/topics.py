@@ -163,7 +163,7 @@ class TopicTable:
         self._agreement.put_topic(topic.name, replace(entry, replicas=replicas))
 
     def fill_again(self, partition: ReplicatedPartition) -> None:
-        """Replace a partition's replicas on replaced disks, after an unclean election (StorageError, OSError)."""
+        """Assign new directories for replicas on replaced disks, after an unclean election (StorageError, OSError)."""
         state, known = partition.state, self._agreement.content.directories
         kept = tuple(one for one in state.assigned if one in known)
         others = [member.number for member in self._members.serving if member.number not in kept]

@@ -100,7 +100,7 @@ def _other_transactions(copies: Sequence[Copy], *, heals: bool) -> Iterator[Scru
 
 
 def _aborted(copy: Copy, end: int) -> list[AbortedSpan]:
-    """Return the aborted transactions, by a copy's index, whose markers are below `end`."""
+    """Return the aborted transactions in a copy's index whose markers are below `end`."""
     with copy.log.parts.lock:  # An append publishes its end before its entries.
         spans = copy.segment.transaction_index.spans if copy.segment.may_have_aborted else ()
     return [one for one in spans if copy.segment.base_offset <= one.last_offset < end]

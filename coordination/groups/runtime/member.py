@@ -107,7 +107,7 @@ class MemberCoordinator(Protocol):
         ...
 
     def commit_now(self) -> None:
-        """Commit what `LocalMember.take_commits` returns before this call returns."""
+        """Commit what `LocalMember.take_commits` returns, before this method returns."""
         ...
 
     def leave(self) -> None:

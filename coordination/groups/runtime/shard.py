@@ -229,7 +229,7 @@ class Shard:
     def commit(
         self, request: OffsetCommitRequest, reply: CommitReply, producer_id: ProducerId = NO_PRODUCER_ID
     ) -> Write | None:
-        """Commit positions; a commit from no member creates a missing group."""
+        """Commit positions; a commit that names no member creates the group if it is missing."""
         group = self.coordinator.find(request.group)
         write = self.offsets.commit(group, request, self.clock(), reply, producer_id=producer_id)
         if write is None or group is not None:
@@ -255,7 +255,7 @@ class Shard:
         return codes[-1]
 
     def expire(self, now: Timestamp) -> None:
-        """Delete expired positions, and groups that have no members and no other positions."""
+        """Delete expired positions, and groups that are left without members and positions."""
         for group in list(self.coordinator.groups.values()):
             gone, none_left = self.offsets.expired(group, now)
             if gone:

@@ -50,7 +50,7 @@ class _Enough(Exception):  # noqa: N818 (no error)
 
 
 def throttle_limit(limit: int) -> int:
-    """Return the number of deliveries after which a batch is split."""
+    """Return the number of deliveries from which on a batch is split."""
     return max(2, -(-limit // 2))
 
 

@@ -1,4 +1,4 @@
-"""The state of a share partition: batches between start offset (first not done) and end offset (next to fetch).
+"""The state of a share partition: batches between start offset (first not done) and end offset (last acquired).
 
 After a load, the *gap window* covers the holes between batches until they are fetched
 (kafka-coordinators.md#share-groups).
@@ -167,7 +167,7 @@ class PartitionState:
         return holder.at(min(self.start_offset, holder.last)).is_done
 
     def _done_through(self) -> tuple[int | None, int]:
-        """Return the last offset up to which all is done, and how many of those records are counted as done."""
+        """Return the last offset of the leading done records, and how many of them are in `complete_count`."""
         last_done, counted = None, 0
         for batch in self.batches:
             if self.gap_is_open and self._gap is not None and batch.last >= self._gap.start:

@@ -112,7 +112,7 @@ class DeliveryState:
         self._before, self.lease_end = None, None
 
     def undo(self, now: int) -> None:
-        """Undo a change that was not written: Acquired again, or as after the lock's end if it has ended."""
+        """Undo a change that was not written: Acquired again; if the lock has ended meanwhile, the state after that."""
         before, self._before = self._before, None
         assert before is not None
         if self._archived:

@@ -98,7 +98,7 @@ class StateShard:
     def initialize(
         self, key: SharePartitionKey, state_epoch: int, start_offset: int, now: Timestamp
     ) -> StateRecord:
-        """Return the record that starts a group, again or for the first time, at an offset (-1: not decided yet).
+        """Return the record that starts or restarts a group at an offset (-1: not decided yet).
 
         Raises StateFencedError.
         """
@@ -275,7 +275,7 @@ def combine(
 
 
 def _merge(batches: list[StateBatch]) -> list[StateBatch]:
-    """Merge from left to right: pieces of two merged batches are sorted into the batches that still wait."""
+    """Merge from left to right; pieces of two overlapping batches are sorted into the remaining ones."""
     waiting = sorted({_order(one) for one in batches}, reverse=True)
     merged: list[StateBatch] = []
     before = _batch(waiting.pop())

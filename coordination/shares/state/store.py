@@ -35,7 +35,7 @@ class StateStore:
         self._lock = RLock()
 
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        """Start a group at an offset (again), creating the topic. Raises StateFencedError, and as `write`."""
+        """Start or restart a group at an offset; creates the topic. Raises StateFencedError, and as `write`."""
         with self._lock:
             self._topic.make()
             served = self._of(key)

@@ -95,7 +95,7 @@ class Renewals:
         return str(self._members[source.number])
 
     def _sound_leader(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> Replica:
-        """Return the leader, which is valid; if the replica in `member` leads, let another one lead first."""
+        """Return the leader if its log is valid; if the replica in `member` leads, let a valid one lead first."""
         for one in partition.replicas_in_sync:
             if one.number != member.number and self._is_sound(partition, one):
                 leader = partition.leader

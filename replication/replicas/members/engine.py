@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class MemberManager(LogManager):
-    """A LogManager that has only some partitions of a topic. Made by `startup.open_logs`."""
+    """A LogManager that may have only some of a topic's partitions. Made by `startup.open_logs`."""
 
     one_of_many = True
 
@@ -135,7 +135,7 @@ class MemberManager(LogManager):
             self._futures.discard_all(unwanted)
 
     def pause_cleaning(self, partitions: Iterable[TopicPartition]) -> None:
-        """Replace the set of partitions that are not cleaned; a cleaning of one under way is stopped."""
+        """Set which partitions are not cleaned from now on; a cleaning of one of them is stopped."""
         self._services.cleaner.pause(partitions)
 
     def close(self) -> None:
