@@ -159,7 +159,7 @@ def _chosen(names: Sequence[str]) -> list[str]:
 
 
 def _settled(name: str, measure: Measure, console: Console, *, again: bool) -> BenchmarkResult:
-    """Run a benchmark; in the short form, whose verdict counts, run it again before it fails."""
+    """Run a benchmark; in the short form (`again`), repeat it once if its result is not acceptable."""
     result = _run(name, measure, console)
     if again and not result.acceptable:
         console.print(f"{name}: measured again, for the machine may have been busy with something else")

@@ -26,7 +26,7 @@ FEWEST_ROUNDS = 3
 
 
 class RoundsEndedError(Exception):
-    """A side that reuses the rounds of another case has returned a figure of each."""
+    """A side has reused all of the shared rounds."""
 
 
 def measure_case(case: Case, rounds: int, seconds: float = math.inf) -> CaseResult:

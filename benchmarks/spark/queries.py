@@ -156,7 +156,7 @@ def _cases(
 
 
 def _projected(setup: SparkSetup) -> Case:
-    """Return a case that shows the gain of a query that names its only column."""
+    """Return a case that shows how much faster a query is that names the column it needs."""
     wholly, projected = partial(setup.add_up, OURS), partial(setup.add_up, OURS, "value binary")
     every = "topicfs, all columns"
     return Case(

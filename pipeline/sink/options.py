@@ -68,7 +68,7 @@ class SinkOptions:
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Parse and check the options of a write, with names in any case. InvalidOptionError, PipelineError."""
+    """Parse and check the options of a write, with names in any case (InvalidOptionError, PipelineError)."""
     options = {name.lower(): value for name, value in given.items()}
     for name in options:
         if name in _REFUSED:

@@ -36,9 +36,9 @@ class TaskStaged(WriterCommitMessage):
     write: WriteId
     task: int
     staged: StagedFile | None
-    """None if the task had no rows."""
+    """The file that the task staged; None if the task had no rows."""
     content: Content | None
-    """None for a write without a name."""
+    """Content of the task's rows; None for a write without a name."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from topicfs.storage.recovery.options import Checkpointed, LoadOptions
 from topicfs.storage.segment.roll import SegmentDirectory
 
 _RETRIES = 5
-"""Most further attempts to load a log whose segments change during the load."""
+"""Most retries to load a log whose segments change during the load."""
 
 
 class _DataDirectory(NamedTuple):
@@ -69,7 +69,7 @@ class _Stamp(NamedTuple):
     clean: bool
     log_start_offset: Offset
     high_watermark: Offset | None
-    """None: the end of the log."""
+    """None: the log end is the high watermark."""
 
 
 class _Loaded(NamedTuple):
@@ -254,7 +254,7 @@ def _readable(partition: ReplicatedPartition) -> Sequence[Path] | str:
 
 
 def _catch_up(known: _Loaded, stamp: _Stamp) -> _Loaded | None:
-    """Return the log with its new records, without reading the old ones; if it cannot, close it and return None."""
+    """Return the log with its new records, without reading the old ones; if that fails, close it and return None."""
     before, _, followed = known
     if before == stamp:
         return known

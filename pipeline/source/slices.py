@@ -52,7 +52,7 @@ class Task:
     range: OffsetRange
     slices: tuple[Slice, ...]
     aborted: tuple[AbortedTransaction, ...] = ()
-    """Transactions whose records are left out, by ascending first offset."""
+    """Aborted transactions, whose records are left out, by ascending first offset."""
     topic_id: str | None = None
     """Id that identifies the topic if its name is used again; None if no file has the id."""
 

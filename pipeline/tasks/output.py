@@ -14,7 +14,7 @@ MESSAGE_PREFIX = "topicfs: "
 
 @contextmanager
 def redirected_stderr(file: IO[bytes] | None) -> Iterator[None]:
-    """Processes that start in the block have `file` as their standard error, even later; None: the usual one.
+    """Give `file` as standard error, for their whole life, to processes that start in the block; None: no change.
 
     This process has it too during the block: output that must be seen needs a copy of the old descriptor.
     """

@@ -42,7 +42,7 @@ def test_time_of_those_who_ended():
 
 
 def test_own_processes():
-    """A child is a descendant while it runs, and its time counts once it has ended."""
+    """A child process is listed while it runs, and its processor time still counts after it has ended."""
     before = processes()
     program = subprocess.Popen([sys.executable, "-c", "sum(range(10**7)); input()"], stdin=subprocess.PIPE)
     assert program.pid in processes()

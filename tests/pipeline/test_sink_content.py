@@ -63,7 +63,7 @@ def test_each_column_counts():
 
 
 def test_rows_count_as_often_as_they_come():
-    """A row counts as often as it occurs: twice in place of another row is other content."""
+    """A row counts as often as it occurs: replacing one row by a second copy of another changes the content."""
     pairs = [(0, 0), (0, 1), (1, 1), (0,), (0, 0, 1), (0, 0, 0)]
     assert len(pairs) == len({content([ROWS[at] for at in pair]) for pair in pairs})
     assert content([ROWS[0]] * 2) == Content(2, 2 * content([ROWS[0]]).digest % 2**64)

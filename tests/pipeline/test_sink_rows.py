@@ -164,7 +164,7 @@ def test_no_rows_are_no_batches():
     ],
 )
 def test_rows_that_cannot_be_written_are_told(columns, topic, error, said):
-    """Rows with an invalid topic, partition, time or header are an error."""
+    """A row with an invalid topic, partition or time, or of too many bytes, is an error."""
     pa = arrow()
     kinds = {
         "value": pa.string(),

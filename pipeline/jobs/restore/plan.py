@@ -45,7 +45,7 @@ class PartitionPlan(NamedTuple):
     overlap: Span
     """Archived offsets that the log already has; empty if `end` is not above `start`."""
     rest: Span
-    """Offsets to append; may be empty in the same way."""
+    """Archived offsets to append; empty if `end` is not above `start`."""
     place: LogPlacement
     """Position in the log of the first offset of `rest`."""
 

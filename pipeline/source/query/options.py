@@ -126,7 +126,7 @@ class SourceOptions:
 
 
 def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Parse the options of a batch or streaming read, names in any case. InvalidOptionError, PipelineError."""
+    """Parse the options of a batch or streaming read, names in any case (InvalidOptionError, PipelineError)."""
     options = {name.lower(): value for name, value in given.items()}
     _check_names(options)
     most = _positive(options, "maxOffsetsPerTrigger")
