@@ -35,7 +35,7 @@ class TopicfsDataSource(DataSource):
 
     @reported
     def reader(self, schema: StructType) -> BatchReader:
-        make = FilteringBatchReader if _hands_filters_down() else BatchReader
+        make = FilteringBatchReader if _passes_filters() else BatchReader
         return make(*self._reading(schema, streaming=False))
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedStream:
@@ -65,7 +65,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(TopicfsDataSource)
 
 
-def _hands_filters_down() -> bool:
+def _passes_filters() -> bool:
     """Return whether this process is the worker, or its daemon, through which Spark passes filters to a reader."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return _PUSHDOWN_WORKER in {*sys.argv[1:2], getattr(spec, "name", "")}

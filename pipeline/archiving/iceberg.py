@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from topicfs.pipeline.archiving.listed import CATALOG, CHECKPOINT, file_key, place_lost
+from topicfs.pipeline.archiving.listed import CATALOG, CHECKPOINT, file_key, missing_list_error
 from topicfs.pipeline.errors import IcebergMissingError, PipelineError, needing
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
 
@@ -51,7 +51,7 @@ class IcebergCommits:
         if OFFSETS in found:
             return int(found[NUMBER]), decode_stream_offset(json.loads(found[OFFSETS]))
         if self._table.current_snapshot() is not None:
-            raise place_lost(self._archive, OFFSETS)
+            raise missing_list_error(self._archive, OFFSETS)
         return -1, None
 
     def plan(self, number: int, state: StreamState) -> StreamState:

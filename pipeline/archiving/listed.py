@@ -27,7 +27,7 @@ def is_iceberg(archive: Path) -> bool:
     return (archive / CATALOG).is_file()
 
 
-def place_lost(archive: Path, what: object) -> PipelineError:
+def missing_list_error(archive: Path, what: object) -> PipelineError:
     """Return the error for an archive that has lost its list of files or offsets; `what` is missing."""
     return PipelineError(
         f"{archive}: {what} is missing, so it is unknown which records the archive has; archive into another directory"
@@ -50,7 +50,7 @@ def committed_lists(listed: Path) -> dict[int, Path]:
     wanted = range(first, max(lists, default=-1) + 1)
     for number in wanted:
         if number not in lists:
-            raise place_lost(listed.parent, listed / str(number))
+            raise missing_list_error(listed.parent, listed / str(number))
     return {number: lists[number] for number in wanted}
 
 

@@ -22,7 +22,7 @@ from topicfs.pipeline.archiving.listed import (
     committed_lists,
     file_key,
     listed_lines,
-    place_lost,
+    missing_list_error,
 )
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.source.query.offsets import StreamState, decode_stream_offset, encode_stream_offset
@@ -58,9 +58,9 @@ class ParquetCommits:
         noted = max((int(name) for name in names if name.isdecimal()), default=-1)
         state = self.planned(number)
         if number < noted:
-            raise place_lost(self._archive, self._lists / str(noted))
+            raise missing_list_error(self._archive, self._lists / str(noted))
         if number >= 0 and state is None:
-            raise place_lost(self._archive, self._offsets / str(number))
+            raise missing_list_error(self._archive, self._offsets / str(number))
         return number, state
 
     def planned(self, number: int) -> StreamState | None:

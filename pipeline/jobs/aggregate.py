@@ -101,7 +101,7 @@ def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
 
 def _follow(spark: SparkSession, options: AggregateOptions) -> int:
     source, target = options.places()
-    _keep_state_together(spark)
+    _set_state_partitions(spark)
     rows = every_record(spark.readStream, source, options.source)
     results = _results(_windows(_timed(spark, rows, options), options))
     counted = results.observe("written", spark_functions.count("*").alias("windows"))
@@ -109,7 +109,7 @@ def _follow(spark: SparkSession, options: AggregateOptions) -> int:
     return _run(_triggered(sink.outputMode("append"), options))
 
 
-def _keep_state_together(spark: SparkSession) -> None:
+def _set_state_partitions(spark: SparkSession) -> None:
     """Split the state by the number of cores, not in Spark's 200 parts: each part writes files per micro-batch."""
     if spark.conf.get(PARTS, SPARKS_PARTS) == SPARKS_PARTS:
         spark.conf.set(PARTS, str(spark.sparkContext.defaultParallelism))
@@ -118,7 +118,7 @@ def _keep_state_together(spark: SparkSession) -> None:
 def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> DataFrame:
     """Return the rows with a watermark that `ClockSource` advances, too."""
     spark.dataSource.register(ClockSource)
-    until = _after_the_last_window(spark, options) if options.close else 0
+    until = _end_of_last_window(spark, options) if options.close else 0
     ticks = spark.readStream.format(CLOCK).option(UNTIL, str(until)).load()
     both = rows.unionByName(ticks, allowMissingColumns=True).withWatermark("timestamp", options.delay)
     # The condition names the timestamp, so that Spark evaluates it after the watermark has seen the row of
@@ -126,7 +126,7 @@ def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> D
     return both.where("topic IS NOT NULL OR timestamp IS NULL")
 
 
-def _after_the_last_window(spark: SparkSession, options: AggregateOptions) -> int:
+def _end_of_last_window(spark: SparkSession, options: AggregateOptions) -> int:
     """Return when the watermark passes the latest record's last window, in microseconds since 1970."""
     source, _ = options.places()
     rows = every_record(spark.read, source, options.source)

@@ -25,7 +25,7 @@ LOST_REPLICA = "if its replicas are lost, leave it out: --without DIR, in Spark 
 
 
 @contextmanager
-def lost_named() -> Iterator[None]:
+def with_replica_hint() -> Iterator[None]:
     """Turn an OSError in the block, for example of a dead disk, into a PipelineError that names the remedy."""
     try:
         yield

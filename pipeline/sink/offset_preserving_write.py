@@ -54,7 +54,7 @@ class KeptBatch(NamedTuple):
     records: int
 
 
-class KeepingEncoder:
+class OffsetPreservingEncoder:
     """Encodes the rows of one task."""
 
     def __init__(self, layouts: Mapping[str, TopicLayout]) -> None:

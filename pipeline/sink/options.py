@@ -39,7 +39,7 @@ COLUMNS = {
 
 _NAMES = ("path", "without", "topic", "txnAppId", "txnVersion", "failOnOtherRows", "commitTimeout")
 _LOWERED = {name.lower() for name in _NAMES}
-_PASSED_OVER = frozenset({"includeheaders", "checkpointlocation", "queryname"})
+_IGNORED_OPTIONS = frozenset({"includeheaders", "checkpointlocation", "queryname"})
 _REFUSED = {
     "kafka.key.serializer": "keys are written as they are; convert them in the query",
     "kafka.value.serializer": "values are written as they are; convert them in the query",
@@ -73,7 +73,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     for name in options:
         if name in _REFUSED:
             raise InvalidOptionError(f"{name}: cannot be set: {_REFUSED[name]}")
-        if name not in _LOWERED and name not in _PASSED_OVER and not name.startswith("kafka."):
+        if name not in _LOWERED and name not in _IGNORED_OPTIONS and not name.startswith("kafka."):
             raise InvalidOptionError(
                 f"{name}: not an option for writes to topicfs{did_you_mean(name, _NAMES)}"
             )

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from topicfs.pipeline.errors import InvalidOptionError, PipelineError
-from topicfs.pipeline.places.paths import lost_named
+from topicfs.pipeline.places.paths import with_replica_hint
 from topicfs.pipeline.sink.commit_request import CommitRequest, stage
 from topicfs.pipeline.sink.layout import Layout, read_layout
 from topicfs.pipeline.sink.options import SinkOptions, check_columns, parse_sink_options
@@ -141,7 +141,7 @@ def target_of(given: Mapping[str, str], schema: StructType, *, overwrite: bool) 
     """Return the target of a write from its options. Raises InvalidOptionError, PipelineError, StorageError."""
     if overwrite:
         raise InvalidOptionError("a topic is only ever appended to: use mode append")
-    with lost_named():
+    with with_replica_hint():
         options = parse_sink_options(given)
         check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, options)
         layout = read_layout(options.directories)

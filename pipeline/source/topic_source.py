@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from topicfs.pipeline.errors import DataLossError
-from topicfs.pipeline.places.paths import lost_named
+from topicfs.pipeline.places.paths import with_replica_hint
 from topicfs.pipeline.source.arrow import BATCH_ROWS, record_batch
 from topicfs.pipeline.source.arrow_buffers import ColumnRange
 from topicfs.pipeline.source.directories import SourceDirectories
@@ -43,7 +43,7 @@ class TopicSource:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        with lost_named():
+        with with_replica_hint():
             self._directories = SourceDirectories(options.directories, options.left_out)
 
     def refresh(self) -> None:
@@ -86,7 +86,7 @@ class TopicSource:
             partitions,
             self,
             option="startingOffsets",
-            latest_if_none_as_late=self.options.starting_strategy_latest,
+            latest_after_last_record=self.options.starting_strategy_latest,
         )
 
     def batch_ranges(self, narrowing: Narrowing = EVERYTHING) -> list[OffsetRange]:
@@ -129,9 +129,9 @@ class TopicSource:
         tasks = [self.task(part) for part in split_ranges(ranges, min_partitions=least, max_records=most)]
         if least is not None or most is not None:
             return tasks
-        return [smaller for task in tasks for smaller in self._of_bounded_size(task)]
+        return [smaller for task in tasks for smaller in self._split_if_large(task)]
 
-    def _of_bounded_size(self, task: Task) -> list[Task]:
+    def _split_if_large(self, task: Task) -> list[Task]:
         """Split a large task, so that even one partition keeps many cores busy."""
         size_bytes = sum(one.end_position - one.position for one in task.slices)
         count = -(-size_bytes // MAX_TASK_BYTES)

@@ -7,7 +7,7 @@ import pytest
 pa = pytest.importorskip("pyarrow")
 
 from topicfs.pipeline.sink.layout import TopicLayout
-from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder
+from topicfs.pipeline.sink.offset_preserving_write import OffsetPreservingEncoder
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import decode
@@ -45,7 +45,7 @@ def row(offset, **columns):
 
 
 def encode(*batches, form=FORM):
-    encoder = KeepingEncoder({"orders": form, "clicks": form})
+    encoder = OffsetPreservingEncoder({"orders": form, "clicks": form})
     return [
         kept for rows in batches for kept in encoder.encode(pa.RecordBatch.from_pylist(list(rows), SCHEMA))
     ]

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from topicfs.pipeline.sink.commit_request import CommitRequest, stage, staging_area
 from topicfs.pipeline.sink.layout import TopicLayout
-from topicfs.pipeline.sink.offset_preserving_write import KeepingEncoder
+from topicfs.pipeline.sink.offset_preserving_write import OffsetPreservingEncoder
 from topicfs.pipeline.sink.writers import task_context
 from topicfs.pipeline.tasks.task_source import write_in_tasks
 from topicfs.storage.disk.names import WriteId
@@ -103,7 +103,7 @@ class PlacedWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Encode a task's rows into a file of its own, which is on disk on return."""
-        encoder, written = KeepingEncoder(self._to.layouts), dict[TopicPartition, Written]()
+        encoder, written = OffsetPreservingEncoder(self._to.layouts), dict[TopicPartition, Written]()
 
         def encoded() -> Iterator[tuple[TopicPartition, bytearray]]:
             for rows in iterator:

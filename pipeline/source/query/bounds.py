@@ -74,18 +74,18 @@ def offsets_at(
     ends: PartitionEnds,
     *,
     option: str,
-    latest_if_none_as_late: bool = True,
+    latest_after_last_record: bool = True,
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition at `bound`, which comes from `option` (startingOffsets, endingOffsets).
 
-    A time after the last record means the latest offset or, without `latest_if_none_as_late`, a PipelineError. Raises
+    A time after the last record means the latest offset or, without `latest_after_last_record`, a PipelineError. Raises
     InvalidOptionError.
     """
     found = {}
     for partition, end in _by_partition(bound, list(partitions), option=option).items():
         if isinstance(end, AtTimestamp):
             offset = ends.at_time(partition, end.timestamp)
-            if offset is None and not latest_if_none_as_late:
+            if offset is None and not latest_after_last_record:
                 raise PipelineError(
                     f"{partition}: no record at or after {end.timestamp}; "
                     "startingOffsetsByTimestampStrategy=latest begins at the end instead"

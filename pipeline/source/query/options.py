@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topicfs.pipeline.errors import InvalidOptionError
-from topicfs.pipeline.places.paths import absolute, data_directories, lost_named
+from topicfs.pipeline.places.paths import absolute, data_directories, with_replica_hint
 from topicfs.pipeline.source.query.offsets import (
     EARLIEST,
     LATEST,
@@ -66,7 +66,7 @@ KNOWN = (
     "isolation.level",
     "corruptBatches",
 )
-WITHOUT_MEANING_HERE = frozenset(
+IGNORED_OPTIONS = frozenset(
     {
         "kafkaconsumer.polltimeoutms",
         "fetchoffset.numretries",
@@ -134,7 +134,7 @@ def parse_source_options(given: Mapping[str, str], *, streaming: bool) -> Source
     if most is not None and least is not None and least > most:
         raise InvalidOptionError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
     without = absolute(options.get("without", ""))
-    with lost_named():
+    with with_replica_hint():
         directories = data_directories(_path(options), without)
     return SourceOptions(
         directories=directories,
@@ -166,7 +166,7 @@ def _check_names(options: Mapping[str, str]) -> None:
     for name in options:
         if name in REFUSED:
             raise InvalidOptionError(f"{name}: cannot be set: {REFUSED[name]}")
-        if name in _LOWERED or name in WITHOUT_MEANING_HERE or name.startswith("kafka."):
+        if name in _LOWERED or name in IGNORED_OPTIONS or name.startswith("kafka."):
             continue
         raise InvalidOptionError(f"{name}: not an option of topicfs{did_you_mean(name, KNOWN)}")
 
