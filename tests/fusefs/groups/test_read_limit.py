@@ -1,4 +1,7 @@
-"""The end of a group's open file: `next-1000` and `next-10s`, and when their positions are committed."""
+"""The end of the files `next-1000` and `next-10s` of a group, and when their positions are committed.
+
+A run is one open file, from open(2) to close(2).
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def mount(unmounted: Mount) -> Mount:
 
 @pytest.fixture
 def topic(mount: Mount) -> Path:
-    """The topic, which is not compacted yet."""
+    """The topic `t`, which is not compacted yet."""
     return mount.path / "t"
 
 

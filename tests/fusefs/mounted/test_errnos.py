@@ -1,4 +1,4 @@
-"""Each errno of the table that these files can cause, provoked through a real mount."""
+"""Each errno in the table of fusefs/SEMANTICS.md that a mount's files can cause, provoked through a real mount."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_full_disk_leaves_no_partial_batch(mount: Mount, number: int):
 
 
 def test_a_failed_fsync_stops_the_partition(mount: Mount):
-    """After a failed fsync(2), EIO, the partition accepts no writes until it is reopened: pages may be lost."""
+    """After fsync(2) failed with EIO, the partition accepts no writes until it is reopened: pages may be lost."""
     mount.bash("mkdir a; echo before >> a/0/log")
     descriptor = os.open(mount.path / "a/0/log", APPEND)
     os.write(descriptor, b"one\n")

@@ -288,7 +288,7 @@ def test_poll_and_epoll(topic: Path, shared_mount: Mount):
 
 
 def test_positions_are_files(topic: Path, shared_mount: Mount):
-    """A position can be written as offset, step, end or time, within the log, and while nobody reads (else EBUSY)."""
+    """A position can be written as an offset, step, end or time within the log; while a member reads, this is EBUSY."""
     with (topic / "0" / "log.json").open("a") as log:
         log.writelines(f'{{"payload":"{n}","ts":{1000 * n}}}\n' for n in range(1, 6))
     directory = groups(shared_mount, topic)

@@ -1,4 +1,7 @@
-"""`next-100` and `next-1s` of a group from shells: they end on their own, and only their end commits."""
+"""`next-100` and `next-1s` of a group from shells: they end on their own, and only their end commits.
+
+A run is one program that reads such a file once.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(shared_mount: Mount, source: Path) -> Path:
-    """That file as a topic's records, read once, so that its size is known over a cluster."""
+    """The file `source` as a topic's records, read once, so that the log's size is known over a cluster."""
     topic = shared_mount.path / "text"
     topic.mkdir()
     assert 0 == shared_mount.bash('cat "$SOURCE" >> text/0/log', SOURCE=source).returncode
