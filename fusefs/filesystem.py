@@ -112,7 +112,7 @@ class TopicFileSystem:
     async def running(self) -> AsyncIterator[None]:
         """Run background tasks (checks of waiting programs, measuring, lingering appends); at the end close files."""
         context = self.context
-        engine = context.engine
+        engine, appending = context.engine, context.appending()
         nothing_waits = (
             event_loop_never_waits(cast("RemoteEngine", engine)) if engine.remote else nullcontext()
         )
@@ -120,9 +120,9 @@ class TopicFileSystem:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(context.waiting.watch)
                 nursery.start_soon(context.measuring.run)
-                nursery.start_soon(context.appending.linger_buffer.run)
-                if context.appending.remote_linger is not None:
-                    nursery.start_soon(context.appending.remote_linger.run)
+                nursery.start_soon(appending.linger_buffer.run)
+                if appending.remote_linger is not None:
+                    nursery.start_soon(appending.remote_linger.run)
                 try:
                     yield
                 finally:
@@ -131,7 +131,7 @@ class TopicFileSystem:
                         async with trio.open_nursery() as releases:
                             for fh in list(self._files):
                                 releases.start_soon(self.release, fh)
-                        await self.context.appending.blocking.run(self.root.topics.close)
+                        await self.context.blocking.run(self.root.topics.close)
                     nursery.cancel_scope.cancel()
 
     def end_waiting(self) -> None:
@@ -167,7 +167,7 @@ class TopicFileSystem:
 
         `pid` is the calling process, 0 if it is not visible: a long call ends with the process.
         """
-        return self.context.appending.blocking.run_inline_or_in_thread(call, self.root.program(pid))
+        return self.context.blocking.run_inline_or_in_thread(call, self.root.program(pid))
 
     def _lookup(self, parent: Directory, name: bytes) -> Node:
         if len(name) > MAX_NAME:

@@ -11,13 +11,9 @@ import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from topicfs.fusefs.appending.handle import Acks, Appending
-from topicfs.fusefs.appending.linger_buffer import LingerBuffer
-from topicfs.fusefs.appending.partitioners import partitioner_factory
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.files.follow_file import FollowNode
 from topicfs.fusefs.files.log_file import ViewNode
 from topicfs.fusefs.files.status import engine_lines
 from topicfs.fusefs.filesystem import TopicFileSystem
@@ -27,7 +23,6 @@ from topicfs.fusefs.nodes.context import KernelCache, MountContext, Settings, Sh
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
 from topicfs.fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
-from topicfs.fusefs.processes.open_descriptors import holds
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProcess
 from topicfs.fusefs.tree.partitions import PartitionDirectory
@@ -84,10 +79,10 @@ class MountReader:
             node = self._step(node, WHOLE)
         if isinstance(node, Directory):
             raise PathError(node.path, FileError(Refusal.IS_A_DIRECTORY, _described(node)))
-        if isinstance(node, FollowNode):
+        assert isinstance(node, FileNode)
+        if node.endless:
             remedy = "`topicfs cat --follow TOPIC/PARTITION` shows appended records"
             raise PathError(node.path, FileError(Refusal.INVALID, f"waits for records without end; {remedy}"))
-        assert isinstance(node, FileNode)
         return node
 
     def _step(self, directory: Node, name: str) -> Node:
@@ -213,6 +208,10 @@ class _NoReports(Reports):
         pass
 
 
+def _refuse_writing(*_: object) -> NoReturn:
+    raise AssertionError("a file that is only read was opened to be written")
+
+
 def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> MountContext:
     blocking = _SameThread()
     waiting = WaitingReads(blocking)
@@ -236,16 +235,11 @@ def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> Moun
         settings=settings,
         reports=reports,
         clock=system_clock,
-        appending=Appending(
-            acks=Acks.LEADER,
-            linger_buffer=LingerBuffer(linger_ms=0),
-            blocking=blocking,
-            reports=reports,
-            still_held=holds,
-        ),
+        blocking=blocking,
+        appending=_refuse_writing,
         waiting=waiting,
         measuring=_NoMeasuring(),
-        partitioners=partitioner_factory("kafka"),
+        partitioners=_refuse_writing,
         kernel=KernelCache(),
         view_store=lambda _partition: None,
         status_lines=status_lines,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
-from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TopicTextFile
 from topicfs.storage.config.listing import ConfigSource
 from topicfs.storage.engine import Topic
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import printable
+
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 
 MAX_SETTING_LINE_BYTES = 65_536
 """Largest size of a line."""
@@ -59,6 +62,7 @@ def parse_changes(lines: bytes) -> dict[str, str | None]:
 
 def config_target(name: str, alter: Callable[[Mapping[str, str | None]], None]) -> CommandTarget:
     """Return the target of written settings; `alter` applies all settings of one write, or none (blocking)."""
+    from topicfs.fusefs.appending.targets import CommandTarget
 
     def act(lines: bytes) -> None:
         if changes := parse_changes(lines):

@@ -13,6 +13,7 @@ class FollowNode(FileNode):
     """The `follow` of a partition or of a topic."""
 
     __slots__ = ("_followed",)
+    endless = True
 
     def __init__(self, parent: Directory, name: str, followed: Followed) -> None:
         super().__init__(parent.context, parent, name)
@@ -23,7 +24,7 @@ class FollowNode(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
-        blocking, program = self.context.appending.blocking, self.program(pid)
+        blocking, program = self.context.blocking, self.program(pid)
 
         def begin() -> FollowHandle:
             if len(self._followed.partitions()) > INLINE_PARTITIONS:

@@ -61,7 +61,7 @@ class GroupLogNode(FileNode):
             isolation=context.settings.isolation,
             limit=self._limit,
             waiting=context.waiting,
-            blocking=context.appending.blocking,
+            blocking=context.blocking,
             reports=context.reports,
             clock=context.clock,
         )

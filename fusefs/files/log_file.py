@@ -12,10 +12,9 @@ large enough for this to cost nothing. A closed range never changes, and is cach
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from topicfs.fusefs.appending.flags import Access, check_append
-from topicfs.fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES, Framing
-from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.log_handle import LogHandle, LogHandleOptions, LogNode, UnsizedHandle
 from topicfs.fusefs.files.partition_files import PartitionFiles
@@ -30,9 +29,12 @@ from topicfs.fusefs.nodes.nodes import (
     Directory,
     accept_truncation,
 )
-from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import View
 from topicfs.storage.model import Offset
+
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.framing import Framing
+    from topicfs.fusefs.appending.handle import AppendHandle
 
 DECODED_SECONDS = 1.0
 """How long the kernel may cache the name of a decoded log: a new schema may change the log's text."""
@@ -159,24 +161,26 @@ class ViewNode(LogNode):
         if self._view.source.form.outdated and not self.context.decoding.refused(pid, self.path):
             raise FileError(Refusal.GONE)  # The kernel then looks the name up again, once.
         writer = self._writer(access, pid)
-        caller = None
+        caller = reader = None
         if access.reads:
+            from topicfs.fusefs.views.reader import ViewReader
+
             caller = self.program(pid)
-            await self.context.appending.blocking.run_inline_or_in_thread(self._check_current, caller)
+            await self.context.blocking.run_inline_or_in_thread(self._check_current, caller)
             if not self.measured:
                 await self._measure(self._open_seconds, pid)
         self._opened += 1
         if access.reads:
             self._opened_to_read += 1
             self._opened_whole = self._opened_whole or self.measured
-        reader = ViewReader(self._view) if access.reads else None
+            reader = ViewReader(self._view)
         options = LogHandleOptions(
             caller=caller,
             sync=self._sync(pid),
             cached=not self._view.open_ended and self.measured,
             emptied=access.truncates and not access.appends,
         )
-        handle = LogHandle(self, reader, writer, self.context.appending.blocking, options)
+        handle = LogHandle(self, reader, writer, self.context.blocking, options)
         return UnsizedHandle(handle, lambda: self._guess) if writer is None and not self.measured else handle
 
     def check_exists(self) -> None:
@@ -196,6 +200,8 @@ class ViewNode(LogNode):
 
 def framing_of(form: Form) -> Framing:
     """Return the rules for splitting bytes written to a file of that form."""
+    from topicfs.fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES
+
     if form is BATCH:
         return BATCHES
     if form.suffix in DECODED_SUFFIXES:
@@ -229,8 +235,12 @@ class LogFile(ViewNode):
         return lambda: self._handle(pid, durable=False).fsync()
 
     def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
+        from topicfs.fusefs.appending.handle import AppendHandle
+
         target, framing = self._files.target(self._form), framing_of(self._form)
-        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=durable, framing=framing)
+        return AppendHandle(
+            target, self.context.appending(), opener_pid=pid, durable=durable, framing=framing
+        )
 
     def truncate(self, size: int, end: int | None) -> None:
         accept_truncation(size, self._view.size if self._view.measured else None, end)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance
 from topicfs.fusefs.appending.flags import Access, refuse_writing
-from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.context import MountContext
 from topicfs.fusefs.nodes.nodes import Directory, FileNode
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProcess
-from topicfs.fusefs.views.reader import ViewReader
 from topicfs.storage.remote import ThreadNeededError
+
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.handle import AppendHandle
+    from topicfs.fusefs.views.reader import ViewReader
 
 
 class LogNode(FileNode):

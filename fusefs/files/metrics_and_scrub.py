@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.targets import LineTarget, word_target
 from topicfs.fusefs.files.text_file import FreshTextFile, TextFile
 from topicfs.fusefs.nodes.nodes import Attributes
 from topicfs.storage.messages import printable
+
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.targets import LineTarget
 
 
 class MetricsFile(FreshTextFile):
@@ -40,4 +44,6 @@ class ScrubFile(TextFile):
         scrubbing = self.context.engine.scrubber
         if scrubbing is None:
             return None
+        from topicfs.fusefs.appending.targets import word_target
+
         return word_target(self.path, "start", "to scrub everything", scrubbing.start)

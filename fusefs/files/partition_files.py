@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.targets import Encoder, LineTarget, PartitionTarget
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.wakeups import Wakeups
 from topicfs.fusefs.forms import Form
@@ -16,7 +15,10 @@ from topicfs.fusefs.views.view import PartitionViews
 from topicfs.storage.engine import Partition
 from topicfs.storage.model import NO_TIMESTAMP, Offset, PartitionStatus
 
-Target = TypeVar("Target", bound=LineTarget)
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.targets import Encoder, LineTarget, PartitionTarget
+
+Target = TypeVar("Target", bound="LineTarget")
 
 FEW_SEGMENTS = 32
 """Up to this many segments, the event loop's thread reads the status from the disk itself."""
@@ -52,6 +54,8 @@ class TopicState(ABC, Generic[Target]):
     def target(self, form: Form) -> Target:
         target = self._targets.get(form.suffix)
         if target is None:
+            from topicfs.fusefs.appending.targets import Encoder
+
             written = self.context.decoding.writing(form, self._topic)
             encoder = Encoder(written, self.context.clock, self.context.reports)
             target = self._targets[form.suffix] = self._make_target(f"log{form.suffix}", encoder)
@@ -62,7 +66,7 @@ class TopicState(ABC, Generic[Target]):
         """Return the target for lines written to the file `name`."""
 
 
-class PartitionFiles(TopicState[PartitionTarget]):
+class PartitionFiles(TopicState["PartitionTarget"]):
     """The state behind the files of a partition. Outlives their nodes, which the kernel may forget at any time."""
 
     def __init__(self, context: MountContext, partition: Partition, *, internal: bool) -> None:
@@ -99,6 +103,8 @@ class PartitionFiles(TopicState[PartitionTarget]):
         return status
 
     def _make_target(self, name: str, encoder: Encoder) -> PartitionTarget:
+        from topicfs.fusefs.appending.targets import PartitionTarget
+
         return PartitionTarget(f"{self.path}/{name}", self.partition, encoder)
 
     def mtime_ns(self) -> int:

@@ -44,7 +44,7 @@ class TakeNode(FileNode):
         context = self.context
         if context.engine.read_only:
             raise ReadOnlyError("taking records changes the queue, and this mount is read-only")
-        blocking, program = context.appending.blocking, self.program(pid)
+        blocking, program = context.blocking, self.program(pid)
         form = context.decoding.following(self._form)
         holder = f"{program_of(pid)} {pid}"
         groups, name, topics = context.engine.share_groups, self._group, self._topics
@@ -140,7 +140,5 @@ class QueuedRecord(FileNode):
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)
-        content = await self.context.appending.blocking.run_inline_or_in_thread(
-            self._content, self.program(pid)
-        )
+        content = await self.context.blocking.run_inline_or_in_thread(self._content, self.program(pid))
         return BytesHandle(content)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 from topicfs.fusefs.files.text_file import TopicTextFile
 from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.nodes.nodes import Directory
@@ -22,6 +21,7 @@ from topicfs.storage.model import PartitionStatus, ReplicaStatus, TopicPartition
 
 if TYPE_CHECKING:
     from topicfs.coordination.engine import Replication
+    from topicfs.fusefs.appending.targets import CommandTarget, LineTarget
 
 MAX_REPLICA_LINE_BYTES = 4096
 ELECT = "elect"
@@ -34,6 +34,7 @@ def replicas_target(
     name: str, topic: str, replication: Replication, check_same: Callable[[], None] = lambda: None
 ) -> CommandTarget:
     """Return the target of lines that change a topic's replicas; `check_same` raises if the topic was replaced."""
+    from topicfs.fusefs.appending.targets import CommandTarget
 
     def act(lines: bytes) -> None:
         check_same()

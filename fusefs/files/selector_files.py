@@ -152,7 +152,7 @@ class LazySelectorFile(FileNode):
 
     async def measure(self, pid: int) -> None:
         program = self.program(pid)._replace(path="")  # The file is not open yet.
-        self._file = await self.context.appending.blocking.run_inline_or_in_thread(self._resolve, program)
+        self._file = await self.context.blocking.run_inline_or_in_thread(self._resolve, program)
         self._until = time.monotonic() + SELECTOR_CACHE_SECONDS
 
     async def open(self, access: Access, pid: int) -> Handle:
@@ -239,7 +239,7 @@ class RecordFile(FileNode):
             raise FileError(Refusal.GONE, f"offset {self._offset} was deleted")
         content = self._content
         if content is None:
-            content = await self.context.appending.blocking.run_inline_or_in_thread(
+            content = await self.context.blocking.run_inline_or_in_thread(
                 lambda: content_of(self._found(), self._form, self._files.partition), self.program(pid)
             )
         return BytesHandle(content)

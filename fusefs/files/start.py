@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from topicfs.fusefs.appending.targets import CommandTarget, LineTarget, last_line
+from typing import TYPE_CHECKING
+
 from topicfs.fusefs.files.text_file import PartitionTextFile
 from topicfs.storage.errors import InvalidConfigError, OffsetOutOfRangeError
 from topicfs.storage.model import Offset
 
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.targets import LineTarget
+
 
 def parse_start(lines: bytes) -> Offset:
     """Parse the last line as an offset. Raises InvalidConfigError."""
+    from topicfs.fusefs.appending.targets import last_line
+
     text = last_line(lines)
     if not (text.isascii() and text.isdecimal()):
         raise InvalidConfigError(f"{text}: must be an offset")
@@ -31,6 +37,8 @@ class StartFile(PartitionTextFile):
     def target(self) -> LineTarget | None:
         if not self.context.settings.allow_delete or self._files.internal:
             return None
+        from topicfs.fusefs.appending.targets import CommandTarget
+
         return CommandTarget(self.path, parse_start, self._delete)
 
     def _delete(self, lines: bytes) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from topicfs.fusefs.allowance import leave_event_loop
-from topicfs.fusefs.appending.targets import LineTarget, word_target
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.files.text_file import PartitionTextFile, same_topic
 from topicfs.fusefs.nodes.nodes import Directory
 from topicfs.storage.messages import printable
 from topicfs.storage.model import ONLINE, TopicPartition
+
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.targets import LineTarget
 
 
 class StateFile(PartitionTextFile):
@@ -26,6 +30,8 @@ class StateFile(PartitionTextFile):
         return f"{printable(self.context.engine.partition(*self._partition).status().state)}\n"
 
     def target(self) -> LineTarget | None:
+        from topicfs.fusefs.appending.targets import word_target
+
         return word_target(self.path, ONLINE, "to try again after a repair", self._reopen)
 
     def _reopen(self) -> None:

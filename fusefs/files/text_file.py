@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from topicfs.fusefs.appending.flags import Access
-from topicfs.fusefs.appending.handle import AppendHandle
-from topicfs.fusefs.appending.targets import LineTarget
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.files.topic_files import TopicFiles
@@ -15,6 +14,10 @@ from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes.nodes import LOG_MODE, READ_MODE, Attributes, Directory, FileNode, nanoseconds
 from topicfs.storage.engine import LogEngine
 from topicfs.storage.errors import PartitionGoneError
+
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.handle import AppendHandle
+    from topicfs.fusefs.appending.targets import LineTarget
 
 
 def same_topic(engine: LogEngine, name: str) -> Callable[[], None]:
@@ -118,21 +121,21 @@ class TextFile(FileNode):
         writer = self._writer(access, pid)
         if not access.reads:
             return TextHandle(b"", writer, closed=lambda: None)
-        self._renew(
-            await self.context.appending.blocking.run_inline_or_in_thread(self._rendered, self.program(pid))
-        )
+        self._renew(await self.context.blocking.run_inline_or_in_thread(self._rendered, self.program(pid)))
         self._opened += 1
         return TextHandle(self._text, writer, self._closed)
 
     def _writer(self, access: Access, pid: int) -> AppendHandle | None:
         if not access.writes:
             return None
+        from topicfs.fusefs.appending.handle import AppendHandle
+
         self.check_writable()
         target = self.target()
         if target is None:
             raise FileError(Refusal.NOT_PERMITTED, f"{self.path} is only read")
         # A command waits for the disk, and perhaps for other changes: `durable` makes it run in a thread.
-        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=True)
+        return AppendHandle(target, self.context.appending(), opener_pid=pid, durable=True)
 
     def check_writable(self) -> None:
         """Raise FileError if writing is not allowed."""

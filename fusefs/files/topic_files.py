@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import trio
 
-from topicfs.fusefs.appending.targets import Encoder, TopicTarget
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles, TopicState
 from topicfs.fusefs.following.wakeups import Wakeups
@@ -14,15 +15,18 @@ from topicfs.fusefs.nodes.context import MountContext
 from topicfs.storage.engine import Cancel, Partition, Topic
 from topicfs.storage.errors import StorageError, UnknownTopicError
 
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.partitioners import Partitioner
+    from topicfs.fusefs.appending.targets import Encoder, TopicTarget
 
-class TopicFiles(TopicState[TopicTarget]):
+
+class TopicFiles(TopicState["TopicTarget"]):
     """A topic's partitions as files, and the targets of the topic's own log files."""
 
     def __init__(self, context: MountContext, topic: Topic) -> None:
         super().__init__(context, topic.name, internal=topic.internal)
         self.topic = topic
         self._partitions: dict[int, PartitionFiles] = {}
-        self._partitioner = context.partitioners(topic.name)
         self._news = Wakeups(context.waiting.waker)
 
     def known(self, number: int) -> PartitionFiles | None:
@@ -43,7 +47,13 @@ class TopicFiles(TopicState[TopicTarget]):
             files.news.listen(self._news.deliver)
         return files
 
+    @cached_property
+    def _partitioner(self) -> Partitioner:
+        return self.context.partitioners(self.topic.name)
+
     def _make_target(self, name: str, encoder: Encoder) -> TopicTarget:
+        from topicfs.fusefs.appending.targets import TopicTarget
+
         return TopicTarget(f"{self.topic.name}/{name}", self.topic, encoder, self._partitioner)
 
     def followed(self) -> Mapping[int, Partition]:

@@ -14,13 +14,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
 from topicfs.fusefs.allowance import THREAD_BYTES, Allowance
 from topicfs.fusefs.appending.flags import Access, check_append
-from topicfs.fusefs.appending.framing import SPREAD_LINES
-from topicfs.fusefs.appending.handle import AppendHandle
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.log_file import DECODED_SECONDS, framing_of
 from topicfs.fusefs.files.log_handle import LogHandle, LogHandleOptions, LogNode, UnsizedHandle
@@ -41,11 +40,14 @@ from topicfs.fusefs.nodes.nodes import (
 )
 from topicfs.fusefs.selectors import RangePlace, TimeRange, resolve
 from topicfs.fusefs.threads.turn import FifoLock
-from topicfs.fusefs.views.merged_stream import MergedRange, MergedReader
 from topicfs.fusefs.views.view import View
 from topicfs.storage.engine import Partition
 from topicfs.storage.errors import StorageError
 from topicfs.storage.model import NO_TIMESTAMP
+
+if TYPE_CHECKING:
+    from topicfs.fusefs.appending.handle import AppendHandle
+    from topicfs.fusefs.views.merged_stream import MergedRange, MergedReader
 
 SLOW_DISTRIBUTION_PARTITIONS = 100
 """With more partitions than this, distributing the lines of one request may take long."""
@@ -65,7 +67,7 @@ class MergedHandle(LogHandle):
         program: Program,
         options: LogHandleOptions,
     ) -> None:
-        super().__init__(node, None, writer, node.context.appending.blocking, options)
+        super().__init__(node, None, writer, node.context.blocking, options)
         self._program = program
         self._merged = merged
         self._reads = merged is not None
@@ -114,8 +116,10 @@ class MergedFile(LogNode):
         self._files.check_exists()
         writer = self._writer(access, pid)
         program = self.program(pid)
-        merged, shares = None, list[MergedRange]()
+        merged, shares = None, []
         if access.reads:
+            from topicfs.fusefs.views.merged_stream import MergedReader
+
             form, shares = await self._prepare(pid), await self.shares(program)
             merged = MergedReader(shares, form, self.context.settings.isolation)
             self._opened_to_read += 1
@@ -137,10 +141,10 @@ class MergedFile(LogNode):
 
     async def shares(self, program: Program) -> list[MergedRange]:
         """Return the current range of each partition. Raises FileError (EINTR) if the program is about to end."""
-        shares = list[MergedRange]()
+        shares: list[MergedRange] = []
         left = deque(self._files.topic.partitions().values())
         while left:
-            await self.context.appending.blocking.in_thread(partial(self._take_shares, left, shares), program)
+            await self.context.blocking.in_thread(partial(self._take_shares, left, shares), program)
             self.check_exists()
             if program.wants_to_end():
                 raise FileError(Refusal.INTERRUPTED)
@@ -158,6 +162,8 @@ class MergedFile(LogNode):
 
     def _share(self, partition: Partition) -> MergedRange:
         """Return the current range of a partition (blocking)."""
+        from topicfs.fusefs.views.merged_stream import MergedRange
+
         offsets = partition.offsets()
         end_offset = offsets.visible_end(self.context.settings.isolation)
         return MergedRange(partition, offsets.log_start_offset, end_offset)
@@ -300,11 +306,16 @@ class TopicLogFile(MergedFile):
         return lambda: self._handle(pid, durable=False).fsync()
 
     def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
+        from topicfs.fusefs.appending.framing import SPREAD_LINES
+        from topicfs.fusefs.appending.handle import AppendHandle
+
         framing = framing_of(self._form)
         if not framing.asks_elsewhere and len(self._files.topic.partitions()) > SLOW_DISTRIBUTION_PARTITIONS:
             framing = SPREAD_LINES
         target = self._files.target(self._form)
-        return AppendHandle(target, self.context.appending, opener_pid=pid, durable=durable, framing=framing)
+        return AppendHandle(
+            target, self.context.appending(), opener_pid=pid, durable=durable, framing=framing
+        )
 
     def truncate(self, size: int, end: int | None) -> None:
         accept_truncation(size, None, end)
@@ -327,6 +338,8 @@ class TopicTimesFile(MergedFile):
         return time.monotonic() < self._current_until
 
     def _share(self, partition: Partition) -> MergedRange:
+        from topicfs.fusefs.views.merged_stream import MergedRange
+
         isolation = self.context.settings.isolation
         with Allowance(THREAD_BYTES, inline=False):  # Each partition gets the allowance of one request.
             place = resolve(self._selector, partition, isolation=isolation)

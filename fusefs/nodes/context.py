@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
-from topicfs.fusefs.appending.handle import Appending
-from topicfs.fusefs.appending.partitioners import PartitionerFactory
-from topicfs.fusefs.appending.targets import Clock
-from topicfs.fusefs.following.tail import Tails
 from topicfs.fusefs.following.waiting_reads import WaitingReads
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
@@ -22,6 +19,11 @@ from topicfs.storage.model import Isolation, Timestamp
 
 if TYPE_CHECKING:
     from topicfs.coordination.engine import Engine
+    from topicfs.fusefs.appending.handle import Appending
+    from topicfs.fusefs.appending.partitioners import PartitionerFactory
+    from topicfs.fusefs.appending.targets import Clock
+    from topicfs.fusefs.following.tail import Tails
+    from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 
 
 class KernelCache:
@@ -53,11 +55,16 @@ class Shared:
     """The state that all nodes of one mount share."""
 
     def __init__(self) -> None:
-        self.tails = Tails()
         self.naming_groups = Lock()
         """Held while a group is created, so that two groups of different kinds cannot get the same name."""
         self.new_id: Callable[[], int] = itertools.count(2).__next__
         """Returns unused node IDs; 1 is the root's."""
+
+    @cached_property
+    def tails(self) -> Tails:
+        from topicfs.fusefs.following.tail import Tails
+
+        return Tails()
 
 
 class MountContext(NamedTuple):
@@ -67,7 +74,9 @@ class MountContext(NamedTuple):
     settings: Settings
     reports: Reports
     clock: Clock
-    appending: Appending
+    blocking: BlockingCalls
+    appending: Callable[[], Appending]
+    """Returns the objects with which files append. Called only when a file is opened to be written."""
     waiting: WaitingReads
     measuring: MeasuringQueue
     partitioners: PartitionerFactory

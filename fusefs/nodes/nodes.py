@@ -140,7 +140,7 @@ class Directory(Node):
         """Run a change for process `pid` in a thread. Raises FileError and the engine's errors."""
         if self.context.engine.read_only:
             raise FileError(Refusal.READ_ONLY)
-        await self.context.appending.blocking.run(call, caller=self.program(pid))
+        await self.context.blocking.run(call, caller=self.program(pid))
 
     def attributes(self) -> Attributes:
         return Attributes(DIRECTORY_MODE, 0, self.mtime_ns(), LONG_CACHE_SECONDS, self.node_id)
@@ -196,6 +196,8 @@ class FileNode(Node):
     """A regular file."""
 
     __slots__ = ()
+    endless = False
+    """True if reads wait for records to come."""
 
     @abstractmethod
     async def open(self, access: Access, pid: int) -> Handle: ...

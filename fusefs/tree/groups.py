@@ -74,7 +74,7 @@ class KindDirectory(Directory):
                     raise FileError(Refusal.EXISTS, str(error), reported=is_other) from error
 
         await self.change(create, pid)
-        node = await self.context.appending.blocking.run_inline_or_in_thread(
+        node = await self.context.blocking.run_inline_or_in_thread(
             lambda: self.lookup(name), self.program(pid)
         )
         assert isinstance(node, Directory)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from topicfs.fusefs.allowance import RequestTooLargeError
 from topicfs.fusefs.errors import FileError, Refusal
-from topicfs.fusefs.files.follow_file import FollowNode
 from topicfs.fusefs.files.links import RecordLink
 from topicfs.fusefs.files.log_file import DecodedLogFile, LogFile
 from topicfs.fusefs.files.partition_files import PartitionFiles
@@ -18,7 +17,6 @@ from topicfs.fusefs.files.selector_files import selected_file
 from topicfs.fusefs.files.start import StartFile
 from topicfs.fusefs.files.state import StateFile
 from topicfs.fusefs.files.status import PartitionStatusFile
-from topicfs.fusefs.following.follow import Followed
 from topicfs.fusefs.forms import DECODED_SUFFIXES, LINE_SUFFIXES, SUFFIXES, VIEW_FORMS
 from topicfs.fusefs.nodes.nodes import DIRECTORY_MODE, Attributes, Directory, Node
 from topicfs.fusefs.views.records import earliest_offset, latest_offset
@@ -41,6 +39,9 @@ def _log(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
 
 
 def _follow(parent: PartitionDirectory, name: str, files: PartitionFiles) -> Node:
+    from topicfs.fusefs.files.follow_file import FollowNode
+    from topicfs.fusefs.following.follow import Followed
+
     def partitions() -> dict[int, Partition]:
         files.check_exists()
         return {files.partition.number: files.partition}

@@ -8,12 +8,10 @@ from functools import partial
 
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.config import ConfigFile
-from topicfs.fusefs.files.follow_file import FollowNode
 from topicfs.fusefs.files.replicas import ReplicasFile
 from topicfs.fusefs.files.status import TopicStatusFile
 from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.files.topic_log import TopicLogFile, TopicTimesFile
-from topicfs.fusefs.following.follow import Followed
 from topicfs.fusefs.forms import BATCH, LINE_SUFFIXES
 from topicfs.fusefs.nodes.nodes import Directory, Node
 from topicfs.fusefs.selectors import SelectorError, TimeRange, parse
@@ -34,6 +32,9 @@ def _log(parent: Directory, name: str, files: TopicFiles) -> Node:
 
 
 def _follow(parent: Directory, name: str, files: TopicFiles) -> Node:
+    from topicfs.fusefs.files.follow_file import FollowNode
+    from topicfs.fusefs.following.follow import Followed
+
     context = files.context
     form, isolation = context.decoding.form(name.removeprefix("follow")), context.settings.isolation
     return FollowNode(parent, name, Followed(files.followed, files, context.shared.tails, form, isolation))

@@ -177,6 +177,16 @@ async def mounted(
     kernel = RecordingKernel()
     clients: list[MountClient] = []
     waiting = WaitingReads(BlockingCalls(), bound=max_waiting, look=look)
+    appending = Appending(
+        acks=acks,
+        linger_buffer=LingerBuffer(linger_ms=1),
+        blocking=blocking,
+        reports=reports,
+        still_held=lambda pid, path: clients[0].still_held,
+        caller=partial(Program, waiting) if engine.remote else None,
+        remote_linger=RemoteLingerBuffer(1, blocking, reports) if engine.remote else None,
+        max_in_flight=max_in_flight,
+    )
     context = MountContext(
         engine=engine,
         settings=Settings(
@@ -186,16 +196,8 @@ async def mounted(
         ),
         reports=reports,
         clock=system_clock,
-        appending=Appending(
-            acks=acks,
-            linger_buffer=LingerBuffer(linger_ms=1),
-            blocking=blocking,
-            reports=reports,
-            still_held=lambda pid, path: clients[0].still_held,
-            caller=partial(Program, waiting) if engine.remote else None,
-            remote_linger=RemoteLingerBuffer(1, blocking, reports) if engine.remote else None,
-            max_in_flight=max_in_flight,
-        ),
+        blocking=blocking,
+        appending=lambda: appending,
         waiting=waiting,
         measuring=MeasuringQueue(blocking),
         partitioners=partitioner_factory(partitioner),

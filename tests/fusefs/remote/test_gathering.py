@@ -128,7 +128,7 @@ async def test_nothing_gathers_any_longer_for_an_fsync(client: Program, engine: 
 
 
 def gather_for_an_hour(mount: MountClient) -> None:
-    gathering = mount.context.appending.remote_linger
+    gathering = mount.context.appending().remote_linger
     assert gathering is not None
     gathering._linger_seconds = 3600.0
 
