@@ -1,7 +1,5 @@
 """The address of a cluster: `kafka://host:9092`, or several brokers separated by commas."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

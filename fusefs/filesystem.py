@@ -5,8 +5,6 @@ become EIO with a traceback in the log. Only methods that may wait are async. Ot
 awaits, run without interruption in the event loop's thread.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import logging

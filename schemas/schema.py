@@ -1,7 +1,5 @@
 """A schema as a registry keeps it, and the limits for schemas that are accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar

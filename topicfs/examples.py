@@ -1,7 +1,5 @@
 """Click commands whose help ends with examples to copy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 

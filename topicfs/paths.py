@@ -1,7 +1,5 @@
 """Paths in a mount, relative to the mountpoint."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Editors and rewriters (`vim`, `sort -o`) open without O_APPEND and O_TRUNC and w
 double a log; so they are refused. `>`, `>>`, `tee`, `cp` and `dd` set one of the two flags.
 """
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from typing import NamedTuple

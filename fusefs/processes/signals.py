@@ -9,8 +9,6 @@ signal is not possible either: awk, jq and bash's read treat it as an error or t
 
 # ruff: noqa: PTH123, PTH208 - many small files are read in a row: os calls, without a Path for each
 
-from __future__ import annotations
-
 import os
 from signal import SIGCHLD, SIGCONT, SIGURG, SIGWINCH
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A damaged batch costs only its own records. The next batch is found by the damag
 damaged too, by probing for the next offset that the log can read from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias

@@ -7,8 +7,6 @@ Several views share one measure: the whole partition, the whole partition before
 and ranges of it. Each view counts positions from its own first record, so they never shift.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from typing import NamedTuple

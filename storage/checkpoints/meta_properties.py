@@ -12,8 +12,6 @@ Version 0, of ZooKeeper times, has broker.id instead of node.id and requires no 
 ignores: if `topicfs.replicas` is missing, it shows that this file was lost.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple

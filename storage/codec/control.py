@@ -7,8 +7,6 @@ A control batch is transactional, has one record, is never compressed and has no
 version as the newest one they know.
 """
 
-from __future__ import annotations
-
 import struct
 from enum import IntEnum
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Lists settings: each with its value, the source of the value, and its default."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from fnmatch import fnmatchcase

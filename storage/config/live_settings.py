@@ -1,7 +1,5 @@
 """Which settings of a running engine can change while it serves. The others change at the next start."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

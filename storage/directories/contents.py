@@ -1,7 +1,5 @@
 """The contents of data directories, judged by names alone (kafka-storage.md#names)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A data directory with its file system, clock and settings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A directory *fails* if its disk does (an I/O error, a directory that vanished): 
 others continue. A full disk does not fail a directory: requests are refused until there is space.
 """
 
-from __future__ import annotations
-
 import errno
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

@@ -6,8 +6,6 @@ deleted, the operation is done, and it is made again once there is space. In bet
 that retries would be the first to use the space.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -6,8 +6,6 @@ and the process loses it when it closes *any* descriptor of the file: take it af
 through this module.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -7,8 +7,6 @@ smaller last offset cannot contain the target, so the forward scan begins at an 
 (kafka-storage.md#offset-index).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple

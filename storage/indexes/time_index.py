@@ -7,8 +7,6 @@ its batch) this is the largest timestamp. The last slot is reserved for the entr
 becomes inactive, so the index counts as full one entry early (kafka-storage.md#time-index).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from struct import Struct
 from typing import NamedTuple

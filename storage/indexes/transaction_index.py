@@ -8,8 +8,6 @@ abort: once it reaches a reader's upper bound, no later entry concerns that read
 entry (kafka-storage.md#transaction-index).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct

@@ -4,8 +4,6 @@ One thread per data directory flushes the segments that rolls close. Closing the
 log flushes the rest when it is closed.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

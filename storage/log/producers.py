@@ -6,8 +6,6 @@ one again (kafka-storage.md#producer-snapshots, kafka-storage.md#loaded-producer
 written or deleted.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress

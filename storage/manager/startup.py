@@ -1,7 +1,5 @@
 """The startup of an engine: it takes over its data directories, or only reads them."""
 
-from __future__ import annotations
-
 import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -15,8 +15,6 @@ of the batch before only if that is one bit away and the stored one is impossibl
 range may be right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple

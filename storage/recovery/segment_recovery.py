@@ -1,7 +1,5 @@
 """Recovers a segment: cuts it before the first bad batch and rebuilds indexes (kafka-storage.md#segment-recovery)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

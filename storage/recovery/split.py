@@ -4,8 +4,6 @@ Compactions of old brokers made such segments. Batches are copied into new segme
 flushed, then `.swap`, which loading puts in place. A crash leaves the old segment or the new ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 While a `.cleaned` file exists, the old segments count; `.swap` files alone are complete and replace them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

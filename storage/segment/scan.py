@@ -1,7 +1,5 @@
 """Scanning a segment's file batch by batch, in windows of bounded memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple, TypeAlias

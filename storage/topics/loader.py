@@ -1,7 +1,5 @@
 """Loads the partitions of the data directories."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import resource

@@ -5,8 +5,6 @@ read-only nothing is changed, and only the result describes the topics. While a 
 counts as deleted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Restarts what went offline, after a repair: a partition, or a directory with all of its partitions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
