@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.producing import batch
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.listener.serving import RawClient, Served, fetching
 from topicfs.listener import listener
 from topicfs.listener.errors import BadRequestError
@@ -30,7 +30,7 @@ def hold_appends(served: Served, monkeypatch: pytest.MonkeyPatch) -> tuple[threa
 
     def held(batches: bytearray) -> Any:
         begun.set()
-        assert let_go.wait(PATIENCE_S)
+        assert let_go.wait(TIMEOUT_SECONDS)
         return append(batches)
 
     monkeypatch.setattr(log, "append", held)
@@ -48,14 +48,14 @@ def test_an_append_that_is_being_made_is_answered(served: Served, monkeypatch: p
     begun, let_go = hold_appends(served, monkeypatch)
     for value in (b"a", b"b"):
         send_produce(client, bytes(batch(value)))
-    assert begun.wait(PATIENCE_S)
+    assert begun.wait(TIMEOUT_SECONDS)
     with ThreadPoolExecutor(1) as pool:
         ending = pool.submit(served.listener.close)
         assert idle.is_closed()
         let_go.set()
         [answer] = PRODUCE.response.read(client.receive_frame()[5:], 9)["responses"]
         assert 0 == answer["partitionResponses"][0]["errorCode"]
-        ending.result(PATIENCE_S)
+        ending.result(TIMEOUT_SECONDS)
     assert 1 == served.engine.partition("t", 0).offsets().log_end_offset
     assert client.is_closed()
     assert [] == serving_threads()
@@ -68,14 +68,14 @@ def test_requests_that_wait_for_their_turn_are_not_begun(start: Any, monkeypatch
     client.topic("t")
     begun, let_go = hold_appends(served, monkeypatch)
     send_produce(client, bytes(batch(b"a")))
-    assert begun.wait(PATIENCE_S)
+    assert begun.wait(TIMEOUT_SECONDS)
     send_produce(other, bytes(batch(b"b")))
     with ThreadPoolExecutor(1) as pool:
         idle = served.client()
         ending = pool.submit(served.listener.close)
         assert idle.is_closed()
         let_go.set()
-        ending.result(PATIENCE_S)
+        ending.result(TIMEOUT_SECONDS)
     assert 1 == served.engine.partition("t", 0).offsets().log_end_offset
 
 
@@ -107,6 +107,6 @@ def test_requests_that_wait_for_memory_end() -> None:
         wait_until(waiting.running, "the other request waits")
         memory.end()
         with pytest.raises(BadRequestError, match="the listener ends"):
-            waiting.result(PATIENCE_S)
+            waiting.result(TIMEOUT_SECONDS)
     with pytest.raises(BadRequestError, match="the listener ends"):
         wait()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.producing import batch
-from tests.doubles.waiting import PATIENCE_S, wait_until
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from tests.listener.serving import Served, fetching
 from topicfs.listener.limits import ListenerLimits
 from topicfs.protocol.messages import FETCH
@@ -68,7 +68,7 @@ def test_requests_that_wait_hold_no_memory(
 ) -> None:
     """A producer has all of it, although more of them wait than there is memory for."""
     places = [tmp_path / str(number) for number in range(directories)]
-    limits = ListenerLimits(max_memory_bytes=1 << 20, stall_seconds=PATIENCE_S, max_wait_seconds=3600.0)
+    limits = ListenerLimits(max_memory_bytes=1 << 20, stall_seconds=TIMEOUT_SECONDS, max_wait_seconds=3600.0)
     served = start(*places, limits=limits, replication_factor=directories)
     clients = [served.client() for _ in range(4)]
     clients[0].topic("t")

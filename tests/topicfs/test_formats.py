@@ -127,7 +127,7 @@ def test_columns_are_those_of_sparks_kafka_source(clicks, shown_as):
 def test_many_records_make_few_groups(topicfs, monkeypatch):
     """Records are written in groups of bounded size, whatever the size of batches."""
     monkeypatch.setattr("topicfs.formats.arrow_batches.GROUP_ROWS", 1000)
-    monkeypatch.setattr("topicfs.formats.records.FETCH_BYTES", 1)
+    monkeypatch.setattr("topicfs.formats.records.RECORD_FETCH_BYTES", 1)
     topicfs("topics", "create", "many")
     for _ in range(5):
         topicfs("append", "many/0", stdin=b"".join(b"%d\n" % n for n in range(500)))

@@ -249,7 +249,7 @@ def test_a_scrape_rests():
 
 
 def test_between_little_things_the_clock_is_rarely_looked_at():
-    """Between small steps, the clock is read once in LITTLE_ONES."""
+    """Between small steps, the clock is read once in STEPS_PER_CLOCK_CHECK."""
     looks: list[float] = []
 
     def clock() -> float:
