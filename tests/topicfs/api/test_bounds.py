@@ -94,7 +94,7 @@ def test_a_place_of_another_type_is_an_error(orders):
     for place in (True, 1.5, b"42"):
         with pytest.raises(TypeError, match="a place is an offset"):
             orders.records(place)
-    with pytest.raises(ValueError, match="without a zone"):
+    with pytest.raises(ValueError, match="a time must have a zone"):
         orders.records(datetime.fromisoformat("2026-11-21"))
     with pytest.raises(ValueError, match="read_commited"):
         orders.records(isolation="read_commited")
