@@ -39,23 +39,23 @@ class EngineConfig(NamedTuple):
     # fmt: off
     node_id: Annotated[int, row("The node named in a new data directory's meta.properties.",
         int_of_at_least(0), "", "node.id", "broker.id")] = 1
-    num_partitions: Annotated[int, row("How many partitions a topic gets that is made without a number.",
+    num_partitions: Annotated[int, row("Number of partitions of a topic that is created without a number.",
         int_of_at_least(1), "partitions", "num.partitions")] = 1
-    replication_factor: Annotated[int, row("How many replicas each partition of a new topic gets, in data "
-        "directories that replicate.",
+    replication_factor: Annotated[int, row("Number of replicas of each partition of a new topic, in data directories "
+        "with replicas.",
         int_of_at_least(1), "replicas", "default.replication.factor")] = 1
     follower_rate: Annotated[int, row("How fast a replica that is behind may catch up.",
         long_of_at_least(0), "bytes/s", "follower.replication.throttled.rate")] = 2**63 - 1
-    move_rate: Annotated[int, row("How fast replicas may be copied that move to another data directory.",
+    move_rate: Annotated[int, row("How fast a replica may be copied when it moves to another data directory.",
         long_of_at_least(0), "bytes/s", "replica.alter.log.dirs.io.max.bytes.per.second")] = 2**63 - 1
     auto_create_topics: Annotated[bool, row("Whether a Kafka client that names a missing topic creates it.",
         Boolean(), "", "auto.create.topics.enable")] = True
     recovery_threads: Annotated[int, row("How many logs are loaded at a time.",
         int_of_at_least(1), "threads", "num.recovery.threads.per.data.dir")] = 2
-    initial_task_delay_ms: Annotated[int, row("How long after opening the duties begin.",
+    initial_task_delay_ms: Annotated[int, row("Time from the opening to the first duties.",
         long_of_at_least(0), "ms", "log.initial.task.delay.ms")] = 30_000
     flush_check_interval_ms: Annotated[int, row("How often to look for logs whose flush.ms has passed. A broker "
-        "looks never by default, which leaves a topic's flush.ms without effect; here it has one.",
+        "never looks by default, so that a topic's flush.ms has no effect there.",
         long_of_at_least(1), "ms", "log.flush.scheduler.interval.ms")] = 1_000
     recovery_point_interval_ms: Annotated[int, row("How often recovery points are written.",
         long_of_at_least(0), "ms", "log.flush.offset.checkpoint.interval.ms")] = 60_000
@@ -63,40 +63,40 @@ class EngineConfig(NamedTuple):
         long_of_at_least(0), "ms", "log.flush.start.offset.checkpoint.interval.ms")] = 60_000
     high_watermark_interval_ms: Annotated[int, row("How often high watermarks are written.",
         long_of_at_least(0), "ms", "replica.high.watermark.checkpoint.interval.ms")] = 5_000
-    retention_check_interval_ms: Annotated[int, row("How often segments are looked through for deletion.",
+    retention_check_interval_ms: Annotated[int, row("How often to look for segments to delete.",
         long_of_at_least(1), "ms", "log.retention.check.interval.ms")] = 300_000
     cleaner_enable: Annotated[bool, row("Whether compacted topics are compacted.",
         Boolean(), "", "log.cleaner.enable")] = True
-    cleaner_backoff_ms: Annotated[int, row("How long the cleaner rests once no log is dirty enough.",
+    cleaner_backoff_ms: Annotated[int, row("How long the cleaner pauses when no log is dirty enough.",
         long_of_at_least(0), "ms", "log.cleaner.backoff.ms")] = 15_000
-    cleaner_dedupe_buffer_bytes: Annotated[int, row("Memory for the keys of one cleaning, 24 bytes each; a dirtier "
-        "log takes several.",
+    cleaner_dedupe_buffer_bytes: Annotated[int, row("Memory for the keys of one cleaning pass, 24 bytes each; a log "
+        "with more dirty keys takes several passes.",
         long_of_at_least(1), "bytes", "log.cleaner.dedupe.buffer.size")] = 134_217_728
-    scrub_interval_hours: Annotated[int, row("How long after one scrub the next begins, which reads everything and "
-        "heals what it can; 0: never. Kafka has none.",
+    scrub_interval_hours: Annotated[int, row("Time from the end of one scrub to the next, which reads everything and "
+        "repairs what it can; 0: never. Kafka has no scrub.",
         int_of_at_least(0), "h", "log.scrub.interval.hours")] = 168
-    producer_id_expiration_ms: Annotated[int, row("How long after its last record a producer without open "
-        "transaction is forgotten.",
+    producer_id_expiration_ms: Annotated[int, row("How long a producer without an open transaction is remembered "
+        "after its last record.",
         WholeNumber(1, INT_MAX), "ms", "producer.id.expiration.ms")] = 86_400_000
-    producer_id_check_interval_ms: Annotated[int, row("How often producers are looked through for forgetting.",
+    producer_id_check_interval_ms: Annotated[int, row("How often to look for producers to forget.",
         WholeNumber(1, INT_MAX), "ms", "producer.id.expiration.check.interval.ms")] = 600_000
-    offsets_topic_num_partitions: Annotated[int, row("How many partitions __consumer_offsets gets when the first "
-        "group is made.",
+    offsets_topic_num_partitions: Annotated[int, row("Number of partitions of __consumer_offsets, which is created "
+        "with the first group.",
         int_of_at_least(1), "partitions", "offsets.topic.num.partitions")] = 50
     offsets_retention_minutes: Annotated[int, row("How long the positions of a group without members are kept.",
         int_of_at_least(1), "min", "offsets.retention.minutes")] = 10_080
-    offsets_retention_check_interval_ms: Annotated[int, row("How often positions are looked through for expiry.",
+    offsets_retention_check_interval_ms: Annotated[int, row("How often to look for expired positions.",
         long_of_at_least(1), "ms", "offsets.retention.check.interval.ms")] = 600_000
-    offset_metadata_max_bytes: Annotated[int, row("How long the metadata of a committed position may be.",
+    offset_metadata_max_bytes: Annotated[int, row("Largest size of the metadata of a committed position.",
         int_of_at_least(0), "bytes", "offset.metadata.max.bytes")] = 4_096
-    group_max_size: Annotated[int, row("How many members a group may have.",
+    group_max_size: Annotated[int, row("Largest number of members of a group.",
         int_of_at_least(1), "members", "group.max.size")] = INT_MAX
     group_min_session_timeout_ms: Annotated[int, row("The shortest session timeout that a consumer may ask for.",
         int_of_at_least(0), "ms", "group.min.session.timeout.ms")] = 6_000
     group_max_session_timeout_ms: Annotated[int, row("The longest session timeout that a consumer may ask for.",
         int_of_at_least(0), "ms", "group.max.session.timeout.ms")] = 1_800_000
     group_initial_rebalance_delay_ms: Annotated[int, row("How long an empty group waits for more members. A broker "
-        "waits three seconds; here a shell would wait for them.",
+        "waits three seconds, which would delay a shell command here.",
         int_of_at_least(0), "ms", "group.initial.rebalance.delay.ms")] = 0
     # fmt: on
 

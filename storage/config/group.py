@@ -63,19 +63,19 @@ class GroupConfig:
     """The settings of a group. Immutable: a change makes a new value."""
 
     # fmt: off
-    assignor: Annotated[str, row("Who gets which partition. With cooperative-sticky nothing stops for partitions "
-        "that stay where they are; the others take all partitions back first. It can be changed while the group has "
-        "no members.",
+    assignor: Annotated[str, row("How partitions are assigned to members. With cooperative-sticky, members keep "
+        "reading partitions that do not move; with the others, all members give up all partitions first. It "
+        "can be changed while the group has no members.",
         OneOf(("cooperative-sticky", "range", "roundrobin", "sticky")), "")] = "cooperative-sticky"
     auto_offset_reset: Annotated[OffsetReset, row("Where the group begins in a partition in which it has no "
-        "position, or one out of range: the earliest record (Kafka's consumer begins at the latest), the latest, "
-        "what is so long ago, or with none nowhere: an error.",
+        "position, or one out of range: at the earliest record (Kafka's consumer: at the latest), at the "
+        "latest, at the first record of a given age, or with none: an error.",
         OffsetResetChoice(), "")] = FROM_THE_EARLIEST
-    commit: Annotated[str, row("What moves the positions: ask, a reader that asks for more has done with what it was "
-        "given before; manual, it says so.",
+    commit: Annotated[str, row("What moves the positions: with ask, a reader's request for more records, which means "
+        "that it has processed the earlier ones; with manual, the reader's own commits.",
         OneOf((ASK, MANUAL)), "")] = ASK
     max_poll_interval_ms: Annotated[int | None, row("How long a reader may keep partitions that others wait for; "
-        "nothing, the default: as long as it likes (Kafka's consumer: five minutes).",
+        "empty, the default: without limit (Kafka's consumer: five minutes).",
         OptionalWholeNumber(int_of_at_least(1)), "ms")] = None
     # fmt: on
 

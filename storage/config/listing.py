@@ -37,10 +37,7 @@ class ShownSetting(NamedTuple):
 def topic_settings(
     config: TopicConfig, *, overrides: Mapping[str, str], given: Mapping[str, str]
 ) -> Iterator[ShownSetting]:
-    """List a topic's settings; `given` are those that a file sets.
-
-    Settings for tests are listed only if set; unknown overrides come last.
-    """
+    """List a topic's settings; `given`: those a file sets. Test settings only if set; unknown overrides last."""
     for name, one in SETTINGS.items():
         if one.row.hidden and name not in overrides:
             continue

@@ -34,7 +34,7 @@ class LiveSettings:
 
 
 class SettingChange(NamedTuple):
-    """A setting whose value has changed, in Kafka's spelling."""
+    """A changed setting, with its values in Kafka's spelling."""
 
     name: str
     before: str

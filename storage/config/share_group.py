@@ -33,20 +33,21 @@ class ShareGroupSettings:
     """The settings of a share group. Immutable: a change makes a new value."""
 
     # fmt: off
-    share_record_lock_duration_ms: Annotated[int, row("A lease's length: a member that holds a record longer without "
-        "a word about it loses it to the next one.",
+    share_record_lock_duration_ms: Annotated[int, row("Length of a lease: a member that neither acknowledges nor "
+        "renews a record in this time loses it to another member.",
         WholeNumber(1000, 3_600_000), "ms")] = 30_000
-    share_delivery_count_limit: Annotated[int, row("How often a record is delivered before it is given up, and found "
+    share_delivery_count_limit: Annotated[int, row("How often a record is delivered before it is given up and listed "
         "in rejected.",
         WholeNumber(2, 10), "")] = 5
-    share_partition_max_record_locks: Annotated[int, row("Records of a partition between the first that is not done "
-        "and the last that was delivered.",
+    share_partition_max_record_locks: Annotated[int, row("Most records of a partition from the first unfinished one "
+        "to the last delivered one.",
         WholeNumber(100, 10_000), "")] = 2000
-    share_auto_offset_reset: Annotated[OffsetReset, row("Where the group begins in a partition that is new to it: "
-        "the earliest record (a broker's groups begin at the latest), the latest, or what is so long ago.",
+    share_auto_offset_reset: Annotated[OffsetReset, row("Where the group begins in a partition that is new to it: at "
+        "the earliest record (a broker's groups: at the latest), at the latest, or at the first record of a "
+        "given age.",
         ShareOffsetReset(), "")] = FROM_THE_EARLIEST
-    share_isolation_level: Annotated[str, row("With read_committed, the default here, what transactions aborted is "
-        "passed over, and what is not decided yet waited for; a broker's default is read_uncommitted.",
+    share_isolation_level: Annotated[str, row("With read_committed, the default here, records of aborted "
+        "transactions are skipped, and undecided ones are waited for; a broker's default is read_uncommitted.",
         OneOf(("read_committed", "read_uncommitted")), "")] = "read_committed"
     # fmt: on
 

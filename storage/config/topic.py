@@ -39,10 +39,10 @@ class TopicConfig(NamedTuple):
 
     # fmt: off
     cleanup_policy: Annotated[tuple[str, ...], row("What happens to old segments: delete removes them by "
-        "retention.*, compact keeps the newest record of each key, both do both; with nothing, only what "
-        "DeleteRecords released is removed.",
+        "retention.*, compact keeps the newest record of each key, both do both; if empty, only segments that "
+        "DeleteRecords released are removed.",
         WordList(("compact", "delete")), "", "log.cleanup.policy")] = ("delete",)
-    compression_type: Annotated[str, row("The codec batches are kept in; producer keeps each batch as it comes.",
+    compression_type: Annotated[str, row("The codec of stored batches; producer keeps each batch as it was sent.",
         OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), "", "compression.type")] = "producer"
     compression_gzip_level: Annotated[int, row("gzip's level when compression.type is gzip; -1 is the library's own "
         "default.",
@@ -58,12 +58,12 @@ class TopicConfig(NamedTuple):
         long_of_at_least(0), "ms", "log.segment.delete.delay.ms")] = 60_000
     flush_messages: Annotated[int, row("Flush to disk whenever this many records are not flushed yet.",
         long_of_at_least(1), "records", "log.flush.interval.messages")] = LONG_MAX
-    flush_ms: Annotated[int, row("Flush to disk when the last flush is this long ago.",
+    flush_ms: Annotated[int, row("Flush to disk when this much time has passed since the last flush.",
         long_of_at_least(0), "ms", "log.flush.interval.ms", "log.flush.scheduler.interval.ms")] = LONG_MAX
     index_interval_bytes: Annotated[int, row("An offset index entry is due when more than this many bytes of log "
-        "follow the last one.",
+        "follow the last entry.",
         int_of_at_least(0), "bytes", "log.index.interval.bytes")] = 4096
-    max_message_bytes: Annotated[int, row("The largest record batch a log takes, its header included.",
+    max_message_bytes: Annotated[int, row("The largest record batch that a log accepts, its header included.",
         int_of_at_least(0), "bytes", "message.max.bytes")] = 1_048_588
     max_compaction_lag_ms: Annotated[int, row("The longest a record may stay uncompacted.",
         long_of_at_least(1), "ms", "log.cleaner.max.compaction.lag.ms")] = LONG_MAX
@@ -72,37 +72,37 @@ class TopicConfig(NamedTuple):
     message_timestamp_type: Annotated[TimestampType, row("Whether a record's timestamp is its producer's or the time "
         "of its append.",
         TimestampTypeChoice(), "", "log.message.timestamp.type")] = TimestampType.CREATE_TIME
-    message_timestamp_before_max_ms: Annotated[int, row("How far a CreateTime timestamp may lie before the append.",
+    message_timestamp_before_max_ms: Annotated[int, row("How far a CreateTime timestamp may be before the append.",
         long_of_at_least(0), "ms", "log.message.timestamp.before.max.ms")] = LONG_MAX
-    message_timestamp_after_max_ms: Annotated[int, row("How far a CreateTime timestamp may lie after the append.",
+    message_timestamp_after_max_ms: Annotated[int, row("How far a CreateTime timestamp may be after the append.",
         long_of_at_least(0), "ms", "log.message.timestamp.after.max.ms")] = 3_600_000
     min_cleanable_dirty_ratio: Annotated[float, row("The share of uncompacted bytes above which a log is compacted.",
         Ratio(0.0, 1.0), "", "log.cleaner.min.cleanable.ratio")] = 0.5
-    min_insync_replicas: Annotated[int, row("How many replicas must hold a record for acks=all, O_SYNC and fsync to "
-        "succeed; at most all there are.",
+    min_insync_replicas: Annotated[int, row("How many replicas must have a record for acks=all, O_SYNC and fsync to "
+        "succeed; at most the number of replicas.",
         int_of_at_least(1), "replicas", "min.insync.replicas")] = 1
     preallocate: Annotated[bool, row("Whether a new segment's file takes its full size on disk at once.",
         Boolean(), "", "log.preallocate")] = False
-    retention_bytes: Annotated[int, row("How many bytes a partition keeps at least before its oldest segments go; "
+    retention_bytes: Annotated[int, row("Size that a partition keeps at least when its oldest segments are deleted; "
         "negative: no limit.",
         WholeNumber(LONG_MIN, LONG_MAX), "bytes", "log.retention.bytes")] = -1
-    retention_ms: Annotated[int, row("The age of its newest record at which a segment goes; -1: never.",
+    retention_ms: Annotated[int, row("Age of a segment's newest record at which the segment is deleted; -1: never.",
         long_of_at_least(-1), "ms", "log.retention.ms", Synonym("log.retention.minutes", MILLISECONDS_PER_MINUTE),
         Synonym("log.retention.hours", MILLISECONDS_PER_HOUR))] = 604_800_000
-    segment_bytes: Annotated[int, row("The size a segment's log does not exceed.",
+    segment_bytes: Annotated[int, row("Largest size of a segment's log.",
         int_of_at_least(1_048_576), "bytes", "log.segment.bytes")] = 1_073_741_824
     segment_index_bytes: Annotated[int, row("The size of a segment's offset index, and of its time index.",
         int_of_at_least(4), "bytes", "log.index.size.max.bytes")] = 10_485_760
     segment_jitter_ms: Annotated[int, row("Segments roll up to this much earlier than segment.ms, each by a random "
         "amount.",
         long_of_at_least(0), "ms", "log.roll.jitter.ms", Synonym("log.roll.jitter.hours", MILLISECONDS_PER_HOUR))] = 0
-    segment_ms: Annotated[int, row("The span of record time after which a segment rolls though it is not full.",
+    segment_ms: Annotated[int, row("Span of record time after which a segment rolls even if it is not full.",
         long_of_at_least(1), "ms", "log.roll.ms", Synonym("log.roll.hours", MILLISECONDS_PER_HOUR))] = 604_800_000
-    unclean_leader_election_enable: Annotated[bool, row("Whether a replica that is out of sync may lead; no meaning "
-        "with one replica.",
+    unclean_leader_election_enable: Annotated[bool, row("Whether a replica that is out of sync may become the "
+        "leader; no meaning with one replica.",
         Boolean(), "", "unclean.leader.election.enable")] = False
     remote_storage_enable: Annotated[bool, row("Whether segments move to tiered storage; not available here, so only "
-        "false is taken.",
+        "false is accepted.",
         Boolean(), "")] = False
     remote_log_copy_disable: Annotated[bool, row("Whether a tiered topic stops copying; no meaning without tiered "
         "storage.",
@@ -131,7 +131,7 @@ class TopicConfig(NamedTuple):
     follower_replication_throttled_replicas: Annotated[tuple[str, ...], row("Replicas whose follower throttles "
         "replication; kept, without effect with one replica.",
         ThrottledReplicas(), "")] = ()
-    internal_segment_bytes: Annotated[int | None, row("Overrides segment.bytes, also below its minimum: for tests.",
+    internal_segment_bytes: Annotated[int | None, row("Overrides segment.bytes, even below its minimum; for tests.",
         OptionalWholeNumber(WholeNumber(INT_MIN, INT_MAX)), "bytes", hidden=True)] = None
     # fmt: on
 

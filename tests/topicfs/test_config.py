@@ -100,7 +100,7 @@ def test_every_setting_of_a_topic_is_shown(orders):
         "default": "604800000",
         "unit": "ms",
         "valid": "a whole number from -1 to 9223372036854775807",
-        "meaning": "The age of its newest record at which a segment goes; -1: never.",
+        "meaning": "Age of a segment's newest record at which the segment is deleted; -1: never.",
     } == settings["retention.ms"]
     assert {"topic", "default"} == {one["source"] for one in settings.values()}
 
