@@ -129,10 +129,7 @@ class Partition(Protocol):
         """Return the state of the partition; looks up each segment on disk (*asked*)."""
 
     def check_in_sync(self) -> None:
-        """Raise NotEnoughReplicasError if too few replicas are in sync; a remote engine never does (*known*).
-
-        The setting min.insync.replicas says how many must be.
-        """
+        """Raise NotEnoughReplicasError below min.insync.replicas in sync; a remote engine never does (*known*)."""
 
     def append(self, batches: bytearray, *, durable: bool = False, encoded_here: bool = False) -> Appended:
         """Append whole v2 batches as a leader: all or none; a remote engine may raise PartlyAppendedError.

@@ -219,7 +219,7 @@ class PartitionStatus(NamedTuple):
     hidden: str | None = None
     """File, position and cause if a read-only log ends before its files do; None: it has all of them."""
     missing: str | None = None
-    """The files of in-sync replicas that lack offsets, and which offsets; None: none is known."""
+    """The files of in-sync replicas that lack offsets, and which offsets; None: no such file is known."""
 
     @property
     def state(self) -> str:

@@ -130,10 +130,7 @@ _RULES: tuple[tuple[Reason, _Rule], ...] = (
 
 
 def apply_retention(log: Log, now: Timestamp) -> Decision:
-    """Remove what is due at `now`, and return it (blocking; OSError).
-
-    A follower keeps one segment until its leader rolls.
-    """
+    """Remove and return what is due (blocking; OSError). A follower keeps one segment until its leader rolls."""
     decision = _decide(log, now)
     if decision.roll_first:
         if log.parts.life.role is Role.FOLLOWER:

@@ -35,9 +35,7 @@ Values: TypeAlias = dict[str, Any]
 
 NEWEST = 32767
 MAX_STRUCTURES = 1 << 20
-"""Most structures in the arrays of one message: each takes some hundred bytes of memory, but as few as three in the
-message.
-"""
+"""Most structures in one message's arrays: each takes some hundred bytes of memory, but only three on the wire."""
 
 _NUMBERS = {
     kind: struct.Struct(code)

@@ -13,7 +13,7 @@ from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
 
 CONTENT = b'{"version":0,"brokerEpoch":-1}'
-"""No broker epoch is known here; Kafka then reads -1."""
+"""The broker epoch is unknown here; in Kafka, -1 means unknown."""
 
 
 def is_marked_clean(files: FileSystem, directory: Path) -> bool:

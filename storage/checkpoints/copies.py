@@ -38,10 +38,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
         directories: Callable[[], Sequence[Path]],
         failed: Callable[[Path, OSError], None] = lambda _directory, _error: None,
     ) -> None:
-        """Prepare the record; `directories` returns those that serve now.
-
-        `failed` is called for a directory that could not be written while another one could.
-        """
+        """Prepare the record. `failed` is called for a directory that could not be written while another could."""
         self._files = files
         self.directories = directories
         self.failed = failed
@@ -67,7 +64,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
                 raise CorruptionError(path, 0, cause)
             return self._parse(content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptionError(path, 0, f"no {self.meaning}: {error!r}") from None
+            raise CorruptionError(path, 0, f"not a {self.meaning}: {error!r}") from None
 
     def write_copy(self, directory: Path, entries: Mapping[Key, Entry]) -> None:
         """Replace one copy (blocking, OSError)."""
@@ -100,7 +97,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
     def _copies(
         self, prefix: str = ""
     ) -> tuple[dict[Path, dict[Key, Entry]], CorruptionError | OSError | None]:
-        """Return the whole copies, and what is wrong with another copy."""
+        """Return the undamaged copies, and the error of a damaged copy (None: there is none)."""
         if self._problem is not None:
             raise self._problem
         copies, problem = {}, None

@@ -34,8 +34,8 @@ def encode_id(unique: UUID) -> str:
 def decode_id(text: str) -> UUID:
     """Parse an ID; raise ValueError for anything but 22 characters of base64url."""
     if not _TEXT.fullmatch(text):
-        raise ValueError(f"{text!r} is no id: 22 characters of base64url")
+        raise ValueError(f"{text!r} is not an ID (22 base64url characters)")
     try:
         return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
     except binascii.Error as error:  # pragma: no cover - the pattern lets nothing through that raises
-        raise ValueError(f"{text!r} is no id: {error}") from None
+        raise ValueError(f"{text!r} is not an ID: {error}") from None

@@ -106,4 +106,4 @@ def _number(values: dict[str, str], name: str, file: Path) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise CorruptionError(file, 0, f"{name}={text[:30]} is no number") from None
+        raise CorruptionError(file, 0, f"{name}={text[:30]} is not a number") from None

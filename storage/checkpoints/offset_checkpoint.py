@@ -50,9 +50,7 @@ def write_offsets(files: FileSystem, path: Path, offsets: Mapping[TopicPartition
 
 
 Lines = Mapping[str, Offset | None]
-"""A partition's lines, by checkpoint file; None: no line. They may be changed only while no engine or broker serves
-the partition.
-"""
+"""A partition's lines, by checkpoint file; None: no line. Change them only while nothing serves the partition."""
 
 FILES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANER_OFFSETS)
 

@@ -82,7 +82,7 @@ def write_topic_id(files: FileSystem, directory: Path, topic_id: str) -> None:
         return
     if present is not None:
         raise CorruptionError(
-            directory / names.PARTITION_METADATA, 0, f"topic id {present} where {topic_id} is expected"
+            directory / names.PARTITION_METADATA, 0, f"topic id {present}, expected {topic_id}"
         )
     write_topic_id_again(files, directory, topic_id)
 

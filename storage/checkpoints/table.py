@@ -47,7 +47,7 @@ def decode_table(data: bytes, *, width: int, file: Path) -> list[list[str]]:
 def field_number(text: str, *, file: Path) -> int:
     """Parse a decimal field; raises CorruptionError."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS) and not _INTEGER.fullmatch(text):
-        raise CorruptionError(file, 0, f"{reprlib.repr(text)} is no number")
+        raise CorruptionError(file, 0, f"{reprlib.repr(text)} is not a number")
     return int(text)
 
 
@@ -66,7 +66,7 @@ def _lines(data: bytes, file: Path) -> list[tuple[int, str]]:
 def _number(lines: list[tuple[int, str]], index: int, file: Path) -> int:
     position, text = lines[index]
     if not _INTEGER.fullmatch(text.strip()):
-        raise CorruptionError(file, position, f"{reprlib.repr(text)} is no number")
+        raise CorruptionError(file, position, f"{reprlib.repr(text)} is not a number")
     return int(text)
 
 

@@ -47,7 +47,7 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
     if batches.problem is not None:
         raise batches.problem
     if not len(batches):
-        raise TornBatchError(position, "no batch begins here: the end of the data")
+        raise TornBatchError(position, "no batch begins here: the data ends")
     return batches[0]
 
 
@@ -528,7 +528,7 @@ def _checksum(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -
 def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_ssize_t) -> str:
     """Return a description of the mismatch."""
     return (
-        f"checksum is {row[to + fields.CHECKSUM]:#010x}, that of its bytes {_checksum(view, row, to):#010x}"
+        f"checksum is {row[to + fields.CHECKSUM]:#010x}, but its bytes have {_checksum(view, row, to):#010x}"
     )
 
 
@@ -536,8 +536,8 @@ def _checksum_mismatch(view: memoryview, row: cython.p_longlong, to: cython.Py_s
 def _remainder(octets: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> CorruptBatchError:
     """Return the error for the remaining bytes at `at`, which are not a whole batch."""
     if _size_at(octets, at, end) == 0:
-        return TornBatchError(at, f"a batch that ends after {end - at} bytes, before its declared size")
+        return TornBatchError(at, f"the batch ends after {end - at} bytes, before its declared size")
     return CorruptBatchError(
         at,
-        f"length {_int32(octets, at + fields.LENGTH_POSITION)} and magic {octets[at + fields.MAGIC_POSITION]} fit no batch",
+        f"length {_int32(octets, at + fields.LENGTH_POSITION)} and magic {octets[at + fields.MAGIC_POSITION]} are invalid",
     )

@@ -169,7 +169,7 @@ def encode_span(
         block, stride, first, last, zero, base_timestamp
     )
     if size - fields.LOG_OVERHEAD > 0x7FFFFFFF:
-        raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
+        raise RecordTooLargeError(f"a batch of {size} bytes exceeds the format's 2 GiB limit")
     batch: bytearray = memory.new_octets(size)
     _put_span(
         memory.writable(batch), memory.octets_of(data), block, stride, first, last, zero, base_timestamp
@@ -269,7 +269,7 @@ def _measure_batches(
             block[fields.TIMESTAMPS * stride + first],
         )
         if size - fields.LOG_OVERHEAD > 0x7FFFFFFF:
-            raise RecordTooLargeError(f"a batch of {size} bytes: its length field ends at 2 GiB")
+            raise RecordTooLargeError(f"a batch of {size} bytes exceeds the format's 2 GiB limit")
         sizes[number] = size
         total += size
         first = last

@@ -372,7 +372,7 @@ def _check_bounds(position: cython.Py_ssize_t, size: cython.longlong, count: cyt
     """Raise OversizeBatchError for a batch with more bytes or records than can be decoded."""
     if size > _MAX_CONTENT_BYTES:
         raise OversizeBatchError(
-            position, f"a batch of {size} bytes; at most {MAX_CONTENT_BYTES} are taken apart"
+            position, f"a batch of {size} bytes; at most {MAX_CONTENT_BYTES} are decoded"
         )
     if count > _MAX_RECORDS:
         raise OversizeBatchError(position, f"{count} records in a batch; at most {MAX_RECORDS} are read")

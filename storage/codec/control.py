@@ -53,7 +53,7 @@ def read_marker(record: Record) -> EndTransactionMarker:
     """Return the marker in a control record of type ABORT or COMMIT; InvalidRecordError for any other."""
     kind = control_type(record.key)
     if kind not in (ControlType.ABORT, ControlType.COMMIT):
-        raise InvalidRecordError(f"a control record of type {kind.name} ends no transaction")
+        raise InvalidRecordError(f"a control record of type {kind.name} does not end a transaction")
     value = record.value
     if value is None or len(value) < _VALUE.size:
         raise InvalidRecordError(f"a marker's value takes {_VALUE.size} bytes, not {value!r}")

@@ -247,10 +247,7 @@ class Batches:
         return at // fields.ROW_SIZE
 
     def count_visible(self, start_offset: int, end_offset: int) -> int:
-        """Return how many records the batches inside [start_offset, end_offset) declare.
-
-        Control batches and hidden ones are not counted.
-        """
+        """Return how many records the batches inside the range declare, except control and hidden batches."""
         row: cython.p_longlong = memory.int64s_of(self._rows)
         first: cython.longlong = start_offset
         beyond: cython.longlong = end_offset

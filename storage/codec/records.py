@@ -85,7 +85,7 @@ def encode(
     first = records[0].offset if base_offset is None and records else base_offset
     last = records[len(records) - 1].offset if last_offset is None and records else last_offset
     if first is None or last is None:
-        raise ValueError("a batch without records needs both its bounds")
+        raise ValueError("a batch without records needs base_offset and last_offset")
     _check_offsets(records, first, last)
     columns = columns_of(records)
     return encode_span(columns, 0, len(records), stamp, (first, first, last), max_timestamp)
@@ -125,7 +125,7 @@ def wire_headers(headers: Sequence[Header]) -> bytes:
 
 def _check_offsets(records: Sequence[Record], first: int, last: int) -> None:
     if not 0 <= first <= last < first + 2**31:
-        raise ValueError(f"no batch holds offsets {first} to {last}")
+        raise ValueError(f"no batch can have offsets {first} to {last}")
     below = first - 1
     for record in records:
         if not below < record.offset <= last:

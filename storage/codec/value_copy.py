@@ -35,7 +35,7 @@ else:
 _MAX_CONTENT_BYTES = cython.declare(cython.longlong, MAX_CONTENT_BYTES)
 _MAX_RECORDS = cython.declare(cython.longlong, MAX_RECORDS)
 CALL_BYTES = cython.declare(cython.longlong, 2 * 2**20)
-"""A call that inflates batches ends after this many bytes, which take some milliseconds."""
+"""Most bytes that a call inflates before it ends, which takes some milliseconds."""
 
 
 def begin_text(begun: Buffer, room: cython.Py_ssize_t) -> bytearray:
@@ -137,9 +137,7 @@ def copy_inflated(
 
 
 _LEFT = cython.declare(cython.longlong, -1)
-"""Result of `_inflate_at` for content that `codecs` must inflate; for a batch that cannot be copied the result is
-smaller.
-"""
+"""Result of `_inflate_at` for content that `codecs` must inflate; smaller if a batch cannot be copied."""
 
 
 @cython.cfunc
@@ -202,7 +200,7 @@ def _copy_content(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Do the same for the inflated `content` of a row's batch, growing `text` if needed."""
+    """Write the values of a row's batch from its inflated `content`, growing `text` if needed; return the end."""
     room: cython.Py_ssize_t = used + len(content)
     if room > len(text):
         memory.resize(text, room + room // 8)

@@ -28,8 +28,8 @@ class RetentionParams:
     now: Timestamp
     delete_retention_ms: int
     keep_end_offset: Offset | None
-    """A batch that ends here is kept, if need be without records: the high watermark, as since Kafka 4.4
-    (kafka-storage.md#versions).
+    """A batch that ends at this offset, the high watermark, is kept, if need be without records (since Kafka 4.4:
+    kafka-storage.md#versions).
     """
     producers: Mapping[ProducerId, LastOfProducer]
     legacy_deletes_before: Timestamp

@@ -188,7 +188,7 @@ class _Pass:
             raise
         self._log.replacer.discard_segment(cleaned)
         raise CleaningStoppedError(
-            f"{self._log.topic}-{self._log.number}: segments left while they were cleaned"
+            f"{self._log.topic}-{self._log.number}: segments were removed while they were cleaned"
         )
 
     def _fill(self, cleaned: Segment, source: Segment, rewriter: Rewriter) -> None:

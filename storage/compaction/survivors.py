@@ -33,7 +33,7 @@ _SINGLE = cython.declare(cython.int, 0)
 _COPIED = cython.declare(cython.int, 1)
 _DROPPED = cython.declare(cython.int, 2)
 _FILTERED = cython.declare(cython.int, 3)
-"""The numbers of each `RunKind`, and of the batches that `end_of_filtered` skips."""
+"""The numbers of each `RunKind`, and of a plain batch that loses some of its records and keeps others."""
 
 
 class RunKind(IntEnum):
@@ -182,7 +182,7 @@ def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
 def _kind(
     rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
 ) -> cython.int:
-    """Return the number of the batch's `RunKind`, or of the batches that `end_of_filtered` skips."""
+    """Return the number of the batch's `RunKind`; _FILTERED if it is plain and keeps only some records."""
     row: cython.Py_ssize_t = fields.ROW_SIZE * batch
     tied: cython.longlong = fields.TRANSACTIONAL_MASK | fields.CONTROL_MASK | fields.DELETE_HORIZON_MASK
     if rows[row + fields.MAGIC] != fields.CURRENT_MAGIC or rows[row + fields.ATTRIBUTES] & tied:

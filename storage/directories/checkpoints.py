@@ -43,7 +43,7 @@ class CheckpointFiles(NamedTuple):
             try:
                 offsets[name] = read_offsets(files, directory / name)
             except CorruptionError as error:
-                warn(f"{error}; taken for empty")
+                warn(f"{error}; treated as empty")
                 offsets[name] = {}
                 malformed.add(name)
         return cls(offsets, frozenset(malformed))

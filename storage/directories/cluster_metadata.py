@@ -132,4 +132,4 @@ def _unsigned(data: bytes, at: int) -> tuple[int, int]:
         if data[position] < 0x80:
             return value, position + 1
         shift += 7
-    raise CorruptBatchError(at, "a number that does not end")
+    raise CorruptBatchError(at, "a number has no end")

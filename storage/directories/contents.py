@@ -49,8 +49,8 @@ def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Content
         if parsed is None:
             check_not_mounted(directory)
             raise NotALogDirectoryError(
-                f"{directory / entry.name}: neither a partition's directory nor another of Kafka's; "
-                f"give a data directory of its own, as {directory / 'data'}"
+                f"{directory / entry.name}: not a Kafka directory; "
+                f"use a separate data directory, such as {directory / 'data'}"
             )
         if parsed.mark is DirectoryMark.LIVE:
             partitions.add(parsed.partition)
@@ -81,7 +81,7 @@ def check_not_mounted(path: Path) -> None:
         there = behind_mount(directory)
         if there is not None:
             raise NotALogDirectoryError(
-                f"{path}: lies in a mount of topicfs; name what is behind it: {there}"
+                f"{path}: is inside a topicfs mount; name what the mount shows: {there}"
             )
 
 

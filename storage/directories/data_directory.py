@@ -50,20 +50,14 @@ class DataDirectory(NamedTuple):
         return self.path / names.partition_directory(partition)
 
     def make_partition(self, partition: TopicPartition, topic_id: str) -> None:
-        """Make a partition's directory with its topic ID, or complete it (OSError).
-
-        The directory's name is on disk only after `sync`.
-        """
+        """Make or complete a partition's directory with its topic ID (OSError). Its name needs `sync`."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
         write_topic_id(self.files, path, topic_id)
 
     def begin_partition(self, partition: TopicPartition, topic_id: str, *, empty_log: bool) -> None:
-        """Make a directory without flushing, perhaps with an empty, closed log (OSError).
-
-        `end_partition` completes it.
-        """
+        """Make a directory without flushing, perhaps as an empty log; `end_partition` completes it (OSError)."""
         path = self.partition_path(partition)
         if not self.files.exists(path):
             self.files.make_directory(path)
@@ -74,10 +68,7 @@ class DataDirectory(NamedTuple):
             prepare_topic_id(self.files, path, topic_id)
 
     def end_partition(self, partition: TopicPartition, topic_id: str, *, flush: bool) -> None:
-        """Write a partition's topic ID to disk, or without `flush` leave that to `sync_all` (OSError, CorruptionError).
-
-        The name of the partition's directory is on disk only after `sync`.
-        """
+        """Write a topic ID to disk; without `flush`, `sync_all` must follow. The directory's name needs `sync`."""
         path = self.partition_path(partition)
         if read_topic_id(self.files, path) is None:
             place_topic_id(self.files, path, flush=flush)

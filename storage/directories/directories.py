@@ -137,7 +137,9 @@ class Directories:
         for directory in self.online:
             if directory.reserve.append_gate.closed:
                 raise OSError(
-                    errno.ENOSPC, "the disk is full; what is left is for what frees space", str(directory)
+                    errno.ENOSPC,
+                    "the disk is full; the remaining space is reserved for deletions",
+                    str(directory),
                 )
 
     # Failures.
@@ -151,10 +153,7 @@ class Directories:
             self.on_failure(directory)
 
     def attempt(self, directory: OpenDirectory, action: Callable[[], object]) -> bool:
-        """Run `action`, and return whether it succeeded; if not, the directory fails.
-
-        Raises OSError instead if the disk is full, or if no other directory serves.
-        """
+        """Run `action`; False if it fails the directory. OSError if the disk is full or no other one serves."""
         try:
             action()
         except OSError as error:

@@ -53,7 +53,7 @@ def _check_together(found: dict[OpenDirectory, MetaProperties]) -> None:
             known, other = first.setdefault(name, (str(value), directory))
             if known != str(value):
                 raise StorageError(
-                    f"{directory}: has {name}={value}, {other} has {known}: not directories of one and the same node"
+                    f"{directory}: has {name}={value}, {other} has {known}: they do not belong to the same node"
                 )
         if meta.directory_id is not None:
             other = ids.setdefault(meta.directory_id, directory)

@@ -96,7 +96,7 @@ class Reserve:
                 self._make()
             if not self._is_there:
                 self._warn(
-                    f"{self._path}: no room to keep {wanted} bytes aside; on a full disk nothing can be freed without it"
+                    f"{self._path}: no space for a reserve of {wanted} bytes; without it, nothing can be deleted on a full disk"
                 )
 
     def restore(self) -> None:

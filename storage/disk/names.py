@@ -146,10 +146,7 @@ def partition_directory(partition: TopicPartition) -> str:
 
 
 def marked_directory(partition: TopicPartition, mark: DirectoryMark, *, unique: str | None = None) -> str:
-    """Build a marked name, with the topic cut to fit 255 bytes unless `mark` is FUTURE.
-
-    `unique`: 32 hex digits; None: random ones.
-    """
+    """Build a marked name, cutting the topic to fit unless FUTURE. `unique`: 32 hex digits; None: random."""
     if mark is DirectoryMark.LIVE:
         raise ValueError("a live directory has no mark")
     tail = f"-{partition.partition}.{unique or uuid4().hex}-{mark.value}"
@@ -241,10 +238,7 @@ def parse_view_file(name: str) -> Offset | None:
 
 
 class WriteId(NamedTuple):
-    """The identity of a write that is committed as a whole.
-
-    It is a micro-batch of a streaming query, a version of an application, or a single write.
-    """
+    """The identity of a write committed as a whole: a micro-batch, an application's version, or a single write."""
 
     query: str
     """Letters, digits, dots, underscores and dashes; at most 64."""
@@ -286,7 +280,7 @@ def write_file(write: WriteId, kind: WriteFileKind, part: str = "") -> str:
     batch = "once" if write.batch is None else write.batch
     name = ".".join(["topicfs.write", write.series, str(batch), *([part] if part else []), kind.value])
     if parse_write_file(name) != (write, kind, part):
-        raise ValueError(f"{name!r} names no file of a write")
+        raise ValueError(f"{name!r} is not the name of a write's file")
     return name
 
 
@@ -304,7 +298,7 @@ def check_new_topic(name: str, existing: Iterable[str]) -> None:
     """Raise InvalidNameError or TopicExistsError unless `name` may join the `existing` topics."""
     check_topic_name(name)
     if name == CLUSTER_METADATA_TOPIC:
-        raise InvalidNameError(f"{name}: the name of Kafka's own metadata log")
+        raise InvalidNameError(f"{name}: reserved for Kafka's own metadata log")
     key = collision_key(name)
     for other in existing:
         if other == name:

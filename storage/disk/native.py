@@ -25,16 +25,12 @@ from topicfs.storage.errors import CorruptionError, ReadOnlyError
 from topicfs.storage.model import Buffer, HeldFile, Position, Timestamp
 
 _MAX_SMALL_FILE_BYTES = 512 << 20
-"""Larger than any index, snapshot or checkpoint: a 2 GiB segment has at most 35 million batches, each with 12 bytes
-in its time index.
-"""
+"""Larger than any index, snapshot or checkpoint: the largest time index has 35 million entries of 12 bytes."""
 
 
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _SHARE_OF_LIMIT = 4
-"""The pool has room for this fraction (1/4) of the process's limit in files, each with two descriptors: half of the
-limit is left.
-"""
+"""The pool holds 1/4 of the process's limit in files, each with two descriptors: half the limit is left."""
 _NO_HARD_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of link(2) between two disks, and on file systems without hard links."""
 _PAGE_BYTES = 4096
@@ -329,7 +325,7 @@ class NativeFileSystem:
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> File:
         if read_only or self.read_only:
             if create:
-                raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
+                raise ReadOnlyError(f"{path}: opened read-only; nothing there can be changed")
             file = NativeFile(path, os.O_RDONLY, self._pool)
         else:
             file = NativeFile(path, os.O_RDWR, self._pool)
@@ -377,7 +373,7 @@ class NativeFileSystem:
         descriptor, found = open_known(path, os.O_RDONLY)
         with naming(path), os.fdopen(descriptor, "rb") as file:
             if found.st_size > _MAX_SMALL_FILE_BYTES:
-                reason = f"a file of {found.st_size} bytes, where {_MAX_SMALL_FILE_BYTES} is the most; restore it from a copy, or remove it"
+                reason = f"a file of {found.st_size} bytes exceeds the limit of {_MAX_SMALL_FILE_BYTES}; restore it from a copy, or remove it"
                 raise CorruptionError(path, 0, reason)
             return file.read(_MAX_SMALL_FILE_BYTES)
 
@@ -436,7 +432,7 @@ class NativeFileSystem:
 
     def _writable(self, path: Path) -> None:
         if self.read_only:
-            raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
+            raise ReadOnlyError(f"{path}: opened read-only; nothing there can be changed")
 
 
 def _default_capacity() -> int:

@@ -71,10 +71,7 @@ class LogCleaner:
         self._paused = frozenset(partitions)
 
     def run(self, now: Timestamp) -> None:
-        """Clean what is due, then apply retention; do nothing if another thread does (blocking).
-
-        Failures become warnings.
-        """
+        """Clean what is due, then apply retention, unless another thread is (blocking). Failures become warnings."""
         if not self._running.acquire(blocking=False):
             return
         try:
@@ -145,10 +142,7 @@ class LogCleaner:
         self._attempt_checkpoints()
 
     def _clean_claimed(self, log: Log, now: Timestamp, map_bytes: int) -> Cleaned:
-        """Clean a log in one pass (blocking).
-
-        A log that failed before does not get the reserve's space: it may need more than there is, each time.
-        """
+        """Clean a log in one pass (blocking). After a failure it no longer gets the reserve's space."""
 
         def run() -> Cleaned:
             return clean(

@@ -1,7 +1,4 @@
-"""The schedule of duties: each is due one period after it was done, or at once if the clock was set back.
-
-All functions are pure.
-"""
+"""The schedule of duties: each is due one period after it was last done, or if the clock was set back."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ class Duty(Enum):
 
     FLUSH = "flush"
     STAGED_WRITES = "staged writes"
-    UNOPENED = "opening what has duties"
+    UNOPENED = "opening of partitions with duties"
     RETENTION = "retention"
     CLEAN = "compaction"
     REMOVAL = "removal of deleted files"

@@ -32,7 +32,7 @@ SAVE_EVERY_BYTES = 16 << 20
 
 
 class InputChangedError(StorageError):
-    """The file is not the one that was read before."""
+    """The input file differs from the one that an earlier run read."""
 
 
 class LineEncoder(Protocol):

@@ -62,7 +62,12 @@ class InputProgress:
 class ProducerRegistry(RecordCopies[tuple[str, str], InputProgress]):
     """The file and its copies, with entries by name and INPUT. Its writer owns the data directories."""
 
-    file_name, version, meaning, age = names.PRODUCERS, 2, "list of producers", attrgetter("runs", "position")
+    file_name, version, meaning, age = (
+        names.PRODUCERS,
+        2,
+        "named-producers file",
+        attrgetter("runs", "position"),
+    )
     remedy = f"; remove the file, and {_REMEDY}"
 
     def get(self, name: str, source: str) -> InputProgress | None:
@@ -121,10 +126,7 @@ def _input(content: Mapping[str, Any]) -> InputProgress:
 
 
 def catch_up(partition: Partition, number: int, earlier: InputProgress) -> PartitionProgress:
-    """Return the progress with later appends added (ProgressLostError; blocking).
-
-    A new partition begins at its log end.
-    """
+    """Return the progress with later appends; a new partition begins at its end (ProgressLostError; blocking)."""
     end_offset = partition.offsets().log_end_offset
     known = earlier.partitions.get(number, PartitionProgress(end_offset))
     if end_offset < known.end_offset:

@@ -65,7 +65,7 @@ class Slots:
         """Check the file's size; if `trimmed`, it must have no preallocated space left."""
         if self.stray_bytes:
             size = len(self._data)
-            yield self.finding(self.used + self.unused, f"size {size} is no multiple of {self._slot.size}")
+            yield self.finding(self.used + self.unused, f"size {size} is not a multiple of {self._slot.size}")
         if trimmed and self._slot is time_index.SLOT and (self.used, self.unused) == (0, 1):
             # A valid entry: the largest timestamp is 0, at the first offset.
             self.used, self.unused = 1, 0
@@ -118,7 +118,7 @@ class OffsetEntries:
         """Report the entries that lead beyond the last batch."""
         for slot in range(min(self._by_position, self._by_offset), self.slots.used):
             relative, position = self.slots[slot]
-            cause = f"offset {self._base_offset + relative} at {position} leads behind the last batch"
+            cause = f"offset {self._base_offset + relative} at {position} leads beyond the last batch"
             yield self.slots.finding(slot, cause)
 
 
@@ -158,7 +158,7 @@ class TimeEntries:
         for slot in range(self._next, self.slots.used):
             timestamp, relative = self.slots[slot]
             cause = (
-                f"timestamp {timestamp} at offset {self._base_offset + relative} leads behind the last batch"
+                f"timestamp {timestamp} at offset {self._base_offset + relative} leads beyond the last batch"
             )
             yield self.slots.finding(slot, cause)
 

@@ -108,7 +108,7 @@ class OffsetIndex:
         """Raise CorruptionError unless the file has whole slots and a plausible last entry. For tools."""
         size = self.slots.file_bytes()
         if size % SLOT.size:
-            raise CorruptionError(self.slots.path, size, f"size is no multiple of {SLOT.size}")
+            raise CorruptionError(self.slots.path, size, f"size is not a multiple of {SLOT.size}")
         if self.entries and self.last_offset < self._base_offset:
             raise CorruptionError(
                 self.slots.path,

@@ -61,7 +61,9 @@ class SlotFile:
         try:
             return self._file.map(entries * self._slot_bytes), entries
         except ValueError as error:
-            raise CorruptionError(self.path, self._file.size(), f"{entries} entries were here") from error
+            raise CorruptionError(
+                self.path, self._file.size(), f"{entries} entries were here before"
+            ) from error
 
     def append(self, *fields: int) -> None:
         """Use one more slot; the caller has checked that there is one."""

@@ -112,7 +112,7 @@ class TimeIndex:
         """Raise CorruptionError unless the file has whole slots and a plausible last entry. For tools."""
         size = self.slots.file_bytes()
         if size % SLOT.size:
-            raise CorruptionError(self.slots.path, size, f"size is no multiple of {SLOT.size}")
+            raise CorruptionError(self.slots.path, size, f"size is not a multiple of {SLOT.size}")
         if not self.entries:
             return
         position = (self.entries - 1) * SLOT.size

@@ -39,7 +39,7 @@ def decode(data: bytes, path: Path | str) -> list[AbortedSpan]:
     """Return all entries of a file. Raises CorruptionError for an invalid size or version."""
     whole = len(data) - len(data) % SLOT.size
     if whole != len(data):
-        raise CorruptionError(path, whole, f"{len(data) - whole} bytes are no whole entry of {SLOT.size}")
+        raise CorruptionError(path, whole, f"{len(data) - whole} trailing bytes; an entry has {SLOT.size}")
     spans = []
     for number, (version, producer_id, first, last, stable) in enumerate(SLOT.iter_unpack(data)):
         if version != VERSION:

@@ -168,7 +168,7 @@ class BackgroundFlusher:
         try:
             thread.start()
         except RuntimeError as error:  # The system has no thread left: the next `submit` tries again.
-            _LOGGER.warning("flushing in the background cannot begin: %s", error)
+            _LOGGER.warning("cannot start flushing in the background: %s", error)
         else:
             self._thread = thread
 

@@ -54,7 +54,7 @@ class Log(LogReader):
         self.append = self._refuse if parts.files.read_only else self.appender.append
         """The appender's own method: a wrapper would cost two percent of a small append."""
         self.holes = loaded.holes
-        """Holes that a power loss may have left, to be compared with a copy if there is one."""
+        """Offset ranges that a power loss may have removed, to be compared with another copy if there is one."""
         self.checkpoint: Callable[[Iterable[Log]], None] = lambda _: None
         """Writes recovery points to disk; set by the engine."""
 

@@ -82,7 +82,7 @@ class AppendGate:
     def refusal(directory: Path) -> OSError:
         """Return the error of an append while `reserved` is set."""
         return OSError(
-            errno.ENOSPC, "the disk is full; records are taken again once there is room", str(directory)
+            errno.ENOSPC, "the disk is full; records are accepted again once there is space", str(directory)
         )
 
 

@@ -184,7 +184,7 @@ class LogProducers:
         self._newest = Offset(0)
 
     def start_moved(self, log_start_offset: Offset) -> None:
-        """Note that the log start was raised: without snapshots, none is needed at it."""
+        """Note that the log start was raised; without snapshots, none is needed there."""
         self._newest = max(self._snapshots, default=log_start_offset)
 
     def keep_only(self, segment_base_offsets: Sequence[Offset]) -> None:

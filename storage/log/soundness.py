@@ -39,7 +39,7 @@ class TornSegment(NamedTuple):
     @property
     def cause(self) -> str:
         if self.end_offset == self.next_offset:
-            return "bytes behind its last batch are no batch"
+            return "invalid bytes follow its last batch"
         return f"offsets {self.end_offset} to {self.next_offset - 1} are missing"
 
 
@@ -96,10 +96,7 @@ def _end_before(segment: Segment, stop: Offset) -> tuple[Offset, int]:
 
 
 def true_epochs(log: Log) -> Entries | None:
-    """Return the epochs of a log's batches; None if the log has the same.
-
-    Raises CorruptionError for a stray batch, OSError.
-    """
+    """Return the epochs of a log's batches; None if the log has the same (CorruptionError, OSError)."""
     return None if _fit_at_bounds(log) else _carried(log)
 
 

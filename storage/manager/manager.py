@@ -311,7 +311,7 @@ class LogManager:
                 if in_order[directory]:
                     mark_clean(directory.data.files, directory.data.path)
             except OSError as error:
-                self._warnings.add(f"{directory}: not closed in order: {reason_of(error)}")
+                self._warnings.add(f"{directory}: not closed cleanly: {reason_of(error)}")
                 errors.append(error)
         if errors:
             raise errors[0]

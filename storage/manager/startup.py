@@ -38,9 +38,7 @@ class Machine(NamedTuple):
     """The disk. Disks other than the machine's own have no lock, and must match `read_only`."""
     clock: Clock | None = None
     flushers: Callable[[], Flusher] | None = None
-    """Makes each directory's flusher. None: a thread flushes closed segments on the machine's disk, and nothing does
-    on others.
-    """
+    """Makes each directory's flusher. None: a thread flushes closed segments, except on other disks."""
     failed_before: bool = False
     """True if the disk has failed since the machine was started."""
     counts: EngineCounts | None = None
@@ -127,7 +125,7 @@ def _check_without_replicas(paths: Sequence[Path], files: FileSystem) -> None:
         with suppress(OSError):
             if has_replicas(files, path):
                 raise StorageError(
-                    f"{path}: holds replicas of what is in the other directories; name one directory alone"
+                    f"{path}: has replicas of the other directories' partitions; name only one directory"
                     if files.read_only
                     else f"{path}: is one of several directories with replicas, and cannot be written to alone; name all of "
                     f"them, or: topicfs mount --replicas N {path} --without OTHER MOUNTPOINT"
@@ -168,9 +166,9 @@ def _look_into(directories: Directories, warnings: WarningBook) -> _Opened:
         if holder is not None:
             owner = f"process {holder.pid}" if holder.pid else "another process"
             shown = (
-                "what it appends from now on is not shown"
+                "records that it appends from now on are not shown"
                 if holder.is_this_engine
-                else "only what lies below the checkpointed high watermarks is shown"
+                else "only records below the checkpointed high watermarks are shown"
             )
             # A command shows everything there is now; a mount will not show later records.
             level = logging.INFO if holder.is_this_engine else logging.WARNING
@@ -201,7 +199,7 @@ def _make(directory: OpenDirectory) -> None:
             data.files.make_directory(data.path, private=True)
         except FileNotFoundError:
             raise StorageError(
-                f"{data.path}: no such directory to make it in; make {data.path.parent} first"
+                f"{data.path}: its parent directory does not exist; make {data.path.parent} first"
             ) from None
         data.files.sync_directory(data.path.parent)
 
@@ -236,7 +234,7 @@ def _fail_unmounted(directories: Directories) -> None:
     for directory in directories.all:
         data = directory.data
         if str(directory) in known and not data.files.exists(data.path / names.META_PROPERTIES):
-            cause = "was a data directory and is none now; is its disk mounted?"
+            cause = "was a data directory and is not one now; is its disk mounted?"
             directories.fail(directory, FileNotFoundError(errno.ENOENT, cause, str(directory)))
     if not directories.online:
         raise FileNotFoundError(errno.ENOENT, "no longer a data directory", str(directories))

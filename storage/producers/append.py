@@ -106,7 +106,7 @@ class DataBatch(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction whose marker was read, at `last_offset`."""
+    """A transaction whose marker was read; `last_offset` is the marker's."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -144,16 +144,16 @@ class ProducerAppend:
         self._check_epoch(batch.epoch)
         if batch.transactional and not verified and not self._is_in_transaction(batch.epoch):
             raise InvalidTransactionStateError(
-                f"{self._partition}: producer {self.entry.producer_id} wrote into a transaction of which its "
-                "coordinator was not asked; add the partition to the transaction first"
+                f"{self._partition}: producer {self.entry.producer_id} wrote in a transaction that its "
+                "coordinator did not confirm; add the partition to the transaction first"
             )
         if self._origin is Origin.CLIENT:
             self._check_sequence(batch)
         before = self.entry
         if before.transaction_first_offset is not None and not batch.transactional:
             raise InvalidTransactionStateError(
-                f"{self._partition}: producer {before.producer_id} wrote outside of its open transaction, which "
-                f"began at offset {before.transaction_first_offset}; end that one first"
+                f"{self._partition}: producer {before.producer_id} wrote outside its open transaction, which "
+                f"began at offset {before.transaction_first_offset}; end that transaction first"
             )
         self.transactional |= batch.transactional
         delta = batch.last_offset - batch.base_offset
@@ -199,7 +199,7 @@ class ProducerAppend:
         if epoch < self.entry.epoch and self._origin is not Origin.REPLICATION:
             raise ProducerFencedError(
                 f"{self._partition}: producer {self.entry.producer_id} with epoch {epoch} was fenced by epoch "
-                f"{self.entry.epoch}; a newer instance of it is at work"
+                f"{self.entry.epoch}; a newer instance is running"
             )
 
     def _check_marker_epoch(self, epoch: int, *, bumps_epoch: bool) -> None:
@@ -213,7 +213,7 @@ class ProducerAppend:
             and self._origin is not Origin.REPLICATION
         ):
             raise ProducerFencedError(
-                f"{self._partition}: a marker of producer {self.entry.producer_id} must bear an epoch above {epoch}"
+                f"{self._partition}: a marker of producer {self.entry.producer_id} must have an epoch above {epoch}"
             )
         self._check_epoch(epoch)
 
@@ -250,5 +250,5 @@ class ProducerAppend:
     def _out_of_order(self, batch: DataBatch, *, expected: int) -> OutOfOrderSequenceError:
         return OutOfOrderSequenceError(
             f"{self._partition}: producer {self.entry.producer_id} epoch {batch.epoch}: sequence "
-            f"{batch.first_sequence} came where {expected} was due"
+            f"{batch.first_sequence} instead of {expected}"
         )

@@ -122,7 +122,7 @@ class FollowedLog:
         for segment in self.log.chain.segments:
             (known if segment.base_offset in present else gone).append(segment)
         if not known:
-            raise CorruptionError(self._place.path, 0, "no segment is left of those known")
+            raise CorruptionError(self._place.path, 0, "none of the known segments is left")
         new = [offset for offset in present if offset > known[-1].base_offset]
         segments = [*known, *map(self._open, new)]
         end_offset = self._extend(known[-1], self.log.log_end_offset, sealed=bool(new))

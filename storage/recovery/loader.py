@@ -330,7 +330,7 @@ class LogLoader:
                 raise CorruptionError(
                     self._directory.parent / LOG_START_OFFSETS,
                     0,
-                    f"{self.context.partition}: log start {log_start_offset} lies behind the log's end {end_offset}, and "
+                    f"{self.context.partition}: log start {log_start_offset} is beyond the log's end {end_offset}, and "
                     f"no other checkpoint has reached it; stop topicfs, then correct or remove the line",
                 )
             _LOGGER.warning(

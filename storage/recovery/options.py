@@ -32,9 +32,7 @@ class LoadOptions(NamedTuple):
     A crash may end a file exactly after a batch. Without `dense`, a hole is taken as compaction's, as by a broker.
     """
     failed_before: bool = False
-    """True if the disk failed since the machine was started: recovered bytes are written again, because caches may be
-    wrong.
-    """
+    """True if the disk failed since the machine was started: recovered bytes are written again."""
     producer_rules: ProducerRules = ProducerRules()
     random: Random = _RANDOM
     """The source of the jitter of segment.ms."""

@@ -53,7 +53,7 @@ class Repair(NamedTuple):
     written: int
 
     def __str__(self) -> str:
-        return f"position {self.position}: {self.field} {self.found} does not fit, its neighbors and checksum say {self.written}"
+        return f"position {self.position}: {self.field} {self.found} does not fit; its neighbors and checksum require {self.written}"
 
 
 class _Bounds(NamedTuple):
@@ -66,10 +66,7 @@ class _Bounds(NamedTuple):
 
 
 def repair_headers(log: File, base_offset: Offset, next_base: Offset | None) -> list[Repair]:
-    """Repair a segment's log where the right value is certain (blocking, OSError).
-
-    `next_base` is the next segment's base offset.
-    """
+    """Repair a segment's log where that is certain; `next_base`: the next segment's (blocking, OSError)."""
     return [*_repair_shapes(log), *_repair_offsets(log, base_offset, next_base)]
 
 

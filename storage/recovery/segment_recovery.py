@@ -79,7 +79,7 @@ def take_batches(
             too_far = _overflows(window.batches, good, segment.base_offset)
             if may_split and too_far:
                 raise SegmentOverflowError(segment)
-            why = "is over 2^31-1 above the base offset" if too_far else "does not belong into the segment"
+            why = "is over 2^31-1 above the base offset" if too_far else "does not fit in the segment"
             cause = f"offset {window.batches[good].last_offset} {why}"
             break
         cause = window.problem.cause if window.problem else ""
@@ -126,7 +126,7 @@ def end_epochs(epochs: LeaderEpochs, on_disk: EpochEntry | None, chain: Chain, e
         segment = chain.segments[chain.floor(end_offset - 1)]
         batch = segment.find_batch(end_offset - 1, segment.size)
         if batch is not None and epochs.epoch_for_offset(batch.base_offset) != batch.leader_epoch >= 0:
-            cause = f"epoch {latest.epoch} starts at {latest.start_offset}, behind the log's end {end_offset}"
+            cause = f"epoch {latest.epoch} starts at {latest.start_offset}, beyond the log's end {end_offset}"
             path = segment.log.path.with_name(LEADER_EPOCHS)
             raise CorruptionError(path, 0, f"{cause}; restore the file or remove it")
     epochs.truncate_from_end(end_offset)

@@ -18,9 +18,7 @@ LOOKUP_WINDOW_BYTES = 36_864
 entry due. A batch that does not fit is read twice.
 """
 SCAN_WINDOW_BYTES = 65_536
-"""Bytes read at a time if only headers are needed, from a part of a segment or all of it; small, to touch little
-memory.
-"""
+"""Bytes read at a time if only headers are needed; small, so that little memory is touched."""
 FILE_WINDOW_BYTES = 1 << 20
 """Bytes read at a time if a whole file is needed: recovery, copies, checksums."""
 
@@ -34,9 +32,7 @@ class Window(NamedTuple):
     position: int
     batches: Batches
     problem: CorruptBatchError | None
-    """The error that ends the scan of the file. None for a batch that only the end of this window cuts off: the next
-    window has it.
-    """
+    """The error that ends the scan. None for a batch that only this window's end cuts off: the next window has it."""
 
     def raise_problem(self, file: File) -> None:
         """Raise CorruptionError if the scan of `file` ended early."""

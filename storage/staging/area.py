@@ -114,10 +114,7 @@ class StagingArea:
         return withdrawn
 
     def state(self, write: WriteId) -> WriteState:
-        """Return a write's state (CorruptionError, OSError).
-
-        A committed write without a batch number leaves no trace: UNKNOWN.
-        """
+        """Return a write's state (CorruptionError, OSError). A committed write without a batch number is UNKNOWN."""
         # In the order of the states, so that a change in between is not missed.
         if self.files.exists(self._path(write, WriteFileKind.REQUESTED)):
             return WriteState.REQUESTED
@@ -189,10 +186,7 @@ class StagingArea:
         return manifest
 
     def frames(self, manifest: Manifest, *, checked: bool = False) -> Iterator[Frame]:
-        """Yield a claimed write's batches (CorruptionError, OSError).
-
-        `checked`: first verify that all of its files are whole.
-        """
+        """Yield a claimed write's batches (CorruptionError, OSError); `checked`: verify that its files are whole."""
         for staged in manifest.files if checked else ():
             check_whole(self.directory / staged.name, self.files, staged)
         for staged in manifest.files:

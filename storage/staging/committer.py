@@ -30,9 +30,7 @@ from topicfs.storage.staging.staged_file import Frame
 from topicfs.storage.validation.batches import AppendRules, check_as_leader
 from topicfs.storage.validation.conversion import convert
 
-_REMEDY = (
-    "remove the write's .claimed file in the data directory to give it up; the part that is visible stays"
-)
+_REMEDY = "to give the write up, remove its .claimed file in the data directory; the visible part stays"
 
 
 class Committer:
@@ -51,7 +49,7 @@ class Committer:
             try:
                 self.commit(write)
             except (OSError, StorageError) as error:
-                warn(f"write {write}: {error}; tried again")
+                warn(f"write {write}: {error}; will be retried")
         self._area.discard_abandoned(self._clock())
 
     def commit(self, write: WriteId) -> None:

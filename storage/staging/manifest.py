@@ -166,13 +166,13 @@ def decode_manifest(data: bytes, *, file: Path) -> Manifest:
             Content.of(content["content"]) if "content" in content else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptionError(file, 0, f"no manifest of a write: {error!r}") from None
+        raise CorruptionError(file, 0, f"not the manifest of a write: {error!r}") from None
 
 
 def _plain_name(name: str) -> str:
     """Return `name`; ValueError if it leads out of the directory."""
     if Path(name).name != name:
-        raise ValueError(f"{name!r} names no file of the data directory")
+        raise ValueError(f"{name!r} is not the name of a file in the data directory")
     return name
 
 

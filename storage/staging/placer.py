@@ -55,7 +55,7 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
         if size + OVERHEAD_BYTES > free:
             raise StorageError(
                 f"{directories[space].parent}: the write has {size} bytes of batches and needs {OVERHEAD_BYTES} beside "
-                f"them, but {free} bytes are free on the disk; nothing of it was written"
+                f"them, but {free} bytes are free on the disk; nothing was written"
             )
 
 
@@ -87,7 +87,7 @@ class Placer:
         """Check the whole write, and make the missing topics (StorageError, OSError; blocking)."""
         if placement.partitions and self._area.replicated:
             raise PolicyViolationError(
-                "records are put at their offsets only in directories without replicas; restore them into another directory"
+                "records can keep their offsets only in directories without replicas; restore them into another directory"
             )
         sizes = self._check_frames(manifest, placement)
         missing = [name for name in placement.topics if self._is_missing(name, placement)]
@@ -145,7 +145,7 @@ class Placer:
         for frame in self._area.frames(manifest, checked=True):
             name = frame.partition
             if name not in placement.partitions:
-                raise InvalidRecordError(f"{name}: a batch without a place")
+                raise InvalidRecordError(f"{name}: a batch has no placement")
             try:
                 incoming = check_as_follower(frame.batch, ends.get(name, placement.partitions[name].first))
                 decode(frame.batch)
@@ -178,10 +178,10 @@ def _check_place(log: Log, name: TopicPartition, place: LogPlacement) -> None:
     offsets = log.offsets()
     if offsets.log_end_offset != place.end:
         raise PlaceTakenError(
-            f"{name}: ends at {offsets.log_end_offset}, not at {place.end} as when this was prepared"
+            f"{name}: ends at {offsets.log_end_offset}, but ended at {place.end} when this was prepared"
         )
     if place.start is not None and offsets.log_start_offset != offsets.log_end_offset:
-        raise PlaceTakenError(f"{name}: holds records, so that it cannot begin at {place.start}")
+        raise PlaceTakenError(f"{name}: has records, so it cannot begin at {place.start}")
 
 
 def _start_over(log: Log, place: LogPlacement) -> None:
@@ -199,5 +199,5 @@ def _put(log: Log, frame: Frame, base_offset: Offset) -> None:
         log.appender.append_as_follower(frame.batch)
     except InvalidRecordError as error:
         raise PlaceTakenError(
-            f"{frame.partition}: {error}: somebody else appended there meanwhile; what is in place stays"
+            f"{frame.partition}: {error}: another writer appended there meanwhile; what is in place stays"
         ) from error

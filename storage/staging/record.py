@@ -58,7 +58,7 @@ class CommittedQuery(NamedTuple):
 class CommitRecord(RecordCopies[str, CommittedQuery]):
     """The record, and its copies in the data directories."""
 
-    file_name, version, meaning = names.COMMITTED_WRITES, 1, "record of committed writes"
+    file_name, version, meaning = names.COMMITTED_WRITES, 1, "committed-writes file"
     age = attrgetter("batch")
 
     @cached_property
@@ -110,7 +110,7 @@ class CommitRecord(RecordCopies[str, CommittedQuery]):
             data = data[: -len(last)]
         checksum = b"%08x\n" % crc32c(memoryview(data)[:-_CHECKSUM_BYTES])
         if not data.startswith(b"2 ") or data[-_CHECKSUM_BYTES:] != checksum:
-            raise CorruptionError(path, 0, f"no {self.meaning}: another checksum, or another version")
+            raise CorruptionError(path, 0, f"not a {self.meaning}: wrong checksum or version")
         return data
 
     def _extensible(self, directory: Path) -> bytes:

@@ -88,7 +88,7 @@ def make_topic(directories: Directories, name: str, found: FoundTopic, warn: Rep
     """Make a topic that has no partitions yet."""
     config, problems = lenient_config(found.entry.overrides, directories.config.topic_defaults)
     for problem in problems:
-        warn(f"{name}: setting passed over: {problem}")
+        warn(f"{name}: setting ignored: {problem}")
     return LogTopic(
         name, topic_id=found.entry.topic_id, config=config, overrides=found.entry.overrides, partitions={}
     )

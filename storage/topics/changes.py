@@ -101,13 +101,15 @@ class TopicChanges:
         if reserved:
             raise InvalidConfigError(f"{name}: Kafka has reserved the topic id {topic_id}")
         if found_id not in (None, topic_id):
-            reason = f"an attempt to make it with the id {found_id} left directories; delete the topic first"
+            reason = (
+                f"a failed attempt to make it with the id {found_id} left directories; delete the topic first"
+            )
             raise InvalidConfigError(f"{name}: topic id {topic_id}: {reason}")
         owner = next(
             (other for other, entry in self.registry.entries.items() if entry.topic_id == topic_id), name
         )
         if owner != name:
-            raise InvalidConfigError(f"{name}: topic id {topic_id}: the topic {owner} has it")
+            raise InvalidConfigError(f"{name}: topic id {topic_id}: the topic {owner} has this id")
 
     def extend(self, topic: LogTopic, total: int) -> dict[int, Log]:
         """Make a topic's missing partitions below `total` (OSError)."""
@@ -123,7 +125,7 @@ class TopicChanges:
         return self._make(topic.name, held, missing, topic.config, before=entry)
 
     def drop(self, topic: LogTopic, numbers: Iterable[int]) -> None:
-        """Rename the directories of some partitions to deleted ones, to be removed later (OSError)."""
+        """Mark the directories of some partitions as deleted, to be removed later (OSError)."""
         partitions = topic.partitions()
         self._deleted[topic.name] = {number: partitions[number] for number in numbers if number in partitions}
         self._rename_all(topic.name)
@@ -142,13 +144,13 @@ class TopicChanges:
         for topic in topics:
             config, problems = lenient_config(topic.overrides, self.directories.config.topic_defaults)
             for problem in problems:
-                warn(f"{topic.name}: setting passed over: {problem}")
+                warn(f"{topic.name}: setting ignored: {problem}")
             topic.set_overrides(config, topic.overrides)
             for log in loaded_logs(topic.opened()):
                 log.update_config(config)
 
     def delete(self, topic: LogTopic) -> None:
-        """Rename a topic's directories to deleted ones; in a failed directory later (OSError; see `is_deleted`)."""
+        """Mark a topic's directories as deleted; in a failed directory later (OSError; see `is_deleted`)."""
         entry = self.registry.entries[topic.name]
         self.registry.put({topic.name: entry._replace(pending=PendingChange.DELETE)})
         self._deleted[topic.name] = dict(topic.partitions())
@@ -182,7 +184,7 @@ class TopicChanges:
             self._make_directories(partitions, entry.topic_id, config)
             with collection_paused():
                 for partition in partitions:
-                    self.progress.line = f"{partition} of {len(partitions)} new partitions is opened"
+                    self.progress.line = f"opening {partition} of {len(partitions)} new partitions"
                     directory = self.directories.by_partition[partition]
                     made[partition.partition] = load_new(partition, config, directory)
             for directory in self._directories_of(partitions):
@@ -203,11 +205,11 @@ class TopicChanges:
         flush_each = len(partitions) <= SYNC_DISK_ABOVE
         empty_logs = not flush_each and not config.preallocate
         for partition in partitions:
-            self.progress.line = f"{partition} of {len(partitions)} new partitions is made"
+            self.progress.line = f"making {partition} of {len(partitions)} new partitions"
             self._choose(partition).data.begin_partition(partition, topic_id, empty_log=empty_logs)
 
         def end(partition: TopicPartition) -> None:
-            self.progress.line = f"{partition} of {len(partitions)} new partitions is put on disk"
+            self.progress.line = f"flushing {partition} of {len(partitions)} new partitions"
             data = self.directories.by_partition[partition].data
             data.end_partition(partition, topic_id, flush=flush_each)
 
@@ -252,7 +254,7 @@ class TopicChanges:
         failed = self.directories.failed
         if failed:
             raise StorageError(
-                f"{name}: a deleted topic of that name may be left in {failed[0]}; repair that first"
+                f"{name}: a deleted topic of this name may be left in {failed[0]}; repair that directory first"
             )
 
     def _finish_deletion(self, name: str) -> None:
@@ -269,7 +271,7 @@ class TopicChanges:
             self.registry.put({name: None})
 
     def _rename_all(self, name: str) -> set[TopicPartition]:
-        """Rename the directories of partitions that are being deleted; return the partitions."""
+        """Mark the directories of partitions that are being deleted, by renaming them; return the partitions."""
         partitions = self._deleted.get(name, {})
         now = self.directories.clock()
         gone = {TopicPartition(name, number) for number in partitions}

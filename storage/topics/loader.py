@@ -40,10 +40,7 @@ class PartitionToLoad(NamedTuple):
 def load_all(
     directories: Directories, wanted: Iterable[PartitionToLoad], warn: ReportLine
 ) -> dict[TopicPartition, Partition]:
-    """Load partitions; one that fails becomes an offline partition (blocking).
-
-    Threads are used only from the first log on that waits for the disk.
-    """
+    """Load partitions; one that fails becomes an offline one. Threads load logs that wait for the disk (blocking)."""
     found = list(wanted)
     loaded: list[Partition] = []
     with collection_paused():
@@ -131,7 +128,7 @@ def _load_readable(
         files = directory.data.files
         if error.file.name != LEADER_EPOCHS or not directory.replicates or files.read_only:
             raise
-        warn(f"{reason_of(error)}: made again of the batches")
+        warn(f"{reason_of(error)}: made again from the batches")
         try:
             files.unlink(error.file)
         except IsADirectoryError:
@@ -207,7 +204,7 @@ def adopt(log: Log, checkpoint: Offset | None, clock: Clock) -> Log:
     offsets = log.offsets()
     if checkpoint is not None and not offsets.log_start_offset <= checkpoint <= offsets.log_end_offset:
         _LOGGER.info(
-            "%s-%d: cleaner checkpoint %d lies outside offsets %d to %d; the next cleaning starts over",
+            "%s-%d: cleaner checkpoint %d is outside offsets %d to %d; the next cleaning starts over",
             log.topic,
             log.number,
             checkpoint,

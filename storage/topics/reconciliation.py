@@ -145,7 +145,7 @@ def _placements(contents: Mapping[OpenDirectory, Contents]) -> dict[TopicPartiti
             other = placed.setdefault(partition, directory)
             if other is not directory:
                 raise DuplicatePartitionError(
-                    f"{partition}: stands in {other} and in {directory}; move one of the two away"
+                    f"{partition}: is in {other} and in {directory}; move one of the two away"
                 )
     return placed
 
@@ -174,7 +174,7 @@ def _settled(entry: TopicEntry) -> TopicEntry | None:
 
 
 def _mark_all_deleted(directories: Directories, topic: str, topic_id: str) -> None:
-    """Rename the rest of a topic to deleted directories; those of another topic of the same name stay."""
+    """Mark the rest of a topic as deleted; directories of another topic of the same name stay."""
     for partition, directory in sorted(directories.by_partition.items(), key=lambda item: item[0]):
         if partition.topic == topic and directory.failure is None:
             directories.attempt(directory, partial(_mark_deleted, directory.data, partition, topic_id))
@@ -234,7 +234,7 @@ def _settle_entry(
     if kept and (not known or kept.topic_id in known or directories.failed):
         return kept
     if kept:
-        warn(f"{topic}: was created again by someone else; its former settings are dropped")
+        warn(f"{topic}: was created again by another program; its former settings are dropped")
     if directories.read_only:
         return TopicEntry(known[0] if known else NO_TOPIC_ID)
     overrides = own_overrides(topic, directories.config.creation_overrides)

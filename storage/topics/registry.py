@@ -97,10 +97,10 @@ def decode_registry(data: bytes, *, file: Path) -> RegistryCopy:
         groups = {name: _texts(settings) for name, settings in content.get("groups", {}).items()}
         return RegistryCopy(entries, int(content.get("revision", 0)), directories, groups)
     except json.JSONDecodeError as error:
-        raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None
+        raise CorruptionError(file, error.pos, f"not JSON: {error.msg}") from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptionError(
-            file, 0, f"not as expected: {type(error).__name__}: {str(error)[:80]}"
+            file, 0, f"unexpected content: {type(error).__name__}: {str(error)[:80]}"
         ) from None
 
 
@@ -204,7 +204,7 @@ class TopicRegistry:
         if (entries, groups) == (self.entries, self.groups):
             return
         if not self._directories:
-            raise OSError(errno.EIO, "no data directory serves")
+            raise OSError(errno.EIO, "no data directory is online")
         old = self.entries, self.groups
         self.entries, self.groups = entries, groups
         self._revision += 1

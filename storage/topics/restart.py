@@ -124,7 +124,7 @@ def _supersede(replaced: Iterable[Partition | None]) -> None:
 
 
 def _retire(old: Log, directory: OpenDirectory) -> Checkpointed:
-    """Close a log that is loaded again, and return its offsets; what it could not write is recovered."""
+    """Close a log that will be loaded again, and return its offsets; loading recovers what could not be written."""
     known = directory.writer.checkpointed(name_of(old))
     start, end = old.log_start_offset, old.log_end_offset
     known = known._replace(recovery_point=old.recovery_point, log_start_offset=start, reached=end)

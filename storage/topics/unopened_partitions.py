@@ -64,10 +64,7 @@ class UnopenedDuties:
 def due_at(
     directory: Path, *, files: FileSystem, config: TopicConfig, log_start_offset: Offset
 ) -> Timestamp | None:
-    """Return when a partition must be opened for its duties, by its files; None: never (OSError).
-
-    An earlier time than necessary does no harm.
-    """
+    """Return when, or earlier, a partition must be opened for its duties, by its files; None: never (OSError)."""
     present = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
     if any(file is not None and file.state is not SegmentFileState.LIVE for file in present):
         return NOW

@@ -193,7 +193,7 @@ def incoming_of(scanned: Batches) -> list[Incoming]:
 
 def _check_header(batch: Incoming, rules: AppendRules) -> None:
     if batch.magic != CURRENT_MAGIC:
-        raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is taken")
+        raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is accepted")
     if batch.size_bytes > rules.max_message_bytes:
         raise RecordTooLargeError(
             f"batch of {batch.size_bytes} bytes, max.message.bytes is {rules.max_message_bytes}"
@@ -203,9 +203,7 @@ def _check_header(batch: Incoming, rules: AppendRules) -> None:
         raise InvalidRecordError(f"batch of {batch.records} records with a last offset delta of {delta}")
     marked = batch.attributes & TIMESTAMP_TYPE_MASK
     if marked and (rules.stamps_append_time or batch.max_timestamp == NO_TIMESTAMP):
-        raise InvalidTimestampError(
-            "batch marked LogAppendTime: that is for the log to say, not for a producer"
-        )
+        raise InvalidTimestampError("batch marked LogAppendTime; only the log may set that, not a producer")
 
 
 def check_times(incoming: Sequence[Incoming], rules: AppendRules, now: int) -> None:

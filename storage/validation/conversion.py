@@ -34,9 +34,7 @@ WHOLE_BATCH_BYTES = 2**31 - 1
 """Size limit while a batch is encoded again, so that it stays one batch; its real limit is checked afterwards."""
 
 APPEND_BYTES = 2 * MAX_CONTENT_BYTES
-"""Bytes that the records of one append's compressed batches may take when inflated, together; the last batch may
-exceed it.
-"""
+"""Most inflated bytes of the compressed batches of one append together; the last batch may exceed it."""
 
 _SHOWN = 5
 """Number of bad records that an error names."""
@@ -100,7 +98,7 @@ def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
     except OversizeBatchError as error:
         cause = f"batch at position {error.position}: {error.cause}"
         if limit < MAX_CONTENT_BYTES:
-            cause += ", in one append with those before it: append less at once"
+            cause += ", in one append with those before it; append less at a time"
         raise RecordTooLargeError(cause) from error
     except CorruptBatchError as error:
         raise InvalidRecordError(f"not a record batch: {error}") from error

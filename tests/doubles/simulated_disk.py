@@ -220,7 +220,7 @@ class SimulatedDisk:
     def happens(self, operation: str, path: Path, *, changes: bool) -> None:
         """Record a call of `operation`; raise the error that a test has planned for it."""
         if changes and self._read_only:
-            raise ReadOnlyError(f"{path}: opened read-only, nothing there may change")
+            raise ReadOnlyError(f"{path}: opened read-only; nothing there can be changed")
         self.calls.append((operation, str(path)))
         for fault in list(self._faults):
             if fault.operation != operation or not str(path).endswith(fault.suffix):

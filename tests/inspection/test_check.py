@@ -226,7 +226,7 @@ def test_an_entry_behind_the_log_is_found(directory):
     log = directory / "g-none-0" / "00000000000000000268.log"
     log.write_bytes(log.read_bytes()[:11_145])
     causes = [finding.cause for finding in check(directory)]
-    assert "offset 390 at 13912 leads behind the last batch" in causes
+    assert "offset 390 at 13912 leads beyond the last batch" in causes
     assert "g-none-0: recovery point 400 is beyond the log's end 361" in causes
     assert "g-none-0: high watermark 400 is beyond the log's end 361" in causes
 
@@ -237,7 +237,7 @@ def test_index_files_of_a_wrong_size_are_found(directory):
         with (directory / f"{SEGMENT}{suffix}").open("ab") as file:
             file.write(bytes(size))
     assert [
-        "size 51 is no multiple of 8",
+        "size 51 is not a multiple of 8",
         "2 unused slots, which a broker takes for entries",
     ] == [finding.cause for finding in check(directory)]
 

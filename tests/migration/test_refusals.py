@@ -317,7 +317,7 @@ def test_a_takeover_of_partitions_with_different_ids() -> None:
     [
         (EMPTY, DATA, "/empty: no topics to"),
         (LOG_DIR, LOG_DIR, "/log: named both as the broker's directory and as a data directory"),
-        (LOG_DIR, Path("/"), "/data: neither a partition's directory nor another of Kafka's"),
+        (LOG_DIR, Path("/"), "/data: not a Kafka directory"),
     ],
 )
 def test_a_takeover_between_directories_that_do_not_fit(source: Path, target: Path, message: str) -> None:

@@ -69,7 +69,7 @@ def test_a_mount_is_told_for_what_it_is(tmp_path):
         (mount.path / "orders").mkdir()
         for path in (mount.path, mount.path / "orders"):
             with pytest.raises(
-                PipelineError, match=f"{path}: lies in a mount of topicfs; .* behind it: {mount.data}$"
+                PipelineError, match=f"{path}: is inside a topicfs mount; .* shows: {mount.data}$"
             ):
                 data_directories(str(path))
     finally:

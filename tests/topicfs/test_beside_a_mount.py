@@ -45,7 +45,9 @@ def test_a_mount_is_no_data_directory(orders, mnt, directory, words, place):
     """A mount given as a data directory is refused with the name of the directory behind it."""
     where = [place, "data"] if words[0] == "mount" else [place]
     ran = subprocess.run([str(TOPICFS), *words, *where], capture_output=True, check=False)
-    expected = f"{Path(place).absolute()}: lies in a mount of topicfs; name what is behind it: {directory}\n"
+    expected = (
+        f"{Path(place).absolute()}: is inside a topicfs mount; name what the mount shows: {directory}\n"
+    )
     assert (1, f"topicfs: {expected}") == (ran.returncode, ran.stderr.decode())
 
 

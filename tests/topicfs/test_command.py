@@ -164,7 +164,7 @@ def test_check_tells_each_finding_in_a_line_and_by_its_status(topicfs, tmp_path)
     ran = topicfs("check", str(data))
     assert (1, b"1 finding in 1 partition, 47.5 kB of log\n") == (ran.status, ran.errors)
     assert ran.text.startswith(
-        "broken/g-none-0/00000000000000000132.log: position 609: checksum is 0xc2c87142, that of its bytes 0x"
+        "broken/g-none-0/00000000000000000132.log: position 609: checksum is 0xc2c87142, but its bytes have 0x"
     )
     assert 1 == len(ran.text.splitlines())
 

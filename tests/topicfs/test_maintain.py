@@ -202,7 +202,7 @@ def test_what_opening_the_directory_warns_of_is_told_once(directory, options):
     done = as_a_program("maintain", "data", *options)
     assert 0 == done.returncode
     told = [line for line in done.stderr.decode().splitlines() if names.RECOVERY_POINTS in line]
-    assert [line for line in told if line.endswith("'garbage' is no number; taken for empty")] == told
+    assert [line for line in told if line.endswith("'garbage' is not a number; treated as empty")] == told
     assert 1 == len(told)
 
 

@@ -108,7 +108,7 @@ class Agreement:
             # The failed directory may have the new copy: continue from its revision.
             self.content = replace(self.content, revision=content.revision, runs=content.runs)
             serving = tuple(told)
-        raise error or OSError("no data directory serves")
+        raise error or OSError("no data directory is online")
 
     def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
         """Return the content to write next: in a new run if the set of serving directories has changed."""

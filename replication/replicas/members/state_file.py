@@ -114,10 +114,10 @@ def decode_replica_file(data: bytes, *, file: Path) -> ReplicaFile:
             runs=() if plain["version"] == 1 else tuple(map(_run, plain["runs"])),
         )
     except json.JSONDecodeError as error:
-        raise CorruptionError(file, error.pos, f"no JSON: {error.msg}") from None
+        raise CorruptionError(file, error.pos, f"not JSON: {error.msg}") from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise CorruptionError(
-            file, 0, f"not as expected: {type(error).__name__}: {str(error)[:80]}"
+            file, 0, f"unexpected content: {type(error).__name__}: {str(error)[:80]}"
         ) from None
 
 

@@ -41,7 +41,7 @@ class CodecModule(Protocol):
     """The errors that invalid compressed bytes cause."""
 
     def parts(self, data: memoryview, limit: int, magic: int, /) -> _Parts:
-        """Yield the decompressed content part by part. Raises OversizeContentError or an error of FAULTS."""
+        """Yield the decompressed content part by part. Raises OversizeContentError or one of FAULTS."""
 
     def compress(self, data: Buffer, level: int) -> bytes:
         """Return the data compressed as Kafka's producers do it."""
@@ -62,9 +62,7 @@ def _module(codec: Codec) -> CodecModule:
 
 
 USUAL_PART_BYTES = 16 * 1024
-"""Smallest size to which producers' blocks and members usually inflate. A limit below MAX_CONTENT_BYTES allows one
-part per this many bytes.
-"""
+"""Producers' blocks and members usually inflate to at least this; a smaller limit allows fewer parts."""
 SMALL_PARTS = 16
 """Number of parts that is always allowed."""
 

@@ -71,7 +71,7 @@ def _unwrap(
 ) -> memoryview[int]:
     codec = header.codec
     if codec is Codec.ZSTD:
-        raise ValueError(f"zstd in format v{header.magic}, which does not know it")
+        raise ValueError(f"zstd in format v{header.magic}, which does not support it")
     start, length = wrapper.value
     if length < 0:
         raise ValueError("a wrapper without a value")
@@ -98,13 +98,13 @@ def _read_entries(data: memoryview[int], magic: int, wrapper_position: int) -> l
         if not position + _ENTRY.size <= end <= len(data):
             raise ValueError("a wrapped message does not fit its wrapper")
         if inner_magic != magic or attributes & CODEC_MASK:
-            raise ValueError("a wrapper holds another format, or a wrapper")
+            raise ValueError("a wrapper contains another format, or another wrapper")
         if len(entries) == MAX_PARTS:
             raise OversizeBatchError(wrapper_position, f"more than {MAX_PARTS} messages in a wrapper")
         entries.append(_read_entry(data[:end], position, magic))
         position = end
     if not entries:
-        raise ValueError("a wrapper that holds nothing")
+        raise ValueError("an empty wrapper")
     return entries
 
 

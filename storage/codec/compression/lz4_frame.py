@@ -69,7 +69,7 @@ def blocks(frame: memoryview, *, check_header: bool = True) -> Iterator[bytes | 
         stored = length & STORED != 0
         length &= STORED - 1
         if length > largest:
-            raise ValueError(f"a block of {length} bytes, over the frame's {largest}")
+            raise ValueError(f"a block of {length} bytes, more than the frame's limit of {largest}")
         block = frame[position : position + length]
         if len(block) < length:
             raise ValueError("the frame ends inside a block")

@@ -15,9 +15,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_STRIDE = 256 * 1024
 """Bytes read at a time from a frame that does not declare its content's size."""
 _KEPT = 8
-"""Number of decompressors and of compressors kept, each used by one thread at a time: making one takes longer than a
-small batch.
-"""
+"""Number of decompressors and of compressors kept for reuse: making one takes longer than a small batch."""
 _MAX_KEPT_DECOMPRESSOR_BYTES = 8 * 2**20
 """Decompressors that use more memory, which depends on the window of a frame, are not kept."""
 
@@ -29,10 +27,7 @@ _COMPRESSORS: deque[zstandard.ZstdCompressor] = deque(maxlen=_KEPT)
 
 
 def _check_first_frame(data: memoryview, has_checksum: bool) -> None:
-    """Raise ValueError if the first frame is cut off, which zstandard does not report.
-
-    A frame cut off after a whole one is ignored, as in Java.
-    """
+    """Raise ValueError if the first frame is cut off, which zstandard does not report; Java ignores later cuts."""
     end = zstandard.frame_header_size(data)
     for _ in range(MAX_PARTS):
         head = int.from_bytes(data[end : end + 3], "little")

@@ -127,7 +127,7 @@ class LogAppender:
             )
 
     def _append_own(self, batches: bytearray, now: Timestamp, rules: AppendRules) -> Appended | None:
-        """Append plain batches that this process encoded; return None if they need the general path."""
+        """Append plain batches that this process encoded; return None if `_append_checked` has to do it."""
         parts = self._parts
         with parts.lock:
             if not parts.life.takes_appends:
@@ -451,7 +451,7 @@ class LogAppender:
 
 
 def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
-    """Return the batches compressed by the topic's codec, outside the log's lock; None: use the general path."""
+    """Return the batches compressed by the topic's codec, outside the log's lock; None if they need all checks."""
     assert rules.codec is not None
     return compress_batches(
         batches, rules.codec, level=rules.compression_level, max_batch_bytes=rules.max_message_bytes
@@ -461,5 +461,5 @@ def _compressed(batches: bytearray, rules: AppendRules) -> bytearray | None:
 def _check_last(offset: int) -> None:
     if offset > MAX_OFFSET:
         raise InvalidRecordError(
-            f"an append up to offset {offset}: the largest offset of a record is {MAX_OFFSET}; use another topic"
+            f"the append reaches offset {offset}, above the largest, {MAX_OFFSET}; use another topic"
         )

@@ -23,10 +23,7 @@ class LogRoles:
         self._parts = parts
 
     def lead(self, epoch: int, high_watermark: Offset) -> None:
-        """Become the leader in a new epoch, which is on disk on return; on an error the role stays.
-
-        Raises PartitionOfflineError, OSError.
-        """
+        """Become the leader in a new epoch, on disk on return; errors change nothing (PartitionOfflineError, OSError)."""
         parts = self._parts
         with parts.lock:
             parts.life.check_writable()
@@ -77,7 +74,7 @@ class LogRoles:
             self._publish(offset)
 
     def extend_as_follower(self, batch: bytearray, segment_base_offset: Offset) -> bool:
-        """Append a small plain batch of the leader's segment; False if it needs the general path."""
+        """Append a small plain batch from the leader; False if `append_as_follower` has to do it."""
         parts = self._parts
         base_offset, length, epoch, _, _, attributes, delta, _, max_timestamp, producer_id = (
             _PLAIN.unpack_from(batch)

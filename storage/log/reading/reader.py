@@ -127,7 +127,7 @@ class LogReader:
         path = self.parts.directory / name
         segment = _segment_with_file(name, state.chain)
         if segment is None:
-            raise SegmentDeletedError(f"{path}: no file of a segment, or no longer")
+            raise SegmentDeletedError(f"{path}: not a segment's file, or no longer")
         file = self.parts.files.open(path, read_only=True)
         try:
             is_log = name.endswith(SegmentFileKind.LOG.value)
@@ -199,7 +199,9 @@ class LogReader:
     def _check_serves(self) -> None:
         """Raise SegmentDeletedError if another log now serves the files: it may rename, cut or rewrite them."""
         if self.parts.life.now is _SUPERSEDED:
-            raise SegmentDeletedError(f"{self.parts.partition}: it was opened again; open the file again")
+            raise SegmentDeletedError(
+                f"{self.parts.partition}: the partition was reopened; open the file again"
+            )
 
     def _read(self, state: LogState, offset: Offset, max_bytes: int, isolation: Isolation) -> Fetched:
         if not state.start_offset <= offset <= state.end_offset:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from topicfs.storage.segment.trace import LookupTrace
 
 MAX_WASTED_BYTES = 2 * MAX_CONTENT_BYTES
-"""Limit on records decoded because their batches claim a time that no record has. (A batch may rightly claim the time
-of a record below the log start.)
+"""Most bytes of records that are decoded in vain because their batches claim a time that no record has. (A batch may
+rightly claim the time of a record below the log start.)
 """
 
 
@@ -156,7 +156,7 @@ class Search:
         """Subtract the bytes read from those left. Raises SearchTooLongError."""
         self._left = left - size_bytes
         if self._left < 0:
-            raise SearchTooLongError("more bytes lie on the way to a time than the search may go through")
+            raise SearchTooLongError("the search for a time would read more bytes than allowed")
 
     def _count_wasted(self, size_bytes: int, batch: BatchHeader) -> None:
         """Count bytes decoded in vain. Raises OversizeBatchError above the limit, or SearchTooLongError."""
@@ -164,5 +164,5 @@ class Search:
             self._spend(self._left, size_bytes)
         self._in_vain_bytes += size_bytes
         if self._in_vain_bytes > MAX_WASTED_BYTES:
-            cause = f"{self._in_vain_bytes} bytes of records searched whose batches claim times that none of them has"
+            cause = f"{self._in_vain_bytes} bytes of records searched for times that only their batches claim"
             raise OversizeBatchError(batch.position, cause)

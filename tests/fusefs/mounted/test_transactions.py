@@ -160,4 +160,4 @@ def test_plain_data_amid_a_producers_open_transaction_is_einval(unmounted: Mount
     os.close(descriptor)
 
     assert caught.value.errno == errno.EINVAL
-    assert f"producer {last.producer_id} wrote outside of its open transaction" in mount.status
+    assert f"producer {last.producer_id} wrote outside its open transaction" in mount.status

@@ -119,7 +119,7 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one_at_a_start() -> None:
     )
     two.engine.commit_staged_writes()
     assert ["0", "1"] == two.lines()
-    assert any("no record of committed writes" in line for line in two.engine.warnings)
+    assert any("not a committed-writes file" in line for line in two.engine.warnings)
 
 
 def test_a_write_at_its_own_offsets_is_refused_before_topics_are_made() -> None:

@@ -132,7 +132,7 @@ def test_an_old_copy_does_not_stand_for_a_damaged_one() -> None:
     two.disk(2).heal()
     two.disks.write_bytes(DISKS[0] / PRODUCERS, b"\0" * 40)
     two.open()
-    with pytest.raises(CorruptionError, match="no list of producers"):
+    with pytest.raises(CorruptionError, match="not a named-producers file"):
         run(two, "a\nb\n")
     assert ["a", "b"] == two.lines()
 

@@ -195,7 +195,7 @@ def test_meta_properties_of_version_0() -> None:
     [
         (b"", "version None"),
         (b"version=2\n", "version 2"),
-        (b"version=x\n", "version=x is no number"),
+        (b"version=x\n", "version=x is not a number"),
         (b"version=1\nnode.id=1\n", "cluster.id missing"),
         (b"version=1\ncluster.id=x\n", "node.id missing"),
         (b"version=1\ncluster.id=\\u00\n", "escape"),

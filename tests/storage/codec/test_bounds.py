@@ -53,9 +53,7 @@ def test_a_plain_batch_has_the_same_bound():
     largest = sealed(record(value))
     assert MAX_CONTENT_BYTES == len(largest)
     assert len(value) == decode(largest)[0].value_lengths[0]
-    with pytest.raises(
-        OversizeBatchError, match="a batch of 67108865 bytes; at most 67108864 are taken apart"
-    ):
+    with pytest.raises(OversizeBatchError, match="a batch of 67108865 bytes; at most 67108864 are decoded"):
         decode(sealed(record(value + b"x")))
 
 

@@ -278,7 +278,10 @@ def test_lz4_frames_that_kafka_reads(frame):
         (lz4_frame_of(0x60, 0x30, STORED_BLOCK, END), "flags"),
         (lz4_frame_of(0x60, 0x41, STORED_BLOCK, END), "flags"),
         (lz4_frame_of(0x60, 0xC0, STORED_BLOCK, END), "flags"),
-        (lz4_frame_of(0x60, 0x40, struct.pack("<I", 1 << 31 | 65537), bytes(65537), END), "over the frame's"),
+        (
+            lz4_frame_of(0x60, 0x40, struct.pack("<I", 1 << 31 | 65537), bytes(65537), END),
+            "more than the frame's limit",
+        ),
         (lz4_frame_of(0x70, 0x40, STORED_BLOCK, b"\0\0\0\1", END), "block's checksum"),
         (lz4_frame_of(0x60, 0x40, STORED_BLOCK), "end mark"),
         (lz4_frame_of(0x60, 0x40, STORED_BLOCK[:-1]), "inside a block"),

@@ -165,7 +165,7 @@ def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock
         lambda: engine.create_topic("u"),
         lambda: engine.delete_topic("t"),
     ):
-        with pytest.raises(OSError, match="no data directory serves"):
+        with pytest.raises(OSError, match="no data directory is online"):
             change()
     assert "segment.ms" not in engine.topic("t").overrides
     assert {"t-0": ["0"], "t-1": ["1"]} == contents(engine)

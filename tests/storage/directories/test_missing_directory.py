@@ -113,5 +113,5 @@ def test_a_directory_that_went_and_came_back_is_locked_anew(tmp_path: Path) -> N
 
 def test_a_missing_parent_is_a_mistake(tmp_path: Path) -> None:
     """A directory that never was is no failed one: it is told at once."""
-    with pytest.raises(StorageError, match="no such directory to make it in"):
+    with pytest.raises(StorageError, match="its parent directory does not exist"):
         open_engine((tmp_path / "a", tmp_path / "no" / "such"))

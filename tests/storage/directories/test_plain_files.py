@@ -100,7 +100,7 @@ def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str,
     path = data / name
     put(kind, path)
     engine = open_engine(data)
-    assert [f"{NotAPlainFileError(path, kind)}; taken for empty"] == list(engine.warnings)
+    assert [f"{NotAPlainFileError(path, kind)}; treated as empty"] == list(engine.warnings)
     assert ["line"] == read_lines(engine.partition("damaged", 0))
     engine.close()
     assert path.is_file()

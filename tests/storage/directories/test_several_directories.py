@@ -89,7 +89,7 @@ def test_the_same_partition_in_two_directories_is_refused(disks: SeveralDisks) -
     filled(disks).close()
     disks.make_directory(B / "t-0")
     for view in (disks, disks.read_only_view()):
-        with pytest.raises(DuplicatePartitionError, match="t-0: stands in /a and in /b"):
+        with pytest.raises(DuplicatePartitionError, match="t-0: is in /a and in /b"):
             opened(view)
 
 

@@ -86,7 +86,7 @@ def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog
     disk.write_bytes(CHECKPOINT, b"0\n1\n" + line + b"\n")
     with caplog.at_level(logging.INFO, "topicfs.storage"):
         again = engine_on(disk, clock=clock)
-    assert "lies outside offsets 1 to 9" in caplog.text
+    assert "is outside offsets 1 to 9" in caplog.text
     opened = again.partition("t", 0)
     assert 1 == opened.status().first_dirty_offset
     clean(again, clock)
@@ -100,7 +100,7 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
     engine.close()
     disk.write_bytes(CHECKPOINT, b"garbage\n")
     again = engine_on(disk, clock=clock)
-    assert "taken for empty" in again.warnings[0]
+    assert "treated as empty" in again.warnings[0]
     clean(again, clock)
     assert disk.read_bytes(CHECKPOINT).startswith(b"0\n1\nt 0 ")
 

@@ -111,7 +111,7 @@ def test_truncation_keeps_what_is_below(target, kept):
 
 
 def test_preallocation_rounds_down_to_whole_slots():
-    """A size that is no multiple of the slot loses its rest; resizing never drops used slots."""
+    """A size that is not a multiple of the slot loses its rest; resizing never drops used slots."""
     index = OffsetIndex(MemoryFile(Path("/0.index")), Offset(0), new_bytes=23)
     assert 2 == index.slots.capacity
     index.append(Offset(1), Position(1))
@@ -142,7 +142,7 @@ def test_an_unused_slot_cannot_be_read():
 
 
 def test_sanity_check_for_tools():
-    """A size that is no multiple of 8, or a last offset below the base, is corrupt; a normal index passes."""
+    """A size that is not a multiple of 8, or a last offset below the base, is corrupt; a normal index passes."""
     filled((50, 1)).slots.trim()
     good = filled((50, 1))
     good.check()

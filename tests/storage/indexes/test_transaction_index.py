@@ -66,7 +66,7 @@ def test_an_entry_below_the_segment_is_corruption(path):
 
 
 @pytest.mark.parametrize(
-    ("data", "cause"), [(b"\0" * 35, "no whole entry"), (b"\0\1" + b"\0" * 32, "version 1")]
+    ("data", "cause"), [(b"\0" * 35, "trailing bytes; an entry has"), (b"\0\1" + b"\0" * 32, "version 1")]
 )
 def test_bytes_that_are_no_entries_are_corruption(path, data, cause):
     """With the file and the position."""

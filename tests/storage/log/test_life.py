@@ -131,7 +131,7 @@ def test_a_log_is_read_until_another_serves_in_its_place(life):
     """Whatever its life; then its files may be others by now."""
     log = log_in(life).log
     if life is X:
-        with pytest.raises(SegmentDeletedError, match="opened again"):
+        with pytest.raises(SegmentDeletedError, match="was reopened"):
             records_of(log)
     else:
         assert [(0, b"a")] == records_of(log)

@@ -78,7 +78,7 @@ def test_one_producers_repeat_costs_no_other_its_batch():
 def test_a_gap_behind_a_repeat_refuses_all():
     """All or none: the batch that may not come in is not lost silently, and takes the new ones with it."""
     log = log_with(sequenced(0)).log
-    with pytest.raises(OutOfOrderSequenceError, match="sequence 3 came where 2 was due"):
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 3 instead of 2"):
         log.append(sequenced(0) + sequenced(1) + sequenced(3))
     assert [b"1:0"] == values_of(log)
 

@@ -190,7 +190,7 @@ def test_beside_this_engine_all_that_is_there_shows(tmp_path: Path) -> None:
     for number in range(2):
         append_lines(owner.partition("t", 0), f"{number}\n")
         looking = open_engine(tmp_path / "data", read_only=True)
-        assert "what it appends from now on is not shown" in looking.warnings[0]
+        assert "records that it appends from now on are not shown" in looking.warnings[0]
         assert read_lines(looking.partition("t", 0)) == ["0", "1"][: number + 1]
         looking.close()
     owner.close()

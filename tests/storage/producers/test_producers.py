@@ -64,13 +64,13 @@ def test_first_any_then_one_more(producers):
     """Row 87: an unknown producer begins anywhere; gaps, repeats and old epochs are refused; a new epoch begins at 0."""
     producers.data(5, epoch=1)
     producers.data(6, epoch=1)
-    with pytest.raises(OutOfOrderSequenceError, match="sequence 6 came where 7 was due"):
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 6 instead of 7"):
         producers.data(6, epoch=1)
     with pytest.raises(OutOfOrderSequenceError):
         producers.data(8, epoch=1)
     with pytest.raises(ProducerFencedError, match="fenced by epoch 1"):
         producers.data(7, epoch=0)
-    with pytest.raises(OutOfOrderSequenceError, match="sequence 3 came where 0 was due"):
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 3 instead of 0"):
         producers.data(3, epoch=2)
     assert 2 == producers.data(0, epoch=2).epoch
 
@@ -148,7 +148,7 @@ def test_a_marker_with_a_higher_epoch_is_adopted(producers):
     producers.end(4, epoch=1, commit=False)
     entry = producers.state.get(PID)
     assert (1, -1, -1) == (entry.epoch, entry.last_sequence, entry.last_data_offset)
-    with pytest.raises(OutOfOrderSequenceError, match="where 0 was due"):
+    with pytest.raises(OutOfOrderSequenceError, match="instead of 0"):
         producers.data(4, epoch=1)
     producers.data(0, epoch=1)
 

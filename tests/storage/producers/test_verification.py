@@ -49,7 +49,7 @@ def test_a_first_sequence_other_than_0_is_refused_under_version_2():
         state = ProducerState(TopicPartition("t", 0))
         ask(state, 3, epoch=5, bumps_epoch=bumps_epoch)
         if bumps_epoch:
-            with pytest.raises(OutOfOrderSequenceError, match="came where 0 was due"):
+            with pytest.raises(OutOfOrderSequenceError, match="instead of 0"):
                 append(state, 3, epoch=5)
         else:
             append(state, 3, epoch=5)
@@ -60,7 +60,7 @@ def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
     append(state, 0, txn=False)
     ask(state, 2)
     ask(state, 1)
-    with pytest.raises(OutOfOrderSequenceError, match="sequence 2 came where 1 was due"):
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 2 instead of 1"):
         append(state, 2)
     append(state, 1)
 
@@ -81,7 +81,7 @@ def test_a_newer_epoch_starts_the_lowest_sequence_anew():
 
 def test_data_that_would_open_a_transaction_unverified_is_refused(state):
     """INVALID_TXN_STATE; with the coordinator's answer it passes, and what follows needs none."""
-    with pytest.raises(InvalidTransactionStateError, match="coordinator was not asked"):
+    with pytest.raises(InvalidTransactionStateError, match="coordinator did not confirm"):
         append(state, 0, verified=False)
     append(state, 0)
     append(state, 1, verified=False)

@@ -42,7 +42,7 @@ def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
         engine = engine_on(disk)
         state = engine.partition("t", 0).status().state
         assert f"{names.LOG_START_OFFSETS}: " in state
-        assert "t-0: log start 91 lies behind the log's end 3" in state
+        assert "t-0: log start 91 is beyond the log's end 3" in state
         assert re.search("correct or remove the line", state)
         with pytest.raises(PartitionOfflineError):
             append_lines(engine.partition("t", 0), "d\n")
@@ -76,7 +76,7 @@ def test_no_second_checkpoint_confirms_the_start(clean):
     on_disk = filled(6)
     on_disk.log.close()
     before = {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
-    with pytest.raises(CorruptionError, match="log start 60 lies behind the log's end 6"):
+    with pytest.raises(CorruptionError, match="log start 60 is beyond the log's end 6"):
         on_disk.load(clean=clean, log_start_offset=60, recovery_point=59, reached=59)
     assert before == {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
     assert list(range(6)) == offsets_of(on_disk.load(clean=clean))
@@ -146,7 +146,7 @@ def test_an_epoch_that_the_log_has_is_not_dropped(clean):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
     on_disk.log.close()
     on_disk.write(names.LEADER_EPOCHS, b"0\n3\n0 0\n1 1\n2 22\n")
-    with pytest.raises(CorruptionError, match="epoch 2 starts at 22, behind the log's end 3"):
+    with pytest.raises(CorruptionError, match="epoch 2 starts at 22, beyond the log's end 3"):
         on_disk.load(clean=clean)
     assert b"0\n3\n0 0\n1 1\n2 22\n" == on_disk.content(names.LEADER_EPOCHS)
 

@@ -97,7 +97,7 @@ def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
         log = on_disk.load(clean=False)
     name = f"{record - record % 3:020d}.log"
     assert [
-        f"{DIRECTORY}/{name}: position {record % 3 * 100}: magic {2 ^ bit} does not fit, its neighbors and checksum say 2"
+        f"{DIRECTORY}/{name}: position {record % 3 * 100}: magic {2 ^ bit} does not fit; its neighbors and checksum require 2"
     ] == caplog.messages
     assert list(range(RECORDS)) == offsets_of(log)
     log.close()
@@ -210,8 +210,8 @@ def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         on_disk.load(clean=False)
     assert [
-        f"{DIRECTORY}/{3:020d}.log: position 100: base offset 5 does not fit, its neighbors and checksum say 4",
-        f"{DIRECTORY}/{6:020d}.log: position 100: magic 6 does not fit, its neighbors and checksum say 2",
+        f"{DIRECTORY}/{3:020d}.log: position 100: base offset 5 does not fit; its neighbors and checksum require 4",
+        f"{DIRECTORY}/{6:020d}.log: position 100: magic 6 does not fit; its neighbors and checksum require 2",
     ] == caplog.messages
 
 

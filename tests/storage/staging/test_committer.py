@@ -123,7 +123,7 @@ def test_staged_files_of_a_later_micro_batch_stay():
 @pytest.mark.parametrize("query", ["", "a b", "a/b", "a@b", "a\nb", "ä", "x" * 65])
 def test_a_query_id_that_makes_no_file_name_is_refused(query):
     """It comes from outside; a path could lead anywhere."""
-    with pytest.raises(ValueError, match="names no file"):
+    with pytest.raises(ValueError, match="is not the name of a write"):
         write_file(WriteId(query, 0), WriteFileKind.REQUESTED)
 
 

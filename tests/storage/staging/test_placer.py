@@ -130,7 +130,7 @@ def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
     assert area.state(WRITE) is WriteState.REFUSED
     refusal = area.take_refusal(WRITE)
     assert isinstance(refusal, WriteRefusedError)
-    assert "orders-0: batch at offset 9, but the log ends at 11: somebody else appended" in str(refusal)
+    assert "orders-0: batch at offset 9, but the log ends at 11: another writer appended" in str(refusal)
     assert [] == files_of_writes(disk)
 
 
@@ -143,7 +143,7 @@ def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
     assert [0, 1, 3, 4, 5, 6, 7, 8, 9] == offsets_in(engine, ORDERS)
     engine.commit_staged_writes()
     assert area.state(WRITE) is WriteState.REFUSED
-    assert "somebody else appended there meanwhile" in str(area.take_refusal(WRITE))
+    assert "another writer appended there meanwhile" in str(area.take_refusal(WRITE))
     assert "other" == read_lines(engine.partition(*ORDERS))[-1]
 
 
@@ -168,11 +168,15 @@ def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
 @pytest.mark.parametrize(
     ("placement", "batches", "reason"),
     [
-        (Placement({}, {ORDERS: LogPlacement(Offset(0))}), [(ORDERS, (5,))], "orders-0: ends at 1, not at 0"),
+        (
+            Placement({}, {ORDERS: LogPlacement(Offset(0))}),
+            [(ORDERS, (5,))],
+            "orders-0: ends at 1, but ended at 0 when",
+        ),
         (
             Placement({}, {ORDERS: LogPlacement(Offset(1), Offset(5))}),
             [(ORDERS, (5,))],
-            "orders-0: holds records, so that it cannot begin at 5",
+            "orders-0: has records, so it cannot begin at 5",
         ),
         (Placement({}, {CLICKS: LogPlacement(Offset(0))}), [(CLICKS, (5,))], "clicks: no such topic"),
         (
@@ -189,7 +193,7 @@ def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
         (
             Placement({}, {ORDERS: LogPlacement(Offset(1))}),
             [(CLICKS, (5,))],
-            "clicks-1: a batch without a place",
+            "clicks-1: a batch has no placement",
         ),
         (
             Placement(
@@ -324,7 +328,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
     disk.fill(OVERHEAD_BYTES)
     engine.commit_staged_writes()
     assert area.state(WRITE) is WriteState.REFUSED
-    assert "bytes are free on the disk; nothing of it was written" in str(area.take_refusal(WRITE))
+    assert "bytes are free on the disk; nothing was written" in str(area.take_refusal(WRITE))
     assert (["old"], []) == (read_lines(engine.partition(*ORDERS)), read_lines(engine.partition(*CLICKS)))
 
 

@@ -138,7 +138,7 @@ def test_an_old_copy_does_not_stand_for_a_damaged_newer_one(other: str) -> None:
     copies.note(1)
     copies.damage(A)
     copies.serving = [A, B]
-    with pytest.raises(CorruptionError, match="no record of committed writes"):
+    with pytest.raises(CorruptionError, match="not a committed-writes file"):
         copies.record.settle([B])
     with pytest.raises(CorruptionError):
         copies.note(2)

@@ -134,7 +134,7 @@ def test_any_other_damage_is_an_error() -> None:
     damaged += [b"", b"2 0", b"\0" * len(data)]
     for one in damaged:
         disk.write_bytes(FILE, one)
-        with pytest.raises(CorruptionError, match="no record of committed writes"):
+        with pytest.raises(CorruptionError, match="not a committed-writes file"):
             record_on(disk).read()
         with pytest.raises(CorruptionError):
             note(disk, 2)

@@ -61,9 +61,9 @@ def test_topic_is_made_with_a_given_id(disk: SimulatedDisk) -> None:
 @pytest.mark.parametrize(
     ("topic_id", "reason"),
     [
-        ("short", "22 characters of base64url"),
+        ("short", "22 base64url characters"),
         ("AAAAAAAAAAAAAAAAAAAAAQ", "reserved"),
-        ("1EvPSKI_SvihSIy3lMKMvg", "the topic first has it"),
+        ("1EvPSKI_SvihSIy3lMKMvg", "the topic first has this id"),
     ],
 )
 def test_ids_that_no_new_topic_can_have(disk: SimulatedDisk, topic_id: str, reason: str) -> None:
@@ -82,7 +82,9 @@ def test_the_id_of_an_unfinished_attempt_is_not_replaced(disk: SimulatedDisk) ->
     engine = engine_on(disk)
     registry = engine._registry
     registry.put({"orders": TopicEntry("1EvPSKI_SvihSIy3lMKMvg", {}, PendingChange.CREATE)})
-    with pytest.raises(InvalidConfigError, match="an attempt to make it with the id 1EvPSKI_SvihSIy3lMKMvg"):
+    with pytest.raises(
+        InvalidConfigError, match="a failed attempt to make it with the id 1EvPSKI_SvihSIy3lMKMvg"
+    ):
         engine.create_topic("orders", topic_id="2EvPSKI_SvihSIy3lMKMvg")
     assert "1EvPSKI_SvihSIy3lMKMvg" == engine.create_topic("orders").topic_id
 

@@ -130,8 +130,8 @@ def test_what_is_being_done_can_be_seen() -> None:
     engine = disk.engine = engine_on(disk)
     engine.create_topic("t", partitions=COUNT)
     said = list(dict.fromkeys(line for line in disk.doing if line))
-    assert f"t-0 of {COUNT} new partitions is made" == said[0]
-    assert f"t-{COUNT - 1} of {COUNT} new partitions is opened" == said[-1]
+    assert f"making t-0 of {COUNT} new partitions" == said[0]
+    assert f"opening t-{COUNT - 1} of {COUNT} new partitions" == said[-1]
     assert None is engine.doing
     disk.fail("make_directory")
     with pytest.raises(OSError, match="u-0"):

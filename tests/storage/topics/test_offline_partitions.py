@@ -134,7 +134,7 @@ def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: Simulated
         lambda: old.open_segment_file("00000000000000000000.log"),
         lambda: old.offset_for_timestamp(Timestamp(0)),
     ):
-        with pytest.raises(SegmentDeletedError, match="t-0: it was opened again"):
+        with pytest.raises(SegmentDeletedError, match="t-0: the partition was reopened"):
             refused()
     with pytest.raises(PartitionGoneError):
         append_lines(old, "y\n")

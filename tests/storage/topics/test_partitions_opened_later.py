@@ -215,7 +215,7 @@ def test_a_topic_that_someone_else_made_anew_is_found_at_the_start(
     for number in range(PARTITIONS):
         disk.write_bytes(DATA / f"a-{number}" / "partition.metadata", other)
     engine = opened(disk, clock)
-    assert "created again by someone else" in engine.warnings[0]
+    assert "created again by another program" in engine.warnings[0]
     assert [f"a-{number}" for number in range(PARTITIONS)] == open_now(engine)
 
 
