@@ -334,7 +334,7 @@ def test_a_full_disk_ends_the_cache_alone(address, client, tmp_path):
             with closing(open_engine(address, read_only=True, cache=place)) as engine:
                 data = through(found(engine, "too-much-to-keep"))[0]
                 assert data.count(bytes(30_000)) >= 400
-                lines = [line for line in engine.warnings if "nothing more is kept" in line]
+                lines = [line for line in engine.warnings if "nothing more is cached" in line]
                 assert 1 == len(lines), engine.warnings
                 assert "No space left" in lines[0]
 

@@ -107,5 +107,5 @@ def test_the_reason_of_the_error_is_shown(two: ReplicaDisks) -> None:
     assert 1 == two.append("in doubt").returncode
     last = (two.mount.path / "@status").read_text().splitlines()[-1]
     assert "orders/0/log: orders-0: 1 of 2 replicas in sync and min.insync.replicas=2" in last
-    assert "the records are in the log all the same" in last
+    assert "the records are in the log nevertheless" in last
     assert "first\nin doubt\n" == log(two)
