@@ -30,19 +30,12 @@ from topicfs.cluster.topics.topic import ClusterTopic
 from topicfs.cluster.topics.watch import Watch
 from topicfs.coordination.engine import Replication
 from topicfs.coordination.share_groups import NoShareGroups, ShareGroups
+from topicfs.storage import errors
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.disk.names import check_new_topic, check_partitions
 from topicfs.storage.engine import Cancel, records_of
-from topicfs.storage.errors import (
-    ClusterError,
-    InvalidConfigError,
-    ReadOnlyError,
-    StorageError,
-    TopicNotEmptyError,
-    UnknownTopicError,
-)
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import DirectoryStatus, Timestamp
 
@@ -140,14 +133,14 @@ class ClusterEngine:
     def topic(self, name: str) -> ClusterTopic:
         found = self._catalog.topics.get(name)
         if found is None:
-            raise UnknownTopicError.of(name)
+            raise errors.UnknownTopicError.of(name)
         return found
 
     def partition(self, topic: str, number: int) -> ClusterPartition:
         known = self.topic(topic).known
         found = known.get(number)
         if found is None:
-            raise UnknownTopicError.of_partition(topic, number, known)
+            raise errors.UnknownTopicError.of_partition(topic, number, known)
         return found
 
     def create_topic(
@@ -160,7 +153,7 @@ class ClusterEngine:
     ) -> ClusterTopic:
         self._check_writable(name)
         if topic_id is not None:
-            raise InvalidConfigError(f"{name}: a cluster assigns topic ids itself")
+            raise errors.InvalidConfigError(f"{name}: a cluster assigns topic ids itself")
         check_new_topic(name, self._catalog.topics)
         if partitions is not None:
             check_partitions(partitions)
@@ -200,7 +193,7 @@ class ClusterEngine:
         found.wait_for_settings(changes)
 
     def reconfigure(self, config: EngineConfig) -> None:  # noqa: ARG002 - the protocol hands settings to every engine
-        raise StorageError(
+        raise errors.StorageError(
             "a cluster's brokers have their own settings; topicfs config changes those of a topic"
         )
 
@@ -237,7 +230,7 @@ class ClusterEngine:
 
     def _check_writable(self, what: str) -> None:
         if self.read_only:
-            raise ReadOnlyError(f"{what}: the cluster was opened read-only")
+            raise errors.ReadOnlyError(f"{what}: the cluster was opened read-only")
 
     def _is_whole(self, topic: ClusterTopic) -> bool:
         """Return whether all partitions of a topic are known."""
@@ -253,13 +246,13 @@ class ClusterEngine:
         for one in topic.known.values():
             one.learn(ask_leader_for_bounds(self.leaders, one.name, one.topic_id))
         if records := records_of(topic):
-            raise TopicNotEmptyError(topic.name, records)
+            raise errors.TopicNotEmptyError(topic.name, records)
 
     def _wait_until(self, name: str, shown: Callable[[ClusterTopic | None], bool]) -> None:
         """Refresh until the topic shows its change (blocking). Raises ClusterError if it does not in time."""
 
         def seen() -> bool:
-            with suppress(ClusterError):  # The change was made; a later refresh may show it.
+            with suppress(errors.ClusterError):  # The change was made; a later refresh may show it.
                 self.look()
             return shown(self._catalog.topics.get(name))
 

@@ -10,22 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from topicfs.cluster import errors
 from topicfs.cluster.brokers.brokers import Backoff, Leader
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, FAILURES_GONE, Leaders
 from topicfs.cluster.brokers.settings import TOPIC_RESOURCE
-from topicfs.cluster.errors import (
-    INVALID_PARTITIONS,
-    OFFSET_OUT_OF_RANGE,
-    REQUEST_TIMED_OUT,
-    TOPIC_ALREADY_EXISTS,
-    UNKNOWN_SERVER_ERROR,
-    UNKNOWN_TOPIC_ID,
-    MalformedAnswerError,
-    RetryCondition,
-    UnreachableError,
-    error_of,
-    kind_of,
-)
 from topicfs.protocol.messages import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
@@ -44,7 +32,7 @@ AS_THE_BROKERS_SAY = -1
 WORK_SHARE = 0.8
 """Share of a request's time limit that the broker may use for the change itself."""
 
-_DOUBTFUL = frozenset((UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT))
+_DOUBTFUL = frozenset((errors.UNKNOWN_SERVER_ERROR, errors.REQUEST_TIMED_OUT))
 """Error codes after which the change may still be made."""
 _SET, _DELETE = 0, 1
 
@@ -82,7 +70,7 @@ class Admin:
             "validateOnly": False,
         }
         outcome = self._change(CREATE_TOPICS, request, name, "topics")
-        if outcome.error == TOPIC_ALREADY_EXISTS:
+        if outcome.error == errors.TOPIC_ALREADY_EXISTS:
             if not outcome.doubtful:
                 raise TopicExistsError(f"{name}: the topic exists already")
             return self._id_of(name)
@@ -93,7 +81,7 @@ class Admin:
         """Add partitions until the topic has `total` (blocking). Raises InvalidConfigError, NotAuthorizedError."""
         request = {"topics": [{"name": topic, "count": total, "assignments": None}], "validateOnly": False}
         outcome = self._change(CREATE_PARTITIONS, request, topic, "results")
-        if outcome.error == INVALID_PARTITIONS:
+        if outcome.error == errors.INVALID_PARTITIONS:
             found = self._leaders.look().topics.get(topic)
             if found is not None and len(found.leaders) >= total:
                 return
@@ -103,7 +91,7 @@ class Admin:
         """Delete the topic that has this id (blocking). Raises UnknownTopicError, NotAuthorizedError."""
         request = {"topics": [{"name": None, "topicId": decode_id(topic_id)}]}
         outcome = self._change(DELETE_TOPICS, request, name, "responses")
-        if outcome.error == UNKNOWN_TOPIC_ID:
+        if outcome.error == errors.UNKNOWN_TOPIC_ID:
             if not outcome.doubtful:
                 raise UnknownTopicError(f"{name}: no such topic")
             return
@@ -148,14 +136,14 @@ class Admin:
                 with self._leaders.brokers.connection(metadata.controller) as connection:
                     sent = True
                     said = connection.call(api, _timed(api, request), seconds=ATTEMPT_SECONDS)
-            except UnreachableError as unreachable:
+            except errors.UnreachableError as unreachable:
                 doubtful = doubtful or sent
                 error: StorageError = unreachable
             else:
                 outcome = _outcome(said, answers, what, doubtful=doubtful)
-                error = error_of(outcome.error, what, outcome.message)
+                error = errors.error_of(outcome.error, what, outcome.message)
                 gone = isinstance(error, UnknownTopicError) and backoff.failures >= FAILURES_GONE
-                if gone or kind_of(outcome.error).retry is RetryCondition.NO:
+                if gone or errors.kind_of(outcome.error).retry is errors.RetryCondition.NO:
                     return outcome
                 doubtful = doubtful or outcome.error in _DOUBTFUL
             pause = backoff.next()
@@ -182,7 +170,7 @@ class Admin:
 
     def _check(self, outcome: Outcome, what: str) -> None:
         if outcome.error:
-            raise error_of(outcome.error, what, outcome.message)
+            raise errors.error_of(outcome.error, what, outcome.message)
 
     def _deadline(self) -> float:
         return time.monotonic() + self._leaders.timeout_seconds
@@ -208,13 +196,13 @@ def delete_records(leaders: Leaders, partition: TopicPartition, topic_id: str, b
             for one in topic["partitions"]:
                 if one["partitionIndex"] == partition.partition:
                     return Deleted(one["errorCode"], Offset(one["lowWatermark"]))
-        raise MalformedAnswerError(f"{partition}: the answer to DeleteRecords does not mention it")
+        raise errors.MalformedAnswerError(f"{partition}: the answer to DeleteRecords does not mention it")
 
     answer = leaders.ask(partition, topic_id, attempt)
-    if answer.error == OFFSET_OUT_OF_RANGE:
+    if answer.error == errors.OFFSET_OUT_OF_RANGE:
         return None
     if answer.error:
-        raise error_of(answer.error, str(partition))
+        raise errors.error_of(answer.error, str(partition))
     return answer.log_start_offset
 
 
@@ -227,6 +215,6 @@ def _timed(api: Api, request: Values) -> Values:
 
 def _outcome(said: Values, answers: str, what: str, *, doubtful: bool) -> Outcome:
     if len(said[answers]) != 1:
-        raise MalformedAnswerError(f"{what}: the answer does not mention the change")
+        raise errors.MalformedAnswerError(f"{what}: the answer does not mention the change")
     (answer,) = said[answers]
     return Outcome(answer["errorCode"], answer["errorMessage"], doubtful, answer)

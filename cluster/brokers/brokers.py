@@ -12,15 +12,7 @@ from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import NamedTuple
 
-from topicfs.cluster.errors import (
-    NONE,
-    UNKNOWN_TOPIC_ID,
-    NotKafkaError,
-    ThrottledError,
-    UnreachableError,
-    UnsupportedVersionError,
-    error_of,
-)
+from topicfs.cluster import errors
 from topicfs.cluster.place import ClusterAddress, Server
 from topicfs.cluster.protocol.connection import (
     ANSWER_TIMEOUT_SECONDS,
@@ -69,7 +61,7 @@ class TopicMetadata(NamedTuple):
     """The id in base64url, 22 characters."""
     internal: bool
     leaders: Mapping[int, Leader]
-    error: int = NONE
+    error: int = errors.NONE
     """Kafka's error code for the topic, if the answer has nothing else."""
 
 
@@ -181,8 +173,8 @@ class Brokers:
         reader = _AnswerReader(self._topics)
         asked = {"topics": None, "allowAutoTopicCreation": False}
         answer = self.ask_any(METADATA, asked, seconds=seconds, read=reader.read)
-        if answer.get("errorCode", NONE):
-            raise error_of(answer["errorCode"], str(self.address))
+        if answer.get("errorCode", errors.NONE):
+            raise errors.error_of(answer["errorCode"], str(self.address))
         self._topics = read = reader.topics(answer)
         found = Metadata(
             cluster_id=answer["clusterId"] or "",
@@ -231,8 +223,8 @@ class Brokers:
         asked = {"topics": ids, "allowAutoTopicCreation": False}
         try:
             answer = self.ask_any(METADATA_BY_ID, asked, seconds=seconds)
-        except UnsupportedVersionError:
-            return dict.fromkeys(topics, UNKNOWN_TOPIC_ID)
+        except errors.UnsupportedVersionError:
+            return dict.fromkeys(topics, errors.UNKNOWN_TOPIC_ID)
         codes = {encode_id(one["topicId"]): one["errorCode"] for one in answer["topics"]}
         return {name: codes[one] for name, one in topics.items() if one in codes}
 
@@ -246,7 +238,7 @@ class Brokers:
         """
         server = self._known.get(node)
         if server is None:
-            raise UnreachableError(f"{self.address}: broker {node} is not known")
+            raise errors.UnreachableError(f"{self.address}: broker {node} is not known")
         with self._lent(server, seconds, coordinator=coordinator) as connection:
             yield connection
 
@@ -266,8 +258,8 @@ class Brokers:
         answer; otherwise UnreachableError with all reasons.
         """
         reasons: list[str] = []
-        throttled: ThrottledError | None = None
-        too_old: UnsupportedVersionError | None = None
+        throttled: errors.ThrottledError | None = None
+        too_old: errors.UnsupportedVersionError | None = None
         lost = False
         known = self._known.values()
         servers = sorted(
@@ -278,18 +270,18 @@ class Brokers:
             try:
                 with self._returned(standing.result()) as connection:
                     answer = connection.call(api, request, seconds=seconds, read=read)
-            except ThrottledError as error:
+            except errors.ThrottledError as error:
                 throttled = throttled or error
-            except UnsupportedVersionError as error:
+            except errors.UnsupportedVersionError as error:
                 too_old = too_old or error
-            except (UnreachableError, NotKafkaError) as error:
+            except (errors.UnreachableError, errors.NotKafkaError) as error:
                 reasons.append(str(error))
                 self._silent.add(server)
                 lost = lost or server in known
             else:
                 self._silent.discard(server)
                 return answer
-        unreachable = UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
+        unreachable = errors.UnreachableError(f"{self.address}: no broker answers ({'; '.join(reasons)})")
         raise throttled or (None if lost else too_old) or unreachable
 
     def _connections(
@@ -376,7 +368,9 @@ class Brokers:
         deadline = time.monotonic() + seconds
         while left := pool.throttle.left():
             if time.monotonic() + left > deadline or self._closed.wait(left):
-                raise ThrottledError(f"{server}: the quota of this client is used up; ask for a larger quota")
+                raise errors.ThrottledError(
+                    f"{server}: the quota of this client is used up; ask for a larger quota"
+                )
 
     def _standing(self, pool: _Pool, server: Server) -> _Standing:
         """Make a connection (blocking)."""

@@ -8,18 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
+from topicfs.cluster import errors
 from topicfs.cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
-from topicfs.cluster.errors import (
-    DELETED,
-    LEADER_NOT_AVAILABLE,
-    TOPIC_AUTHORIZATION_FAILED,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    RetryCondition,
-    ThrottledError,
-    UnreachableError,
-    error_of,
-    kind_of,
-)
 from topicfs.storage.errors import (
     ClusterError,
     NoAnswerError,
@@ -166,17 +156,17 @@ class Leaders:
                 code = self._attempt(seen, partition, topic_id, attempt, since)
                 if not isinstance(code, int):
                     return code
-                error: StorageError = error_of(code, str(partition))
+                error: StorageError = errors.error_of(code, str(partition))
                 if isinstance(error, UnknownTopicError) and backoff.failures + 1 >= FAILURES_GONE:
                     self._check_exists(partition, topic_id)
-            except UnreachableError as unreachable:
+            except errors.UnreachableError as unreachable:
                 error = unreachable
-            if isinstance(error, ThrottledError):
+            if isinstance(error, errors.ThrottledError):
                 deadline = time.monotonic() + self.timeout_seconds
             self._asking[question] = self._asking[question]._replace(error=str(error))
             pause = backoff.next()
             # If brokers answer again, give them time to elect leaders.
-            answers = not isinstance(error, UnreachableError)
+            answers = not isinstance(error, errors.UnreachableError)
             if time.monotonic() + pause > deadline + answers * ANSWERING_SECONDS:
                 raise NoAnswerError(f"{partition}: no answer within {self.timeout_seconds:g} s: {error}")
             self.pause(pause, str(partition))
@@ -186,9 +176,9 @@ class Leaders:
         """Raise why the metadata omits a topic, unless it exists after all (blocking). Also raises as `ask_any`."""
         codes = self.brokers.answers_by_id({partition.topic: topic_id}, seconds=METADATA_TIMEOUT_SECONDS)
         code = codes.get(partition.topic)
-        if code == TOPIC_AUTHORIZATION_FAILED:
-            raise error_of(code, str(partition))
-        if code in DELETED:
+        if code == errors.TOPIC_AUTHORIZATION_FAILED:
+            raise errors.error_of(code, str(partition))
+        if code in errors.DELETED:
             raise PartitionGoneError(f"{partition}: its topic was deleted")
 
     def _attempt(
@@ -203,12 +193,12 @@ class Leaders:
         self.pause(0, str(partition))
         topic = metadata.topics.get(partition.topic)
         if topic is None or topic.topic_id != topic_id:
-            return UNKNOWN_TOPIC_OR_PARTITION
+            return errors.UNKNOWN_TOPIC_OR_PARTITION
         leader = metadata.leader(partition)
         if leader.node not in metadata.brokers or leader.epoch < since:
-            return LEADER_NOT_AVAILABLE
+            return errors.LEADER_NOT_AVAILABLE
         answer = attempt(leader)
-        return answer if kind_of(answer.error).retry is RetryCondition.NO else answer.error
+        return answer if errors.kind_of(answer.error).retry is errors.RetryCondition.NO else answer.error
 
     def pause(self, seconds: float, what: str) -> None:
         """Wait. Raises PartitionOfflineError once `close` is called."""

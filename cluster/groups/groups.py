@@ -20,33 +20,15 @@ from topicfs.cluster.groups.descriptions import describe, read_listing
 from topicfs.cluster.groups.member import ClusterCoordinator
 from topicfs.cluster.groups.requests import NO_GENERATION, GroupClient, fetch_positions
 from topicfs.cluster.topics.catalog import Catalog
+from topicfs.coordination import membership
 from topicfs.coordination.groups.runtime.member import LocalMember
-from topicfs.coordination.membership import (
-    CommittedPosition,
-    GroupDescription,
-    GroupListing,
-    GroupPositions,
-    GroupsSummary,
-    GroupState,
-    Membership,
-    Position,
-    Subscription,
-    check_positions,
-)
 from topicfs.coordination.records.group_records import check_group_name
 from topicfs.protocol.group_messages import LIST_GROUPS
+from topicfs.storage import errors
 from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
 from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.disk import names
 from topicfs.storage.engine import Cancel, Listeners
-from topicfs.storage.errors import (
-    GroupExistsError,
-    GroupNotEmptyError,
-    NotAuthorizedError,
-    ReadOnlyError,
-    UnknownGroupError,
-    UnknownTopicError,
-)
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
 
@@ -72,7 +54,7 @@ class ClusterGroups:
         self._overrides: dict[str, dict[str, str]] = {}
         self._made: set[str] = set()
         """Groups created here; coordinators do not know them until they have a member or a position."""
-        self._known: tuple[float, Mapping[str, GroupListing]] | None = None
+        self._known: tuple[float, Mapping[str, membership.GroupListing]] | None = None
         self._members: dict[str, dict[LocalMember, str]] = {}
         """The members of this engine by group, each with its reader's name."""
         self._lock = threading.Lock()
@@ -83,33 +65,33 @@ class ClusterGroups:
 
     # Queries.
 
-    def summary(self) -> GroupsSummary | None:
+    def summary(self) -> membership.GroupsSummary | None:
         with self._lock:
             members = sum(map(len, self._members.values()))
-        return None if self._known is None else GroupsSummary(len(self._known[1]), members)
+        return None if self._known is None else membership.GroupsSummary(len(self._known[1]), members)
 
     def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
         """Return nothing: only coordinators know positions."""
         return {}
 
-    def listed(self) -> Mapping[str, GroupListing]:
+    def listed(self) -> Mapping[str, membership.GroupListing]:
         known = self._known
         if known is not None and time.monotonic() - known[0] < KNOWN_SECONDS:
             return known[1]
         self._leaders.before_waiting()
         return self._listed()
 
-    def _listed(self) -> Mapping[str, GroupListing]:
-        found: dict[str, GroupListing] = {}
+    def _listed(self) -> Mapping[str, membership.GroupListing]:
+        found: dict[str, membership.GroupListing] = {}
         for _, groups in self._lists():
             found |= {one.name: one for one in groups}
         for name in self._made:
-            found.setdefault(name, GroupListing(name=name, state=GroupState.EMPTY))
+            found.setdefault(name, membership.GroupListing(name=name, state=membership.GroupState.EMPTY))
         listed = dict(sorted(found.items()))
         self._known = time.monotonic(), listed
         return listed
 
-    def _lists(self) -> Iterator[tuple[int, Sequence[GroupListing]]]:
+    def _lists(self) -> Iterator[tuple[int, Sequence[membership.GroupListing]]]:
         """Yield each broker with the groups that it coordinates."""
         asked: dict[str, list[str]] = {"statesFilter": [], "typesFilter": []}
         for node in self._leaders.metadata.brokers:
@@ -120,14 +102,14 @@ class ClusterGroups:
                 raise error_of(answer["errorCode"], f"the groups of broker {node}")
             yield node, list(read_listing(answer))
 
-    def describe(self, group: str) -> GroupDescription:
+    def describe(self, group: str) -> membership.GroupDescription:
         self._leaders.before_waiting()
         partitions = len(self.partitions_of(TOPIC)) or DEFAULT_PARTITIONS
         coordinator = TopicPartition(TOPIC, coordinator_partition(group, partitions))
         self._wait_for_leaves(self._members_of(group))
         try:
             found = describe(self._client(group), coordinator)
-        except UnknownGroupError:
+        except errors.UnknownGroupError:
             if group not in self._made:
                 raise
             return _empty(group, coordinator)
@@ -146,14 +128,14 @@ class ClusterGroups:
             ),
         )
 
-    def positions(self, group: str) -> GroupPositions:
+    def positions(self, group: str) -> membership.GroupPositions:
         self._leaders.before_waiting()
         self._wait_for_leaves(self._members_of(group))
-        return GroupPositions(dict(sorted(self._client(group).positions().items())))
+        return membership.GroupPositions(dict(sorted(self._client(group).positions().items())))
 
-    def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+    def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, membership.CommittedPosition]]:
         self._leaders.before_waiting()
-        found: dict[str, Mapping[TopicPartition, CommittedPosition]] = {}
+        found: dict[str, Mapping[TopicPartition, membership.CommittedPosition]] = {}
         numbers = self.partitions_of(topic)
         self._wait_for_leaves(self._all_members())
         for node, groups in self._lists():
@@ -164,23 +146,25 @@ class ClusterGroups:
                 found |= {group: own for group, own in alone.items() if own}
         return dict(sorted(found.items()))
 
-    def _positions_alone(self, group: str, topic: str) -> Mapping[TopicPartition, CommittedPosition]:
+    def _positions_alone(
+        self, group: str, topic: str
+    ) -> Mapping[TopicPartition, membership.CommittedPosition]:
         try:
             positions = self._client(group).positions()
-        except (UnknownGroupError, NotAuthorizedError):
+        except (errors.UnknownGroupError, errors.NotAuthorizedError):
             return {}
         return {place: one for place, one in sorted(positions.items()) if place.topic == topic}
 
     # Changes.
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, membership.Position]) -> None:
         self._check_writable()
         check_group_name(group)
-        check_positions(group, positions)
+        membership.check_positions(group, positions)
         ids = self.topic_ids()
         for place in positions:
             if place.partition not in self.partitions_of(place.topic):
-                raise UnknownTopicError(f"{place}: no such partition")
+                raise errors.UnknownTopicError(f"{place}: no such partition")
         if not positions:
             return
         self._check_empty(group)
@@ -206,13 +190,13 @@ class ClusterGroups:
         while True:
             try:
                 found = self.describe(group)
-            except UnknownGroupError:
+            except errors.UnknownGroupError:
                 return
             if found.members:
-                raise GroupNotEmptyError(
+                raise errors.GroupNotEmptyError(
                     f"{group}: the group has {len(found.members)} members; end them first"
                 )
-            if found.state is not GroupState.PREPARING_REBALANCE or time.monotonic() > deadline:
+            if found.state is not membership.GroupState.PREPARING_REBALANCE or time.monotonic() > deadline:
                 return
             self._closed.wait(backoff.next())
 
@@ -225,13 +209,13 @@ class ClusterGroups:
                 if any(one.leaving is None for one in members)
                 else "its coordinator has not answered a member that leaves; try again later"
             )
-            raise GroupNotEmptyError(f"{group}: {what}")
+            raise errors.GroupNotEmptyError(f"{group}: {what}")
 
     def create(self, group: str) -> None:
         self._check_writable()
         check_group_name(group)
         if group in self._listed():
-            raise GroupExistsError(f"{group}: a group of that name exists")
+            raise errors.GroupExistsError(f"{group}: a group of that name exists")
         self._made.add(group)
         self._forget_list()
 
@@ -240,7 +224,7 @@ class ClusterGroups:
         self._check_empty(group)
         try:
             self._client(group).delete()
-        except UnknownGroupError:
+        except errors.UnknownGroupError:
             if group not in self._made:
                 raise
         self._made.discard(group)
@@ -262,7 +246,7 @@ class ClusterGroups:
     def alter_config(self, group: str, changes: Mapping[str, str | None]) -> None:
         self._check_writable()
         if group not in self._listed():
-            raise UnknownGroupError(f"{group}: no such group")
+            raise errors.UnknownGroupError(f"{group}: no such group")
         merge_group_overrides(self._overrides.get(group, {}), changes)  # Check for InvalidConfigError first.
         if "assignor" in changes:
             self._check_no_member_here(group)
@@ -274,12 +258,12 @@ class ClusterGroups:
     def join(
         self,
         group: str,
-        subscription: Subscription,
+        subscription: membership.Subscription,
         *,
         client_id: str,
         reader: str = "",
         listener: Callable[[], None],
-    ) -> Membership:
+    ) -> membership.Membership:
         """Join a group. `client_id` is ignored: coordinators know a member by the client id of this process."""
         del client_id
         check_group_name(group)
@@ -333,7 +317,7 @@ class ClusterGroups:
     def topic_ids(self) -> Mapping[str, str]:
         return {name: topic.topic_id for name, topic in self._catalog.topics.items()}
 
-    def matching(self, wanted: Subscription) -> frozenset[str]:
+    def matching(self, wanted: membership.Subscription) -> frozenset[str]:
         return wanted.topics | {
             name
             for name, topic in self._catalog.topics.items()
@@ -377,15 +361,15 @@ class ClusterGroups:
 
     def _check_writable(self) -> None:
         if self._read_only:
-            raise ReadOnlyError(
+            raise errors.ReadOnlyError(
                 "the cluster was opened read-only: its groups and their positions cannot be changed"
             )
 
 
-def _empty(group: str, coordinator: TopicPartition) -> GroupDescription:
-    return GroupDescription(
+def _empty(group: str, coordinator: TopicPartition) -> membership.GroupDescription:
+    return membership.GroupDescription(
         name=group,
-        state=GroupState.EMPTY,
+        state=membership.GroupState.EMPTY,
         generation=0,
         assignor="",
         coordinator=coordinator,

@@ -5,37 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from topicfs.cluster import errors
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.coordinators import GROUP, Codes, Coordinators, by_topic
-from topicfs.cluster.errors import (
-    FENCED_INSTANCE_ID,
-    GROUP_AUTHORIZATION_FAILED,
-    GROUP_ID_NOT_FOUND,
-    ILLEGAL_GENERATION,
-    NONE,
-    REBALANCE_IN_PROGRESS,
-    UNKNOWN_MEMBER_ID,
-    UNKNOWN_TOPIC_ID,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    UNSTABLE_OFFSET_COMMIT,
-    RetryCondition,
-    UnreachableError,
-    error_of,
-    kind_of,
-)
 from topicfs.cluster.protocol.connection import ANSWER_TIMEOUT_SECONDS, Connection
 from topicfs.coordination.groups.requests import Code, JoinAnswer, JoinedMember, Protocol
 from topicfs.coordination.membership import CommittedPosition, Position
-from topicfs.protocol.group_messages import (
-    DELETE_GROUPS,
-    HEARTBEAT,
-    JOIN_GROUP,
-    LEAVE_GROUP,
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    OFFSET_FETCH,
-    SYNC_GROUP,
-)
+from topicfs.protocol import group_messages
 from topicfs.protocol.notation import Api
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.errors import UnknownGroupError
@@ -49,7 +25,7 @@ COMMIT_BY_ID = 10
 """The first version of OffsetCommit with topic ids (Kafka 4.1)."""
 SESSION_MS = 10_000
 """Session timeout: after this time without a heartbeat, other members get the partitions of a killed process."""
-GIVEN_UP = frozenset({UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID})
+GIVEN_UP = frozenset({errors.UNKNOWN_MEMBER_ID, errors.ILLEGAL_GENERATION, errors.FENCED_INSTANCE_ID})
 """Codes that mean that the coordinator has removed the member."""
 MAX_GROUPS_PER_REQUEST = 200
 """Maximum number of groups per request."""
@@ -99,7 +75,7 @@ class GroupClient:
         with coordinators.brokers.connection(node, coordinator=True) as connection:
             lent(connection)
             try:
-                answer = connection.call(JOIN_GROUP, request, seconds=seconds)
+                answer = connection.call(group_messages.JOIN_GROUP, request, seconds=seconds)
             finally:
                 lent(None)
         if answer["errorCode"] == Code.MEMBER_ID_REQUIRED:
@@ -127,9 +103,9 @@ class GroupClient:
             "protocolName": joined.protocol,
             "assignments": [{"memberId": member, "assignment": data} for member, data in assignments.items()],
         }
-        found: bytes = self._ask_as_member(SYNC_GROUP, request, rebalance_ms / 1000 + ANSWER_TIMEOUT_SECONDS)[
-            "assignment"
-        ]
+        found: bytes = self._ask_as_member(
+            group_messages.SYNC_GROUP, request, rebalance_ms / 1000 + ANSWER_TIMEOUT_SECONDS
+        )["assignment"]
         return found
 
     def heartbeat(self, member_id: str, generation: int) -> None:
@@ -140,13 +116,13 @@ class GroupClient:
             "memberId": member_id,
             "groupInstanceId": None,
         }
-        self._ask_as_member(HEARTBEAT, request, ANSWER_TIMEOUT_SECONDS)
+        self._ask_as_member(group_messages.HEARTBEAT, request, ANSWER_TIMEOUT_SECONDS)
 
     def leave(self, member_id: str, reason: str) -> None:
         """Leave the group; does nothing if the membership has ended."""
         leaving = {"memberId": member_id, "groupInstanceId": None, "reason": reason}
         request = {"groupId": self.group, "members": [leaving]}
-        self._ask(LEAVE_GROUP, request, lambda answer: [answer["errorCode"]])
+        self._ask(group_messages.LEAVE_GROUP, request, lambda answer: [answer["errorCode"]])
 
     def commit(
         self,
@@ -161,7 +137,7 @@ class GroupClient:
         """
         known = {one.topic: ids[one.topic] for one in positions if one.topic in ids}
         current = known.keys() - self._made_again(known)
-        codes = {one: UNKNOWN_TOPIC_ID for one in positions if one.topic not in current}
+        codes = {one: errors.UNKNOWN_TOPIC_ID for one in positions if one.topic not in current}
         topics = [
             {
                 "name": topic,
@@ -187,7 +163,7 @@ class GroupClient:
             "groupInstanceId": None,
             "topics": topics,
         }
-        answer = self._ask(OFFSET_COMMIT, request, _coordinators_codes)
+        answer = self._ask(group_messages.OFFSET_COMMIT, request, _coordinators_codes)
         names = {decode_id(one): name for name, one in known.items()}
         return codes | {
             TopicPartition(topic.get("name") or names.get(topic["topicId"], ""), one["partitionIndex"]): one[
@@ -205,7 +181,7 @@ class GroupClient:
         node = self._coordinators.node(GROUP, self.group, what=self._what)
         brokers = self._coordinators.brokers
         with brokers.connection(node, coordinator=True) as connection:
-            if connection.version(OFFSET_COMMIT) >= COMMIT_BY_ID:
+            if connection.version(group_messages.OFFSET_COMMIT) >= COMMIT_BY_ID:
                 return set()
         now = brokers.topic_ids(node, topics, seconds=ANSWER_TIMEOUT_SECONDS, coordinator=True)
         return {name for name, one in topics.items() if now.get(name, one) != one}
@@ -222,7 +198,7 @@ class GroupClient:
         """Return the positions of those partitions that have one, and partitions whose position may still move."""
         answers = self._fetch(partitions, stable=True)
         unstable = frozenset(
-            one for one, answer in answers.items() if answer["errorCode"] == UNSTABLE_OFFSET_COMMIT
+            one for one, answer in answers.items() if answer["errorCode"] == errors.UNSTABLE_OFFSET_COMMIT
         )
         return _committed(answers), unstable
 
@@ -243,7 +219,7 @@ class GroupClient:
             "groups": [{"groupId": self.group, "memberId": None, "memberEpoch": -1, "topics": topics}],
             "requireStable": stable,
         }
-        answer = self._ask(OFFSET_FETCH, request, _fetched_codes)
+        answer = self._ask(group_messages.OFFSET_FETCH, request, _fetched_codes)
         (found,) = answer.get("groups") or [answer]
         return _by_partition(found)
 
@@ -253,12 +229,12 @@ class GroupClient:
             {"name": topic, "partitions": [{"partitionIndex": number} for number in numbers]}
             for topic, numbers in by_topic(partitions).items()
         ]
-        self._ask(OFFSET_DELETE, {"groupId": self.group, "topics": topics}, _deleted_codes)
+        self._ask(group_messages.OFFSET_DELETE, {"groupId": self.group, "topics": topics}, _deleted_codes)
 
     def delete(self) -> None:
         """Delete the group. Raises UnknownGroupError, GroupNotEmptyError."""
         self._ask(
-            DELETE_GROUPS,
+            group_messages.DELETE_GROUPS,
             {"groupsNames": [self.group]},
             lambda answer: (one["errorCode"] for one in answer["results"]),
         )
@@ -298,12 +274,16 @@ def check_member(code: int, group: str) -> None:
     else the exception of the code.
     """
     if code in GIVEN_UP:
-        raise GivenUpError(f"its coordinator gave the member up: {kind_of(code).name}")
-    if code == REBALANCE_IN_PROGRESS:
+        raise GivenUpError(f"its coordinator gave the member up: {errors.kind_of(code).name}")
+    if code == errors.REBALANCE_IN_PROGRESS:
         raise RebalanceError
-    if code != NONE:
-        error = error_of(code, f"group {group}")
-        raise error if kind_of(code).retry is RetryCondition.NO else UnreachableError(str(error))
+    if code != errors.NONE:
+        error = errors.error_of(code, f"group {group}")
+        raise (
+            error
+            if errors.kind_of(code).retry is errors.RetryCondition.NO
+            else errors.UnreachableError(str(error))
+        )
 
 
 def _coordinators_codes(answer: Values) -> Iterator[int]:
@@ -311,18 +291,18 @@ def _coordinators_codes(answer: Values) -> Iterator[int]:
     for topic in answer["topics"]:
         for one in topic["partitions"]:
             code = one["errorCode"]
-            absent = code in {UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID}
-            if not absent and kind_of(code).retry is not RetryCondition.NO:
+            absent = code in {errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID}
+            if not absent and errors.kind_of(code).retry is not errors.RetryCondition.NO:
                 yield code
 
 
 def _fetched_codes(answer: Values) -> Iterator[int]:
     for group in answer.get("groups") or [answer]:
-        if group["errorCode"] != GROUP_ID_NOT_FOUND:
+        if group["errorCode"] != errors.GROUP_ID_NOT_FOUND:
             yield group["errorCode"]
         for topic in group["topics"]:
             for one in topic["partitions"]:
-                if one["errorCode"] not in {UNKNOWN_TOPIC_OR_PARTITION, UNSTABLE_OFFSET_COMMIT}:
+                if one["errorCode"] not in {errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNSTABLE_OFFSET_COMMIT}:
                     yield one["errorCode"]
 
 
@@ -342,7 +322,7 @@ def _committed(answers: Mapping[TopicPartition, Values]) -> dict[TopicPartition,
             Offset(one["committedOffset"]), one["committedLeaderEpoch"], one["metadata"] or ""
         )
         for place, one in answers.items()
-        if one["errorCode"] == NONE and one["committedOffset"] >= 0
+        if one["errorCode"] == errors.NONE and one["committedOffset"] >= 0
     }
 
 
@@ -350,7 +330,7 @@ def _deleted_codes(answer: Values) -> Iterator[int]:
     yield answer["errorCode"]
     for topic in answer["topics"]:
         for one in topic["partitions"]:
-            if one["errorCode"] != UNKNOWN_TOPIC_OR_PARTITION:
+            if one["errorCode"] != errors.UNKNOWN_TOPIC_OR_PARTITION:
                 yield one["errorCode"]
 
 
@@ -378,15 +358,15 @@ def fetch_positions(
             ],
             "requireStable": False,
         }
-        answer = brokers.ask(node, OFFSET_FETCH, request)
+        answer = brokers.ask(node, group_messages.OFFSET_FETCH, request)
         # Brokers before Kafka 3.0 answer for one group at a time.
         yield _read(answer["groups"]) if "groups" in answer else TopicPositions({}, some)
 
 
 def _read(answers: Sequence[Values]) -> TopicPositions:
-    answered = {NONE, GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED}
+    answered = {errors.NONE, errors.GROUP_ID_NOT_FOUND, errors.GROUP_AUTHORIZATION_FAILED}
     positions = {
-        one["groupId"]: _committed(_by_partition(one)) for one in answers if one["errorCode"] == NONE
+        one["groupId"]: _committed(_by_partition(one)) for one in answers if one["errorCode"] == errors.NONE
     }
     return TopicPositions(
         {group: own for group, own in positions.items() if own},

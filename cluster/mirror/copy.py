@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from topicfs.cluster import errors
 from topicfs.cluster.brokers.brokers import Backoff, Brokers, Leader
 from topicfs.cluster.brokers.fetch import (
     EARLIEST,
@@ -16,16 +17,6 @@ from topicfs.cluster.brokers.fetch import (
     FetchPartition,
     fetch,
     list_offsets,
-)
-from topicfs.cluster.errors import (
-    ERRORS,
-    LEADER_NOT_AVAILABLE,
-    NONE,
-    OFFSET_OUT_OF_RANGE,
-    RetryCondition,
-    WrittenByOthersError,
-    error_of,
-    kind_of,
 )
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
 from topicfs.storage.codec.batch import find_end, read_header, scan
@@ -137,9 +128,9 @@ class MirroredPartition:
         answer = fetch(
             brokers, leader.node, [wanted], max_bytes=1, isolation=Isolation.READ_UNCOMMITTED
         ).partitions.get(self.partition)
-        if answer is None or answer.error not in {NONE, OFFSET_OUT_OF_RANGE}:
-            self.verified, code = False, answer.error if answer else LEADER_NOT_AVAILABLE
-            self.failed(error_of(code, str(self.partition)), code=code)
+        if answer is None or answer.error not in {errors.NONE, errors.OFFSET_OUT_OF_RANGE}:
+            self.verified, code = False, answer.error if answer else errors.LEADER_NOT_AVAILABLE
+            self.failed(errors.error_of(code, str(self.partition)), code=code)
             return None
         return answer
 
@@ -159,10 +150,10 @@ class MirroredPartition:
 
         Raises WrittenByOthersError; errors of the disk end the whole mirror: OSError, PartitionOfflineError.
         """
-        if answer.error == OFFSET_OUT_OF_RANGE:
+        if answer.error == errors.OFFSET_OUT_OF_RANGE:
             self._out_of_range(brokers, leader)
         elif answer.error:
-            self.failed(error_of(answer.error, str(self.partition)), code=answer.error)
+            self.failed(errors.error_of(answer.error, str(self.partition)), code=answer.error)
         elif answer.diverging is not None:
             self._go_back(answer.diverging, leader)
         else:
@@ -192,12 +183,12 @@ class MirroredPartition:
         if self.goal is not None and (answer is None or answer.at_place):
             self.goal = min(self.goal, self.log.log_end_offset)
 
-    def failed(self, error: StorageError, *, code: int = NONE) -> None:
+    def failed(self, error: StorageError, *, code: int = errors.NONE) -> None:
         """Note an error, report it once, and pause before the next attempt."""
-        retry = kind_of(code).retry if code in ERRORS else RetryCondition.LATER
-        self.stale = self.stale or retry is RetryCondition.ELSEWHERE
-        self.refused = retry is RetryCondition.NO
-        pause = REFUSED_RETRY_SECONDS if retry is RetryCondition.NO else self._backoff.next()
+        retry = errors.kind_of(code).retry if code in errors.ERRORS else errors.RetryCondition.LATER
+        self.stale = self.stale or retry is errors.RetryCondition.ELSEWHERE
+        self.refused = retry is errors.RetryCondition.NO
+        pause = REFUSED_RETRY_SECONDS if retry is errors.RetryCondition.NO else self._backoff.next()
         self._not_before = time.monotonic() + pause
         self.problem = str(error)
         # Leaders often move, and a second attempt mostly succeeds: do not report the first failures.
@@ -258,7 +249,7 @@ class MirroredPartition:
         for which in (EARLIEST, LATEST):
             found = list_offsets(brokers, leader.node, [self.partition], which)[self.partition]
             if found.error:
-                self.failed(error_of(found.error, str(self.partition)), code=found.error)
+                self.failed(errors.error_of(found.error, str(self.partition)), code=found.error)
                 return
             bounds.append(found.offset)
         earliest, latest = bounds
@@ -282,8 +273,8 @@ class MirroredPartition:
             self._report(f"{self.partition}: cut back from {log.log_end_offset} to {offset}: {why}")
         log.replacer.truncate_to(offset, why)
 
-    def _written_by_others(self, what: str) -> WrittenByOthersError:
-        return WrittenByOthersError(
+    def _written_by_others(self, what: str) -> errors.WrittenByOthersError:
+        return errors.WrittenByOthersError(
             f"{self.log.directory}: {what}: something other than the mirror wrote there; mirror into another directory"
         )
 

@@ -18,15 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from topicfs.cluster.brokers import fetch
 from topicfs.cluster.brokers.brokers import Backoff, Brokers, Leader, Metadata
-from topicfs.cluster.brokers.fetch import (
-    EARLIEST,
-    LATEST,
-    FetchAnswer,
-    FetchSession,
-    epoch_ends,
-    list_offsets,
-)
 from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, MirrorError, UnreachableError, error_of
 from topicfs.cluster.mirror.copy import MirroredPartition
 from topicfs.cluster.mirror.journal import MirrorJournal
@@ -61,7 +54,7 @@ class MirrorOptions:
     """The options of a mirror: what to copy, from where, and until when."""
 
     names: TopicNames = field(default_factory=TopicNames)
-    begin: int = EARLIEST
+    begin: int = fetch.EARLIEST
     """First offset of a new copy: EARLIEST, LATEST, or a timestamp in milliseconds."""
     once: bool = False
     """True: end once the copies have reached the high watermarks of the start."""
@@ -142,7 +135,7 @@ class _Run:
         self._resume_at: dict[int, float] = defaultdict(float)
         """When each broker may be asked again."""
         self._backoff: dict[int, Backoff] = defaultdict(Backoff)
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, fetch.FetchSession] = {}
         self._most_bytes = min(MIRROR_FETCH_BYTES, options.throttle or MIRROR_FETCH_BYTES)
 
     def rounds(self, metadata: Metadata) -> None:
@@ -229,7 +222,7 @@ class _Run:
             if not wanted:
                 return 0
             session = self._sessions.setdefault(
-                node, FetchSession(self._brokers, node, Isolation.READ_UNCOMMITTED)
+                node, fetch.FetchSession(self._brokers, node, Isolation.READ_UNCOMMITTED)
             )
             answer = session.fetch(wanted, max_bytes=self._most_bytes, wait_ms=wait_ms)
             self._throttled(node, leaders.values(), answer)
@@ -253,7 +246,7 @@ class _Run:
         return came
 
     def _throttled(
-        self, node: int, copies: Iterable[tuple[MirroredPartition, Leader]], answer: FetchAnswer
+        self, node: int, copies: Iterable[tuple[MirroredPartition, Leader]], answer: fetch.FetchAnswer
     ) -> None:
         """Pause for the broker's throttle time, and report it if it is long or stops the copies."""
         seconds = answer.throttle_ms / 1000
@@ -266,7 +259,7 @@ class _Run:
             self._topics.say_once(f"quota of {node}", None if answer.partitions else text)
 
     def _take(
-        self, answer: FetchAnswer, leaders: Mapping[TopicPartition, tuple[MirroredPartition, Leader]]
+        self, answer: fetch.FetchAnswer, leaders: Mapping[TopicPartition, tuple[MirroredPartition, Leader]]
     ) -> int:
         """Apply an answer to the copies; return the number of bytes that advanced them (blocking)."""
         came = 0
@@ -283,7 +276,7 @@ class _Run:
         """Ask for the ends of leader epochs in which nothing was written so far."""
         if copies:
             epochs = {copy.partition: leader.epoch for copy, leader in copies}
-            ends = epoch_ends(self._brokers, node, epochs, epochs)
+            ends = fetch.epoch_ends(self._brokers, node, epochs, epochs)
             for copy, leader in copies:
                 copy.note_epoch(leader, ends.get(copy.partition))
 
@@ -292,10 +285,10 @@ class _Run:
         if not copies:
             return
         partitions = [copy.partition for copy in copies]
-        found = list_offsets(self._brokers, node, partitions, self._options.begin)
-        if self._options.begin not in (EARLIEST, LATEST):
+        found = fetch.list_offsets(self._brokers, node, partitions, self._options.begin)
+        if self._options.begin not in (fetch.EARLIEST, fetch.LATEST):
             late = [one for one, bound in found.items() if not bound.error and bound.offset < 0]
-            found |= list_offsets(self._brokers, node, late, LATEST) if late else {}
+            found |= fetch.list_offsets(self._brokers, node, late, fetch.LATEST) if late else {}
         for copy in copies:
             bound = found[copy.partition]
             if bound.error:

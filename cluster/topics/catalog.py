@@ -9,19 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import monotonic
 
+from topicfs.cluster import errors
 from topicfs.cluster.brokers.bounds import NO_LEADER, PartitionBounds, ask_bounds
 from topicfs.cluster.brokers.brokers import Metadata, TopicMetadata
 from topicfs.cluster.brokers.leaders import METADATA_TIMEOUT_SECONDS, Leaders
 from topicfs.cluster.cache.cache import Cache
-from topicfs.cluster.errors import (
-    DELETED,
-    LEADER_NOT_AVAILABLE,
-    NONE,
-    TOPIC_AUTHORIZATION_FAILED,
-    UnreachableError,
-    error_of,
-    kind_of,
-)
 from topicfs.cluster.topics.partition import ClusterPartition, PartitionServices
 from topicfs.cluster.topics.producer import Production
 from topicfs.cluster.topics.reader import WindowCache
@@ -101,7 +93,11 @@ class Catalog:
             self._ask(metadata, unknown)
             for name in (denied ^ self._denied) & found.keys():
                 for one in found[name].known.values():
-                    one.deny(str(error_of(TOPIC_AUTHORIZATION_FAILED, str(one))) if name in denied else None)
+                    one.deny(
+                        str(errors.error_of(errors.TOPIC_AUTHORIZATION_FAILED, str(one)))
+                        if name in denied
+                        else None
+                    )
             self._denied = denied
             changed = any(one.unknown is None for one in unknown)
             for topic, those in partitions.items():
@@ -128,7 +124,7 @@ class Catalog:
         found = {
             name: self._topic(topic)
             for name, topic in metadata.topics.items()
-            if topic.error == NONE and topic.topic_id not in self._deleted
+            if topic.error == errors.NONE and topic.topic_id not in self._deleted
         }
         now, late = self._clock(), dict[str, ClusterTopic]()
         missing_since: dict[str, float] = {}
@@ -143,10 +139,10 @@ class Catalog:
         ids = {name: topic.topic_id for name, topic in late.items()}
         try:
             codes = self._leaders.brokers.answers_by_id(ids, seconds=METADATA_TIMEOUT_SECONDS) if ids else {}
-        except UnreachableError:  # Without an answer the missing topics stay as they are.
-            codes = dict.fromkeys(self._denied & ids.keys(), TOPIC_AUTHORIZATION_FAILED)
-        existing = {name: topic for name, topic in late.items() if codes.get(name) not in DELETED}
-        denied = {name for name, code in codes.items() if code == TOPIC_AUTHORIZATION_FAILED}
+        except errors.UnreachableError:  # Without an answer the missing topics stay as they are.
+            codes = dict.fromkeys(self._denied & ids.keys(), errors.TOPIC_AUTHORIZATION_FAILED)
+        existing = {name: topic for name, topic in late.items() if codes.get(name) not in errors.DELETED}
+        denied = {name for name, code in codes.items() if code == errors.TOPIC_AUTHORIZATION_FAILED}
         return found | existing, denied
 
     def _topic(self, metadata: TopicMetadata) -> ClusterTopic:
@@ -194,8 +190,8 @@ class Catalog:
                 one.note_silence(str(error))
             return
         for one in partitions:
-            answer = answers.get(one.name, LEADER_NOT_AVAILABLE)
+            answer = answers.get(one.name, errors.LEADER_NOT_AVAILABLE)
             if isinstance(answer, PartitionBounds):
                 one.learn(answer)
             else:
-                one.note_silence(f"its leader answers {kind_of(answer).name}")
+                one.note_silence(f"its leader answers {errors.kind_of(answer).name}")
