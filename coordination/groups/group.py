@@ -6,17 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from topicfs.coordination.groups.requests import (
-    Code,
-    JoinAnswer,
-    JoinedMember,
-    JoinReply,
-    KeyValue,
-    Protocol,
-    RequestError,
-    SyncAnswer,
-    SyncReply,
-)
+from topicfs.coordination.groups import requests
 from topicfs.coordination.membership import GroupState
 from topicfs.coordination.records.consumer_protocol import SUBSCRIPTION, read_versioned
 from topicfs.coordination.records.group_records import write_group
@@ -50,15 +40,15 @@ class GroupMember:
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[requests.Protocol, ...]
     reader: str = ""
     heartbeats: bool = True
     assignment: bytes = b""
     is_new: bool = False
     """True until the member's first join is answered."""
-    join_reply: JoinReply | None = None
+    join_reply: requests.JoinReply | None = None
     """The reply to a join; it is called when the join phase ends."""
-    sync_reply: SyncReply | None = None
+    sync_reply: requests.SyncReply | None = None
     """The reply to a sync; it is called when the member's assignment is known."""
 
     @property
@@ -69,12 +59,12 @@ class GroupMember:
     def metadata(self, protocol: str | None) -> bytes:
         return next((one.metadata for one in self.protocols if one.name == protocol), b"")
 
-    def answer_join(self, answer: JoinAnswer) -> None:
+    def answer_join(self, answer: requests.JoinAnswer) -> None:
         reply, self.join_reply = self.join_reply, None
         if reply is not None:
             reply(answer)
 
-    def answer_sync(self, answer: SyncAnswer) -> bool:
+    def answer_sync(self, answer: requests.SyncAnswer) -> bool:
         """Answer the member's waiting sync; return whether there was one."""
         reply, self.sync_reply = self.sync_reply, None
         if reply is not None:
@@ -155,8 +145,8 @@ class Group:
     def replace_static(self, instance_id: str, old_id: str, new_id: str) -> GroupMember:
         """Move a static member to a new id, with its assignment and leadership; requests of the old id are fenced."""
         member = self.members.pop(old_id)
-        member.answer_join(JoinAnswer(code=Code.FENCED_INSTANCE_ID, member_id=old_id))
-        member.answer_sync(SyncAnswer(Code.FENCED_INSTANCE_ID))
+        member.answer_join(requests.JoinAnswer(code=requests.Code.FENCED_INSTANCE_ID, member_id=old_id))
+        member.answer_sync(requests.SyncAnswer(requests.Code.FENCED_INSTANCE_ID))
         member.member_id = new_id
         self.members[new_id] = member
         self.static[instance_id] = new_id
@@ -172,12 +162,12 @@ class Group:
         if instance_id is not None:
             known = self.static.get(instance_id)
             if known is None:
-                raise RequestError(Code.UNKNOWN_MEMBER_ID)
+                raise requests.RequestError(requests.Code.UNKNOWN_MEMBER_ID)
             if known != member_id:
-                raise RequestError(Code.FENCED_INSTANCE_ID)
+                raise requests.RequestError(requests.Code.FENCED_INSTANCE_ID)
         found = self.members.get(member_id)
         if found is None:
-            raise RequestError(Code.UNKNOWN_MEMBER_ID)
+            raise requests.RequestError(requests.Code.UNKNOWN_MEMBER_ID)
         return found
 
     @property
@@ -214,10 +204,12 @@ class Group:
         """Yield the member ids in the order of a Java HashMap, which is the order in a broker's records."""
         return iter(hash_map_order(self.members))
 
-    def joined_members(self) -> tuple[JoinedMember, ...]:
+    def joined_members(self) -> tuple[requests.JoinedMember, ...]:
         """Return all members in the form that the leader receives."""
         return tuple(
-            JoinedMember(one, self.members[one].instance_id, self.members[one].metadata(self.protocol))
+            requests.JoinedMember(
+                one, self.members[one].instance_id, self.members[one].metadata(self.protocol)
+            )
             for one in self.in_map_order()
         )
 
@@ -230,13 +222,13 @@ class Group:
             self._common = frozenset.intersection(*offers) if offers else frozenset()
         return self._common
 
-    def set_protocols(self, member: GroupMember, protocols: tuple[Protocol, ...]) -> None:
+    def set_protocols(self, member: GroupMember, protocols: tuple[requests.Protocol, ...]) -> None:
         """Replace the assignors that a member offers."""
         before, member.protocols = member.offers, protocols
         if member.offers != before:
             self._common = None
 
-    def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
+    def supports(self, protocol_type: str, protocols: Iterable[requests.Protocol]) -> bool:
         """Return whether a member that offers `protocols` can join."""
         names = {one.name for one in protocols}
         if self.state is EMPTY:
@@ -279,7 +271,7 @@ class Group:
     def subscribes_to(self, topic: str) -> bool:
         return self.subscribed is not None and topic in self.subscribed
 
-    def record(self, assignments: Mapping[str, bytes] | None = None) -> KeyValue:
+    def record(self, assignments: Mapping[str, bytes] | None = None) -> requests.KeyValue:
         """Return the group's record; `assignments` replaces the members' own assignments."""
         members = [self.members[one] for one in self.in_map_order()]
         return write_group(
@@ -334,7 +326,7 @@ class Group:
                     client_host=each["clientHost"],
                     rebalance_timeout_ms=each.get("rebalanceTimeout", each["sessionTimeout"]),
                     session_timeout_ms=each["sessionTimeout"],
-                    protocols=(Protocol(self.protocol or "", each["subscription"]),),
+                    protocols=(requests.Protocol(self.protocol or "", each["subscription"]),),
                     assignment=each["assignment"],
                 ),
                 kind,

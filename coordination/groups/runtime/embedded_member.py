@@ -7,19 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from topicfs.coordination.groups import requests
 from topicfs.coordination.groups.group import PREPARING
-from topicfs.coordination.groups.requests import (
-    Code,
-    JoinAnswer,
-    JoinRequest,
-    LeavingMember,
-    OffsetCommitRequest,
-    Protocol,
-    RequestError,
-    SyncAnswer,
-    SyncRequest,
-    Write,
-)
 from topicfs.coordination.groups.runtime.commits import error_of, position_error, shown_position
 from topicfs.coordination.groups.runtime.member import KnownTopics, LocalMember
 from topicfs.coordination.groups.runtime.runner import Runner
@@ -80,8 +69,8 @@ class EmbeddedCoordinator:
             if known is not None and known.join_reply is None:
                 self.member.rejoin()
 
-    def join(self, offered: Protocol, max_poll_interval_ms: int | None) -> None:
-        request = JoinRequest(
+    def join(self, offered: requests.Protocol, max_poll_interval_ms: int | None) -> None:
+        request = requests.JoinRequest(
             group=self.group,
             member_id=self.member.member_id if self._has_asked else "",
             proposed_id=self.member.member_id,
@@ -96,14 +85,14 @@ class EmbeddedCoordinator:
             [self.shard.coordinator.join(request, lambda one: self._runner.later(lambda: self._joined(one)))]
         )
 
-    def _joined(self, answer: JoinAnswer) -> None:
-        if answer.code is Code.NONE:
+    def _joined(self, answer: requests.JoinAnswer) -> None:
+        if answer.code is requests.Code.NONE:
             self.member.joined(answer)
         else:
             self._refused(answer.code)
 
-    def sync(self, joined: JoinAnswer, assignments: Mapping[str, bytes]) -> None:
-        request = SyncRequest(
+    def sync(self, joined: requests.JoinAnswer, assignments: Mapping[str, bytes]) -> None:
+        request = requests.SyncRequest(
             group=self.group,
             member_id=joined.member_id,
             generation=joined.generation,
@@ -113,15 +102,15 @@ class EmbeddedCoordinator:
             [self.shard.coordinator.sync(request, lambda one: self._runner.later(lambda: self._synced(one)))]
         )
 
-    def _synced(self, answer: SyncAnswer) -> None:
-        if answer.code is Code.REBALANCE_IN_PROGRESS:
+    def _synced(self, answer: requests.SyncAnswer) -> None:
+        if answer.code is requests.Code.REBALANCE_IN_PROGRESS:
             self.member.retry()
-        elif answer.code is Code.NONE:
+        elif answer.code is requests.Code.NONE:
             self.member.synced(answer.assignment)
         else:
             self._refused(answer.code)
 
-    def _refused(self, code: Code) -> None:
+    def _refused(self, code: requests.Code) -> None:
         """Retry later if the group still knows the member; otherwise end the member."""
         known = self.shard.coordinator.find(self.group)
         if known is None or self.member.member_id not in known.members:
@@ -138,7 +127,7 @@ class EmbeddedCoordinator:
                 stored = self.shard.offsets.fetch(self.group, partition, require_stable=True)
                 if stored is not None:
                     found[partition] = shown_position(stored)
-            except RequestError:
+            except requests.RequestError:
                 unready.add(partition)
         return found, frozenset(unready)
 
@@ -148,12 +137,12 @@ class EmbeddedCoordinator:
     def commit_now(self) -> None:
         self.shard.append([self.take_commits()])
 
-    def take_commits(self) -> Write | None:
+    def take_commits(self) -> requests.Write | None:
         """Return the write of the member's waiting commits, if any."""
         taken = self.member.take_commits()
         if taken is None:
             return None
-        request = OffsetCommitRequest(
+        request = requests.OffsetCommitRequest(
             group=self.group,
             positions=taken.positions,
             member_id=self.member.member_id,
@@ -162,21 +151,23 @@ class EmbeddedCoordinator:
         return self.shard.commit(request, lambda codes: taken.answered(self._errors(request, codes)))
 
     def _errors(
-        self, request: OffsetCommitRequest, codes: Code | Mapping[TopicPartition, Code]
+        self,
+        request: requests.OffsetCommitRequest,
+        codes: requests.Code | Mapping[TopicPartition, requests.Code],
     ) -> Mapping[TopicPartition, Exception] | None:
-        if codes is Code.REBALANCE_IN_PROGRESS:
+        if codes is requests.Code.REBALANCE_IN_PROGRESS:
             return None
-        if isinstance(codes, Code):
+        if isinstance(codes, requests.Code):
             return dict.fromkeys(request.positions, error_of(codes, self.group, self.shard.cause))
         return {
             place: position_error(code, self.group, place)
             for place, code in codes.items()
-            if code is not Code.NONE
+            if code is not requests.Code.NONE
         }
 
     def leave(self) -> None:
         self.commit_now()
-        leaving = LeavingMember(self.member.member_id, reason="the file was closed")
+        leaving = requests.LeavingMember(self.member.member_id, reason="the file was closed")
         self.shard.append([self.shard.coordinator.leave(self.group, [leaving], lambda _: None)])
 
     def ended(self) -> None:

@@ -20,18 +20,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
+from topicfs.coordination import membership
 from topicfs.coordination.groups import requests
 from topicfs.coordination.groups.requests import JoinAnswer
 from topicfs.coordination.groups.runtime.assignment import COOPERATIVE, assign, read_assignment, subscription
 from topicfs.coordination.groups.runtime.commits import Commit, Commits
 from topicfs.coordination.groups.timers import Timers
-from topicfs.coordination.membership import (
-    CommittedPosition,
-    MemberPartitions,
-    Position,
-    Subscription,
-    check_positions,
-)
 from topicfs.storage.config.group import GroupConfig
 from topicfs.storage.errors import GroupError, InvalidPositionError, NotAssignedError
 from topicfs.storage.model import TopicPartition
@@ -53,7 +47,7 @@ class KnownTopics(Protocol):
         """Return the present id of a topic, None if it has none. A deleted and recreated topic has another id."""
         ...
 
-    def matching(self, wanted: Subscription) -> frozenset[str]:
+    def matching(self, wanted: membership.Subscription) -> frozenset[str]:
         """Return the topics that a subscription matches."""
         ...
 
@@ -61,7 +55,7 @@ class KnownTopics(Protocol):
 class TakenCommits(NamedTuple):
     """Positions that a coordinator is to commit for a member."""
 
-    positions: Mapping[TopicPartition, Position]
+    positions: Mapping[TopicPartition, membership.Position]
     answered: Callable[[Mapping[TopicPartition, Exception] | None], None]
     """Takes the errors by partition; None if a rebalance is under way and the member has to commit later."""
 
@@ -98,7 +92,7 @@ class MemberCoordinator(Protocol):
 
     def fetch(
         self, partitions: Collection[TopicPartition]
-    ) -> tuple[Mapping[TopicPartition, CommittedPosition], frozenset[TopicPartition]]:
+    ) -> tuple[Mapping[TopicPartition, membership.CommittedPosition], frozenset[TopicPartition]]:
         """Return the group's positions, and the partitions whose position an open transaction may still move."""
         ...
 
@@ -125,7 +119,7 @@ class LocalMember:
     def __init__(
         self,
         coordinator: MemberCoordinator,
-        wanted: Subscription,
+        wanted: membership.Subscription,
         *,
         member_id: str = "",
         config: Callable[[], GroupConfig],
@@ -142,7 +136,7 @@ class LocalMember:
         self._wanted = wanted
         self._config = config
         self._listener = listener
-        self._held = MemberPartitions()
+        self._held = membership.MemberPartitions()
         self._commits = Commits()
         self._joining = self._again = self._leaves = False
         self._left: Future[None] = Future()
@@ -159,14 +153,16 @@ class LocalMember:
 
     # Safe from any thread.
 
-    def held(self) -> MemberPartitions:
+    def held(self) -> membership.MemberPartitions:
         return self._held
 
-    def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
+    def commit(
+        self, positions: Mapping[TopicPartition, membership.Position], *, at_once: bool = False
+    ) -> Future[None]:
         future: Future[None] = Future()
         error = self._held.lost
         try:
-            check_positions(self.group, positions)
+            membership.check_positions(self.group, positions)
         except InvalidPositionError as invalid:
             error = error or invalid
         if error is not None:
@@ -276,7 +272,7 @@ class LocalMember:
         """Drop everything, because the coordinator has removed the member; `retry` then joins as a new member."""
         self.member_id, self.generation, self.rejoins = "", -1, True
         self._previous = self._unready = self._given = frozenset()
-        self._hold(MemberPartitions())
+        self._hold(membership.MemberPartitions())
         self.take_commits()  # Waiting commits fail: the next holders start at the last committed positions.
 
     # Partitions that it holds.
@@ -292,7 +288,7 @@ class LocalMember:
         ready = new - self._unready
         self._previous = assigned
         self._hold(
-            MemberPartitions(
+            membership.MemberPartitions(
                 generation=self.generation,
                 partitions=held.partitions | ready,
                 wanted_back=held.partitions - assigned,
@@ -330,7 +326,7 @@ class LocalMember:
         )
         self._give_up(self._held.wanted_back)
 
-    def _hold(self, held: MemberPartitions) -> None:
+    def _hold(self, held: membership.MemberPartitions) -> None:
         before, self._held = self._held, held
         self._limit_patience()
         same = before.partitions == held.partitions and before.wanted_back == held.wanted_back
@@ -393,7 +389,7 @@ class LocalMember:
             return None
         return TakenCommits(positions, partial(self._committed, calls))
 
-    def _is_held(self, partition: TopicPartition, position: Position) -> bool:
+    def _is_held(self, partition: TopicPartition, position: membership.Position) -> bool:
         held = self._held
         known = held.topic_ids.get(partition.topic)
         return (
@@ -425,7 +421,7 @@ class LocalMember:
             for timer in ("poll", "unstable"):
                 self._coordinator.timers.cancel((timer, self))
             self._coordinator.ended()
-            self._hold(MemberPartitions(lost=reason))
+            self._hold(membership.MemberPartitions(lost=reason))
             self._commits.fail(reason)
             self._has_left()
 

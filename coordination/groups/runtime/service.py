@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from topicfs.coordination import membership
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.groups.group import EMPTY, Group, GroupMember
 from topicfs.coordination.groups.rebalance import GroupLimits
@@ -17,21 +18,8 @@ from topicfs.coordination.groups.runtime.embedded_member import EmbeddedCoordina
 from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.groups.runtime.runner import TOPIC, Runner
 from topicfs.coordination.groups.runtime.shard import Shard, ShardState
-from topicfs.coordination.membership import (
-    CommittedPosition,
-    GroupDescription,
-    GroupListing,
-    GroupPositions,
-    GroupsSummary,
-    GroupState,
-    MemberDescription,
-    Membership,
-    PendingPosition,
-    Position,
-    Subscription,
-    check_positions,
-)
 from topicfs.coordination.records.group_records import check_group_name
+from topicfs.storage import errors
 from topicfs.storage.codec.control import EndTransactionMarker
 from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.config.group import GroupConfig, group_settings, merge_group_overrides
@@ -39,14 +27,6 @@ from topicfs.storage.config.listing import ShownSetting
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.disk.names import is_internal
 from topicfs.storage.engine import Cancel
-from topicfs.storage.errors import (
-    GroupError,
-    GroupExistsError,
-    GroupNotEmptyError,
-    InvalidConfigError,
-    UnknownGroupError,
-    UnknownTopicError,
-)
 from topicfs.storage.model import Offset, ProducerId, Timestamp, TopicPartition
 
 
@@ -82,38 +62,38 @@ class EmbeddedGroups:
 
     # Queries.
 
-    def summary(self) -> GroupsSummary | None:
+    def summary(self) -> membership.GroupsSummary | None:
         return self._runner.summary()
 
     def known_positions(self) -> Mapping[str, Mapping[TopicPartition, Offset]]:
         runner = self._runner
         if not runner.started:
             if TOPIC in self._engine.topics():
-                with suppress(GroupError):  # The runner is closed.
+                with suppress(errors.GroupError):  # The runner is closed.
                     runner.post(lambda: None)
             return {}
         shards = list(runner.shards.values())
         return {group: own for shard in shards for group, own in shard.offsets.known().items()}
 
-    def listed(self) -> Mapping[str, GroupListing]:
+    def listed(self) -> Mapping[str, membership.GroupListing]:
         return self._runner.call(self._list)
 
-    def _list(self) -> Mapping[str, GroupListing]:
+    def _list(self) -> Mapping[str, membership.GroupListing]:
         found = {
-            name: GroupListing(name=name, state=group.state)
+            name: membership.GroupListing(name=name, state=group.state)
             for shard in self._runner.shards.values()
             if shard.state is ShardState.ACTIVE
             for name, group in shard.coordinator.groups.items()
         }
         return dict(sorted(found.items()))
 
-    def describe(self, group: str) -> GroupDescription:
+    def describe(self, group: str) -> membership.GroupDescription:
         return self._runner.call(lambda: self._describe(group))
 
-    def _describe(self, name: str) -> GroupDescription:
+    def _describe(self, name: str) -> membership.GroupDescription:
         shard, group = self._find(name)
         members = [self._member(group, one) for one in group.members.values()]
-        return GroupDescription(
+        return membership.GroupDescription(
             name=name,
             state=group.state,
             generation=group.generation,
@@ -122,9 +102,9 @@ class EmbeddedGroups:
             members=tuple(sorted(members, key=lambda one: one.member_id)),
         )
 
-    def _member(self, group: Group, member: GroupMember) -> MemberDescription:
+    def _member(self, group: Group, member: GroupMember) -> membership.MemberDescription:
         protocol = group.protocol or (member.protocols[0].name if member.protocols else None)
-        return MemberDescription(
+        return membership.MemberDescription(
             member_id=member.member_id,
             instance_id=member.instance_id,
             client_id=member.client_id,
@@ -134,25 +114,29 @@ class EmbeddedGroups:
             partitions=tuple(sorted(read_assignment(member.assignment))),
         )
 
-    def positions(self, group: str) -> GroupPositions:
+    def positions(self, group: str) -> membership.GroupPositions:
         return self._runner.call(lambda: self._positions(group))
 
-    def _positions(self, group: str) -> GroupPositions:
+    def _positions(self, group: str) -> membership.GroupPositions:
         shard = self._runner.shard_of(group)
         if shard is None:
-            return GroupPositions()
+            return membership.GroupPositions()
         committed = {
             place: shown_position(one) for place, one in sorted(shard.offsets.committed(group).items())
         }
-        pending: dict[TopicPartition, list[PendingPosition]] = {}
+        pending: dict[TopicPartition, list[membership.PendingPosition]] = {}
         for producer_id, place, stored in shard.offsets.pending(group):
-            pending.setdefault(place, []).append(PendingPosition(Offset(stored.position.offset), producer_id))
-        return GroupPositions(committed, pending)
+            pending.setdefault(place, []).append(
+                membership.PendingPosition(Offset(stored.position.offset), producer_id)
+            )
+        return membership.GroupPositions(committed, pending)
 
-    def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+    def positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, membership.CommittedPosition]]:
         return self._runner.call(lambda: self._positions_in(topic))
 
-    def _positions_in(self, topic: str) -> Mapping[str, Mapping[TopicPartition, CommittedPosition]]:
+    def _positions_in(
+        self, topic: str
+    ) -> Mapping[str, Mapping[TopicPartition, membership.CommittedPosition]]:
         found = {}
         for shard in self._runner.shards.values():
             for group in shard.offsets.groups():
@@ -163,21 +147,21 @@ class EmbeddedGroups:
 
     # Changes of positions.
 
-    def set_positions(self, group: str, positions: Mapping[TopicPartition, Position]) -> None:
+    def set_positions(self, group: str, positions: Mapping[TopicPartition, membership.Position]) -> None:
         check_group_name(group)
         self._runner.check_writable()
-        check_positions(group, positions)
+        membership.check_positions(group, positions)
         for place in positions:
             if self._runner.topic_id(place) is None:
-                raise UnknownTopicError(f"{place}: no such partition")
+                raise errors.UnknownTopicError(f"{place}: no such partition")
         if positions:
             self._runner.call(lambda: self._set_positions(group, dict(positions)))
 
-    def _set_positions(self, name: str, positions: Mapping[TopicPartition, Position]) -> None:
+    def _set_positions(self, name: str, positions: Mapping[TopicPartition, membership.Position]) -> None:
         shard = self._runner.shard_to_write(name)
         group = shard.coordinator.find(name)
         if self._runner.is_other(name):
-            raise GroupError(
+            raise errors.GroupError(
                 f"{name}: a queue or a group of another protocol; its positions cannot be set here"
             )
         if group is not None and group.state is not EMPTY:
@@ -259,13 +243,13 @@ class EmbeddedGroups:
         check_group_name(group)
         self._runner.check_writable()
         if group in self._engine.share_groups.groups():
-            raise GroupExistsError(f"{group}: is a queue; choose another name for a consumer group")
+            raise errors.GroupExistsError(f"{group}: is a queue; choose another name for a consumer group")
         self._runner.call(lambda: self._create(group))
 
     def _create(self, name: str) -> None:
         shard = self._runner.shard_to_write(name)
         if name in shard.coordinator.groups or self._runner.is_other(name):
-            raise GroupExistsError(f"{name}: a group of that name exists")
+            raise errors.GroupExistsError(f"{name}: a group of that name exists")
         codes: list[Code] = []
         shard.append([shard.coordinator.create(name, codes.append)])
         if codes[0] is not Code.NONE:
@@ -308,7 +292,7 @@ class EmbeddedGroups:
         overrides = self._overrides.group_overrides().get(group, {})
         try:
             return GroupConfig.from_overrides(overrides), overrides
-        except InvalidConfigError:
+        except errors.InvalidConfigError:
             good = {name: text for name, text in overrides.items() if _is_good(name, text)}
             return GroupConfig.from_overrides(good), good
 
@@ -328,12 +312,12 @@ class EmbeddedGroups:
     def join(
         self,
         group: str,
-        subscription: Subscription,
+        subscription: membership.Subscription,
         *,
         client_id: str,
         reader: str = "",
         listener: Callable[[], None],
-    ) -> Membership:
+    ) -> membership.Membership:
         check_group_name(group)
         self._runner.check_writable()
         coordinator = EmbeddedCoordinator(self._runner, group, client_id=client_id, reader=reader)
@@ -394,13 +378,13 @@ class EmbeddedGroups:
         self._runner.close()
 
 
-def _unknown(name: str) -> UnknownGroupError:
-    return UnknownGroupError(f"{name}: no such group")
+def _unknown(name: str) -> errors.UnknownGroupError:
+    return errors.UnknownGroupError(f"{name}: no such group")
 
 
-def _not_empty(group: Group) -> GroupNotEmptyError:
-    state: GroupState = group.state
-    return GroupNotEmptyError(
+def _not_empty(group: Group) -> errors.GroupNotEmptyError:
+    state: membership.GroupState = group.state
+    return errors.GroupNotEmptyError(
         f"{group.name}: the group is {state.value} and has {len(group.members)} members; end them first"
     )
 
@@ -417,6 +401,6 @@ def _raise_first(answer: Code | Mapping[TopicPartition, Code], group: str, shard
 def _is_good(name: str, text: str) -> bool:
     try:
         GroupConfig.from_overrides({name: text})
-    except InvalidConfigError:
+    except errors.InvalidConfigError:
         return False
     return True

@@ -21,18 +21,12 @@ from topicfs.coordination.groups.requests import Code, CommitReply, OffsetCommit
 from topicfs.coordination.groups.runtime.loader import GroupLoader, OtherGroups
 from topicfs.coordination.groups.timers import Timers
 from topicfs.coordination.records.share_group_records import GroupRecord
+from topicfs.storage import errors
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from topicfs.storage.codec.headers import BatchStamp
 from topicfs.storage.codec.records import encode
 from topicfs.storage.disk.filesystem import Clock
 from topicfs.storage.engine import Partition
-from topicfs.storage.errors import (
-    GroupError,
-    NotEnoughReplicasError,
-    RecordTooLargeError,
-    StorageError,
-    UnknownTopicError,
-)
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import reason_of
 from topicfs.storage.model import (
@@ -110,7 +104,7 @@ class Shard:
         begun = self.clock()
         try:
             loaded = GroupLoader(self.coordinator, self.offsets, self.others, stop).load(self.partition)
-        except (StorageError, OSError, ValueError, AssertionError) as error:
+        except (errors.StorageError, OSError, ValueError, AssertionError) as error:
             self.fail(f"cannot be loaded: {reason_of(error)}")
             return
         for kind in sorted(
@@ -158,7 +152,7 @@ class Shard:
     def check(self) -> None:
         """Raise GroupError if the shard does not serve."""
         if self.state is not ShardState.ACTIVE:
-            raise GroupError(f"{self.place}: {self.reason or 'its groups are not served now'}")
+            raise errors.GroupError(f"{self.place}: {self.reason or 'its groups are not served now'}")
 
     # Writing.
 
@@ -184,7 +178,7 @@ class Shard:
         batch = [Record(Offset(at), now, key, value) for at, (key, value) in enumerate(records)]
         try:
             appended = self._append_batch(encode(batch, stamp), transactional=stamp.transactional)
-        except (StorageError, OSError) as error:
+        except (errors.StorageError, OSError) as error:
             self.cause = error
             self.log.warning("%s: append failed: %s", self.place, reason_of(error))
             code = code_of(error)
@@ -283,9 +277,9 @@ class Shard:
 
 def code_of(error: Exception) -> Code:
     """Return the code with which a broker answers after this append error."""
-    if isinstance(error, RecordTooLargeError):
+    if isinstance(error, errors.RecordTooLargeError):
         return Code.UNKNOWN_SERVER_ERROR
-    if isinstance(error, NotEnoughReplicasError | UnknownTopicError):
+    if isinstance(error, errors.NotEnoughReplicasError | errors.UnknownTopicError):
         return Code.COORDINATOR_NOT_AVAILABLE
     return Code.NOT_COORDINATOR
 

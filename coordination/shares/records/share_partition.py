@@ -6,18 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from topicfs.coordination.records.share_state_records import StateBatch
-from topicfs.coordination.shares.records import acknowledgement, acquisition
+from topicfs.coordination.shares.records import acknowledgement, acquisition, states
 from topicfs.coordination.shares.records.acknowledgement import AckBatch, StateChange
 from topicfs.coordination.shares.records.acquisition import Acquired, AcquireRequest
 from topicfs.coordination.shares.records.in_flight import InFlightBatch
 from topicfs.coordination.shares.records.partition_state import Limits, PartitionState
-from topicfs.coordination.shares.records.states import (
-    ACQUIRED,
-    ARCHIVED,
-    AVAILABLE,
-    DeliveryState,
-    RecordState,
-)
 from topicfs.storage.errors import StorageError
 
 
@@ -50,7 +43,7 @@ class SharePartition:
             if hole is None and one.first > expected:
                 hole = expected
             expected = one.last + 1
-            delivery = DeliveryState(RecordState(one.state), one.deliveries)
+            delivery = states.DeliveryState(states.RecordState(one.state), one.deliveries)
             window.batches.put(InFlightBatch(one.first, one.last, delivery))
             if delivery.state.is_final:
                 window.complete_count += one.last - one.first + 1
@@ -111,7 +104,7 @@ class SharePartition:
         if batch is None or offset > batch.last:
             return None
         one = batch.at(offset)
-        if one.state is not ACQUIRED or one.in_transition or one.lease_end is None:
+        if one.state is not states.ACQUIRED or one.in_transition or one.lease_end is None:
             return None
         return HeldRecords(offset, offset, one.member, one.count, one.since, one.lease_end)
 
@@ -119,7 +112,7 @@ class SharePartition:
         return sum(
             last - first + 1
             for batch in self._window.batches
-            for first, last, _ in batch.runs(lambda one: one.state is AVAILABLE and one.count > 0)
+            for first, last, _ in batch.runs(lambda one: one.state is states.AVAILABLE and one.count > 0)
         )
 
     # Changes.
@@ -150,7 +143,7 @@ class SharePartition:
     def is_archived(self, offset: int) -> bool:
         """Return whether a record at or above the start offset is Archived."""
         batch = self._window.batches.floor(offset)
-        return batch is not None and offset <= batch.last and batch.at(offset).state is ARCHIVED
+        return batch is not None and offset <= batch.last and batch.at(offset).state is states.ARCHIVED
 
     def move_log_start(self, log_start_offset: int) -> None:
         """Follow the log start if it is above the start offset."""
