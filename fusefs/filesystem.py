@@ -20,16 +20,8 @@ import trio
 from topicfs.fusefs.appending.flags import access_of
 from topicfs.fusefs.errors import FileError, Refusal, file_error
 from topicfs.fusefs.handle import Handle, Notify
+from topicfs.fusefs.nodes import nodes
 from topicfs.fusefs.nodes.context import MountContext
-from topicfs.fusefs.nodes.nodes import (
-    Attributes,
-    Directory,
-    FileNode,
-    InodeTable,
-    Link,
-    Node,
-    UnsupportedChangeError,
-)
 from topicfs.fusefs.threads.remote import event_loop_never_waits
 from topicfs.fusefs.tree.root import RootDirectory
 from topicfs.storage.errors import StorageError, UnknownGroupError
@@ -52,8 +44,8 @@ FORGET_BATCHES = 8
 class Found(NamedTuple):
     """A node found by a lookup, for the answer to the kernel."""
 
-    node: Node
-    attributes: Attributes
+    node: nodes.Node
+    attributes: nodes.Attributes
 
 
 class ListedEntry(NamedTuple):
@@ -81,11 +73,11 @@ class AttributeChange(NamedTuple):
 
 class _OpenFile(NamedTuple):
     handle: Handle
-    node: Node
+    node: nodes.Node
 
 
 class _Listing(NamedTuple):
-    directory: Directory
+    directory: nodes.Directory
     pid: int
 
 
@@ -95,12 +87,12 @@ class TopicFileSystem:
     def __init__(self, context: MountContext) -> None:
         self.context = context
         self.root = RootDirectory(context)
-        self.inodes = InodeTable(self.root)
+        self.inodes = nodes.InodeTable(self.root)
         self._files: dict[int, _OpenFile] = {}
         self._listings: dict[int, _Listing] = {}
         self._snapshots: dict[int, Sequence[str]] = {}
         self._next_fh = itertools.count(1).__next__
-        self._passing: OrderedDict[int, Node] = OrderedDict()
+        self._passing: OrderedDict[int, nodes.Node] = OrderedDict()
 
     @property
     def open_files(self) -> int:
@@ -167,7 +159,7 @@ class TopicFileSystem:
         """
         return self.context.blocking.run_inline_or_in_thread(call, self.root.program(pid))
 
-    def _lookup(self, parent: Directory, name: bytes) -> Node:
+    def _lookup(self, parent: nodes.Directory, name: bytes) -> nodes.Node:
         if len(name) > MAX_NAME:
             raise FileError(Refusal.NAME_TOO_LONG)
         if name == b".":
@@ -176,7 +168,7 @@ class TopicFileSystem:
             return parent.parent or parent
         return parent.lookup(_text(name))
 
-    def remember(self, node: Node) -> None:
+    def remember(self, node: nodes.Node) -> None:
         """Count a reference given to the kernel; evict old selector nodes if there are too many."""
         self.inodes.remember(node)
         if node.entry_timeout <= 1 and node.parent is not None:
@@ -224,7 +216,7 @@ class TopicFileSystem:
         parent = self._directory(parent_id)
         try:
             await parent.remove_file(_text(name), pid)
-        except UnsupportedChangeError:
+        except nodes.UnsupportedChangeError:
             raise self._unlinked(parent_id, name) from None
         except Exception as error:
             raise self._report_error(_join(parent, name), error) from error
@@ -236,7 +228,7 @@ class TopicFileSystem:
             raise self.refuse(parent_id, name, "renaming")
         try:
             await parent.move_out(_text(name), self._directory(target_id), pid)
-        except UnsupportedChangeError:
+        except nodes.UnsupportedChangeError:
             raise self.refuse(parent_id, name, "renaming") from None
         except Exception as error:
             raise self._report_error(_join(parent, name), error) from error
@@ -253,7 +245,7 @@ class TopicFileSystem:
 
     # Attributes
 
-    async def getattr(self, node_id: int, pid: int = 0) -> Attributes:
+    async def getattr(self, node_id: int, pid: int = 0) -> nodes.Attributes:
         """Return exact attributes; waits for a limited time for an unknown size, as long as process `pid` waits."""
         node = self.inodes.get(node_id)
         try:
@@ -265,7 +257,7 @@ class TopicFileSystem:
 
     async def setattr(
         self, node_id: int, change: AttributeChange, fh: int | None = None, pid: int = 0
-    ) -> Attributes:
+    ) -> nodes.Attributes:
         """Accept times, and truncation if it changes nothing; refuse modes and owners.
 
         `fh` is the open file of an ftruncate(2). (O_TRUNC is handled by `open`.)
@@ -280,7 +272,7 @@ class TopicFileSystem:
 
     def readlink(self, node_id: int) -> str:
         node = self.inodes.get(node_id)
-        if not isinstance(node, Link):
+        if not isinstance(node, nodes.Link):
             raise FileError(Refusal.INVALID, reported=False)
         try:
             return node.target()
@@ -427,9 +419,9 @@ class TopicFileSystem:
 
     # Helpers
 
-    def _directory(self, node_id: int) -> Directory:
+    def _directory(self, node_id: int) -> nodes.Directory:
         node = self.inodes.get(node_id)
-        if not isinstance(node, Directory):
+        if not isinstance(node, nodes.Directory):
             raise FileError(Refusal.NOT_A_DIRECTORY)
         return node
 
@@ -448,11 +440,11 @@ class TopicFileSystem:
         return failure
 
 
-def _accept(change: AttributeChange, node: Node, end: int | None) -> None:
+def _accept(change: AttributeChange, node: nodes.Node, end: int | None) -> None:
     if change.mode or change.owner:
         raise FileError(Refusal.NOT_PERMITTED, "modes and owners cannot be changed; the mount sets them")
     if change.size is not None:
-        if not isinstance(node, FileNode):
+        if not isinstance(node, nodes.FileNode):
             raise FileError(Refusal.IS_A_DIRECTORY)
         node.truncate(change.size, end)
 
@@ -462,7 +454,7 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def _join(parent: Directory, name: bytes) -> str:
+def _join(parent: nodes.Directory, name: bytes) -> str:
     shown = name.decode("utf-8", "backslashreplace")
     return f"{parent.path}/{shown}" if parent.path else shown
 

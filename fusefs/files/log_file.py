@@ -20,15 +20,7 @@ from topicfs.fusefs.files.log_handle import LogHandle, LogHandleOptions, LogNode
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.forms import BATCH, DECODED_SUFFIXES, JSON, Form
 from topicfs.fusefs.handle import Handle
-from topicfs.fusefs.nodes.nodes import (
-    LOG_MODE,
-    LONG_CACHE_SECONDS,
-    READ_BLOCK,
-    READ_MODE,
-    Attributes,
-    Directory,
-    accept_truncation,
-)
+from topicfs.fusefs.nodes import nodes
 from topicfs.fusefs.views.view import View
 from topicfs.storage.model import Offset
 
@@ -45,7 +37,7 @@ class ViewNode(LogNode):
 
     __slots__ = ("_files", "_guess", "_opened", "_opened_whole", "_view")
 
-    def __init__(self, parent: Directory, name: str, files: PartitionFiles, view: View) -> None:
+    def __init__(self, parent: nodes.Directory, name: str, files: PartitionFiles, view: View) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._view = view
@@ -55,7 +47,7 @@ class ViewNode(LogNode):
         self._opened_whole = False
         """True after an open for reading with the exact size known, even if the file was empty."""
 
-    mode = READ_MODE
+    mode = nodes.READ_MODE
 
     @property
     def open_ended(self) -> bool:
@@ -66,7 +58,7 @@ class ViewNode(LogNode):
         """Return the exclusive end offset of an open-ended file now."""
         return self._files.visible_end()
 
-    def attributes(self) -> Attributes:
+    def attributes(self) -> nodes.Attributes:
         self._files.check_exists()
         self._guess = None
         if self._files.partition.unknown is not None:
@@ -78,15 +70,15 @@ class ViewNode(LogNode):
             self._guess = size or int(not self._opened_to_read)
             return self._attributes(self._guess, 0)
         self._files.note_attributes_cached(self.node_id)
-        return self._attributes(self._view.size, LONG_CACHE_SECONDS)
+        return self._attributes(self._view.size, nodes.LONG_CACHE_SECONDS)
 
-    def listed_attributes(self) -> Attributes:
+    def listed_attributes(self) -> nodes.Attributes:
         # Listing measures nothing, but a file that somebody has open must never seem empty.
         return self._attributes(self._view.size if self._opened else 0, 0)
 
-    def _attributes(self, size: int, timeout: float) -> Attributes:
+    def _attributes(self, size: int, timeout: float) -> nodes.Attributes:
         mtime_ns = self._files.mtime_ns()
-        return Attributes(self.mode, size, mtime_ns, timeout, self._shown_ino(), READ_BLOCK)
+        return nodes.Attributes(self.mode, size, mtime_ns, timeout, self._shown_ino(), nodes.READ_BLOCK)
 
     def _shown_ino(self) -> int:
         if self._view.open_ended:
@@ -213,9 +205,9 @@ class LogFile(ViewNode):
     """`log`, `log.kv`, `log.json`, `log.batch` of a partition: every retained record; written records are appended."""
 
     __slots__ = ("_form",)
-    mode = LOG_MODE
+    mode = nodes.LOG_MODE
 
-    def __init__(self, parent: Directory, name: str, files: PartitionFiles, form: Form) -> None:
+    def __init__(self, parent: nodes.Directory, name: str, files: PartitionFiles, form: Form) -> None:
         super().__init__(parent, name, files, files.views.whole(form))
         self._form = form
 
@@ -243,7 +235,7 @@ class LogFile(ViewNode):
         )
 
     def truncate(self, size: int, end: int | None) -> None:
-        accept_truncation(size, self._view.size if self._view.measured else None, end)
+        nodes.accept_truncation(size, self._view.size if self._view.measured else None, end)
 
 
 class DecodedLogFile(LogFile):

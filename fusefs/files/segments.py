@@ -8,42 +8,34 @@ from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.handle import Handle
-from topicfs.fusefs.nodes.nodes import (
-    LONG_CACHE_SECONDS,
-    READ_MODE,
-    Attributes,
-    Directory,
-    FileNode,
-    Node,
-    nanoseconds,
-)
+from topicfs.fusefs.nodes import nodes
 from topicfs.storage.errors import SegmentDeletedError
 
 
-class SegmentsDirectory(Directory):
+class SegmentsDirectory(nodes.Directory):
     """Contains each existing file of each segment."""
 
     __slots__ = ("_files",)
 
-    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+    def __init__(self, parent: nodes.Directory, name: str, files: PartitionFiles) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
 
     def names(self) -> Sequence[str]:
         return [name for segment in self._files.partition.segments() or () for name in segment.files]
 
-    def make(self, name: str) -> Node:
+    def make(self, name: str) -> nodes.Node:
         if self._files.partition.segment_of(name) is None:
             raise FileError(Refusal.NOT_FOUND)
         return SegmentFile(self, name, self._files)
 
 
-class SegmentFile(FileNode):
+class SegmentFile(nodes.FileNode):
     """One file of a segment, mapped into memory and shown as it is."""
 
     __slots__ = ("_files", "_rewrites")
 
-    def __init__(self, parent: Directory, name: str, files: PartitionFiles) -> None:
+    def __init__(self, parent: nodes.Directory, name: str, files: PartitionFiles) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._rewrites = files.partition.rewrites
@@ -55,7 +47,7 @@ class SegmentFile(FileNode):
             and self._files.partition.segment_of(self.name) is not None
         )
 
-    def attributes(self) -> Attributes:
+    def attributes(self) -> nodes.Attributes:
         segment = self._files.partition.segment_of(self.name)
         if segment is None or not self.is_current():
             raise FileError(Refusal.GONE)
@@ -63,10 +55,12 @@ class SegmentFile(FileNode):
             size = segment.size_bytes
         else:
             size = len(self._files.partition.open_segment_file(self.name))
-        timeout = 0.0 if segment.active else LONG_CACHE_SECONDS
+        timeout = 0.0 if segment.active else nodes.LONG_CACHE_SECONDS
         if timeout:
             self._files.note_attributes_cached(self.node_id)
-        return Attributes(READ_MODE, size, nanoseconds(segment.largest_timestamp), timeout, self.node_id)
+        return nodes.Attributes(
+            nodes.READ_MODE, size, nodes.nanoseconds(segment.largest_timestamp), timeout, self.node_id
+        )
 
     async def open(self, access: Access, pid: int) -> Handle:
         refuse_writing(access)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from topicfs.fusefs import selectors
 from topicfs.fusefs.appending.flags import Access, refuse_writing
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.log_file import ViewNode
@@ -16,19 +17,6 @@ from topicfs.fusefs.files.partition_files import PartitionFiles
 from topicfs.fusefs.forms import VALUES, Form
 from topicfs.fusefs.handle import BytesHandle, Handle
 from topicfs.fusefs.nodes.nodes import READ_MODE, Attributes, Directory, FileNode, nanoseconds
-from topicfs.fusefs.selectors import (
-    AtTime,
-    LastN,
-    RangePlace,
-    RecordPlace,
-    Selector,
-    SelectorError,
-    Single,
-    TimeRange,
-    find_one,
-    parse,
-    resolve,
-)
 from topicfs.fusefs.views.records import (
     BatchCutError,
     PlainRecord,
@@ -52,18 +40,18 @@ MAX_KEPT_RECORD_BYTES = 4096
 """Up to this size a record's content is kept from lookup to open; a larger record is read again."""
 
 
-def current_until(selector: Selector) -> float:
+def current_until(selector: selectors.Selector) -> float:
     """Return until when a name keeps the meaning of its lookup: for a relative time, one second."""
-    relative = isinstance(selector, (AtTime, TimeRange)) and selector.relative
+    relative = isinstance(selector, (selectors.AtTime, selectors.TimeRange)) and selector.relative
     return time.monotonic() + SELECTOR_CACHE_SECONDS if relative else math.inf
 
 
 def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNode:
     """Return the file that a selector names. Raises FileError (ENOENT), whose reason names the existing range."""
     try:
-        selector = parse(name)
+        selector = selectors.parse(name)
         form = files.context.decoding.form(selector.suffix)
-    except SelectorError as error:
+    except selectors.SelectorError as error:
         # Programs look for hidden names (.git, .hidden, .Trash); people do not.
         raise FileError(Refusal.NOT_FOUND, error.reason, reported=not name.startswith(".")) from None
     if files.context.engine.remote:
@@ -72,45 +60,47 @@ def selected_file(parent: Directory, name: str, files: PartitionFiles) -> FileNo
 
 
 def _resolved(
-    parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
+    parent: Directory, name: str, files: PartitionFiles, selector: selectors.Selector, form: Form
 ) -> FileNode:
     try:
         return _found_file(parent, name, files, selector, form)
-    except SelectorError as error:
+    except selectors.SelectorError as error:
         raise FileError(Refusal.NOT_FOUND, error.reason, reported=True) from None
     except BatchCutError as error:
         raise FileError(Refusal.NOT_FOUND, str(error), reported=True) from None
 
 
 def _found_file(
-    parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
+    parent: Directory, name: str, files: PartitionFiles, selector: selectors.Selector, form: Form
 ) -> FileNode:
     isolation = files.context.settings.isolation
     if files.partition.unknown is not None or files.context.engine.remote:
         files.partition.find_bounds()
     # Most lookups are for one existing record: read it right away instead of checking first.
-    if form is VALUES and isinstance(selector, Single):
+    if form is VALUES and isinstance(selector, selectors.Single):
         plain = find_plain(files.partition, selector.offset, isolation)
         if plain is not None:
             return RecordFile(parent, name, files, selector, form, plain)
-    found = find_one(selector, files.partition, isolation)
+    found = selectors.find_one(selector, files.partition, isolation)
     if found is not None:
         return RecordFile(parent, name, files, selector, form, found)
-    place = resolve(selector, files.partition, isolation=isolation)
-    if isinstance(place, RecordPlace):
+    place = selectors.resolve(selector, files.partition, isolation=isolation)
+    if isinstance(place, selectors.RecordPlace):
         found = find_record(files.partition, place.offset, isolation=isolation)
         if found is None:
-            raise SelectorError(f"{name}: the record at offset {place.offset} no longer exists")
+            raise selectors.SelectorError(f"{name}: the record at offset {place.offset} no longer exists")
         return RecordFile(parent, name, files, selector, form, found)
     view = files.views.range(form, place.start_offset, place.end_offset)
-    kind = SnapshotRangeFile if isinstance(selector, LastN | TimeRange) else RangeFile
+    kind = SnapshotRangeFile if isinstance(selector, selectors.LastN | selectors.TimeRange) else RangeFile
     return kind(parent, name, files, selector, place, view)
 
 
-def _place_now(selector: Selector, files: PartitionFiles) -> RecordPlace | RangePlace | None:
+def _place_now(
+    selector: selectors.Selector, files: PartitionFiles
+) -> selectors.RecordPlace | selectors.RangePlace | None:
     """Return what a selector selects now; None if it selects nothing."""
-    with suppress(SelectorError):
-        return resolve(selector, files.partition, isolation=files.context.settings.isolation)
+    with suppress(selectors.SelectorError):
+        return selectors.resolve(selector, files.partition, isolation=files.context.settings.isolation)
     return None
 
 
@@ -124,7 +114,7 @@ class LazySelectorFile(FileNode):
     entry_timeout = SELECTOR_CACHE_SECONDS
 
     def __init__(
-        self, parent: Directory, name: str, files: PartitionFiles, selector: Selector, form: Form
+        self, parent: Directory, name: str, files: PartitionFiles, selector: selectors.Selector, form: Form
     ) -> None:
         super().__init__(files.context, parent, name)
         self._resolve = partial(_resolved, parent, name, files, selector, form)
@@ -188,7 +178,7 @@ class RecordFile(FileNode):
         parent: Directory,
         name: str,
         files: PartitionFiles,
-        selector: Selector,
+        selector: selectors.Selector,
         form: Form,
         found: FoundRecord | PlainRecord,
     ) -> None:
@@ -208,11 +198,11 @@ class RecordFile(FileNode):
     def is_current(self) -> bool:
         if self._files.deleted or self._removed() or self._form.outdated:
             return False
-        if isinstance(self._selector, Single):
+        if isinstance(self._selector, selectors.Single):
             return True
         if time.monotonic() >= self._current_until:
             return False
-        return _place_now(self._selector, self._files) == RecordPlace(self._offset)
+        return _place_now(self._selector, self._files) == selectors.RecordPlace(self._offset)
 
     def _removed(self) -> bool:
         """Return whether retention has removed the record, or compaction may have: then look it up again."""
@@ -288,8 +278,8 @@ class RangeFile(ViewNode):
         parent: Directory,
         name: str,
         files: PartitionFiles,
-        selector: Selector,
-        place: RangePlace,
+        selector: selectors.Selector,
+        place: selectors.RangePlace,
         view: View,
     ) -> None:
         super().__init__(parent, name, files, view)

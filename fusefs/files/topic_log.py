@@ -29,15 +29,7 @@ from topicfs.fusefs.files.topic_files import TopicFiles
 from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import DECODED_SUFFIXES, Form
 from topicfs.fusefs.handle import Handle
-from topicfs.fusefs.nodes.nodes import (
-    LOG_MODE,
-    READ_BLOCK,
-    READ_MODE,
-    Attributes,
-    Directory,
-    accept_truncation,
-    nanoseconds,
-)
+from topicfs.fusefs.nodes import nodes
 from topicfs.fusefs.selectors import RangePlace, TimeRange, resolve
 from topicfs.fusefs.threads.turn import FifoLock
 from topicfs.fusefs.views.view import View
@@ -97,9 +89,9 @@ class MergedFile(LogNode):
     """Records of all partitions of a topic, merged by time."""
 
     __slots__ = ("_files", "_form", "told_size")
-    mode = READ_MODE
+    mode = nodes.READ_MODE
 
-    def __init__(self, parent: Directory, name: str, files: TopicFiles, form: Form) -> None:
+    def __init__(self, parent: nodes.Directory, name: str, files: TopicFiles, form: Form) -> None:
         super().__init__(files.context, parent, name)
         self._files = files
         self._form = form
@@ -108,9 +100,9 @@ class MergedFile(LogNode):
         records.
         """
 
-    def attributes(self) -> Attributes:
+    def attributes(self) -> nodes.Attributes:
         self.told_size = int(not self._opened_to_read)  # tar does not open empty files.
-        return Attributes(self.mode, self.told_size, self.mtime_ns(), 0, self.node_id, READ_BLOCK)
+        return nodes.Attributes(self.mode, self.told_size, self.mtime_ns(), 0, self.node_id, nodes.READ_BLOCK)
 
     async def open(self, access: Access, pid: int) -> Handle:
         self._files.check_exists()
@@ -231,10 +223,10 @@ class TopicLogFile(MergedFile):
     """`log`, `log.kv`, `log.json` of a topic."""
 
     __slots__ = ("_size",)
-    mode = LOG_MODE
+    mode = nodes.LOG_MODE
     entry_timeout = DECODED_SECONDS
 
-    def __init__(self, parent: Directory, name: str, files: TopicFiles, form: Form) -> None:
+    def __init__(self, parent: nodes.Directory, name: str, files: TopicFiles, form: Form) -> None:
         super().__init__(parent, name, files, form)
         self._size: TopicSize | None = None
 
@@ -248,14 +240,14 @@ class TopicLogFile(MergedFile):
             return True
         return self._size is not None and self.context.measuring.measured(self._size)
 
-    def attributes(self) -> Attributes:
+    def attributes(self) -> nodes.Attributes:
         sized, size = self._sized, self._size
         ino = self._files.shown_inos.setdefault(self.name, self.node_id)
         shown = super().attributes()._replace(ino=ino)
         if size is None or not (sized or size.size):
             return shown
         self.told_size = size.size
-        mtime_ns = shown.mtime_ns if size.newest == NO_TIMESTAMP else nanoseconds(size.newest)
+        mtime_ns = shown.mtime_ns if size.newest == NO_TIMESTAMP else nodes.nanoseconds(size.newest)
         return shown._replace(size=self.told_size, mtime_ns=mtime_ns)
 
     @property
@@ -318,7 +310,7 @@ class TopicLogFile(MergedFile):
         )
 
     def truncate(self, size: int, end: int | None) -> None:
-        accept_truncation(size, None, end)
+        nodes.accept_truncation(size, None, end)
 
 
 class TopicTimesFile(MergedFile):
@@ -328,7 +320,7 @@ class TopicTimesFile(MergedFile):
     entry_timeout = SELECTOR_CACHE_SECONDS
 
     def __init__(
-        self, parent: Directory, name: str, files: TopicFiles, form: Form, selector: TimeRange
+        self, parent: nodes.Directory, name: str, files: TopicFiles, form: Form, selector: TimeRange
     ) -> None:
         super().__init__(parent, name, files, form)
         self._selector = selector

@@ -22,15 +22,8 @@ from typing import NamedTuple
 
 import trio
 
+from topicfs.coordination import membership
 from topicfs.coordination.engine import Engine
-from topicfs.coordination.membership import (
-    CommittedPosition,
-    GroupState,
-    MemberPartitions,
-    Membership,
-    Position,
-    Subscription,
-)
 from topicfs.fusefs.allowance import INLINE_BYTES, Allowance, leave_event_loop, take_turn
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.following.follow import INLINE_PARTITIONS
@@ -62,7 +55,7 @@ class GroupRead:
     """`/@groups/billing/orders/log`: the file's path in the mount."""
     engine: Engine
     group: str
-    subscription: Subscription
+    subscription: membership.Subscription
     form: Form
     isolation: Isolation
     limit: ReadLimit
@@ -105,7 +98,7 @@ class GroupHandle(Handle):
         self._news = Wakeups(what.waiting.waker)
         self._token = trio.lowlevel.current_trio_token()
         self._partitions: dict[TopicPartition, _Held] = {}
-        self._given_up: dict[tuple[str, int], tuple[CommittedPosition | None, Offset | None]] = {}
+        self._given_up: dict[tuple[str, int], tuple[membership.CommittedPosition | None, Offset | None]] = {}
         """Partitions given up, by topic ID and number: the position at assignment, and the offset committed since."""
         self._changes = 0
         """Number of assignment changes that were reported and not processed yet."""
@@ -126,7 +119,7 @@ class GroupHandle(Handle):
         """Running commits, with their partitions."""
         self._poll = WaitingPoll(self._news.wait)
         self._cancel_groups = what.engine.groups.listen(self._news.signal) if what.limit.drains else _nothing
-        self._membership: Membership = what.engine.groups.join(
+        self._membership: membership.Membership = what.engine.groups.join(
             what.group,
             what.subscription,
             client_id=self._metadata.replace(" ", "-"),
@@ -260,7 +253,7 @@ class GroupHandle(Handle):
         what = self._what
         group = what.engine.groups.describe(what.group)
         assigned = {one.member_id: frozenset(one.partitions) for one in group.members}
-        if group.state is not GroupState.STABLE or group.generation != held.generation:
+        if group.state is not membership.GroupState.STABLE or group.generation != held.generation:
             return False
         # A partition is assigned but not held while a transaction may move its position.
         is_complete = assigned.get(self._membership.member_id, frozenset()) == held.partitions
@@ -322,7 +315,7 @@ class GroupHandle(Handle):
         committed = self._ended and share.said == share.done
         return self._what.limit.commits_at_end and share.given and not committed
 
-    def _take(self, partition: TopicPartition, held: MemberPartitions) -> None:
+    def _take(self, partition: TopicPartition, held: membership.MemberPartitions) -> None:
         what = self._what
         topic = what.engine.topics().get(partition.topic)
         found = None if topic is None else topic.partitions().get(partition.partition)
@@ -334,11 +327,11 @@ class GroupHandle(Handle):
         committed = held.positions.get(partition)
         before, said = self._given_up.pop(key, (None, None))
         if committed == before and said is not None:
-            committed = CommittedPosition(said)  # It was revoked but stayed here.
+            committed = membership.CommittedPosition(said)  # It was revoked but stayed here.
         share = AssignedPartition(topic.topic_id, source, committed, end_offset=end_offset)
         self._partitions[partition] = _Held(share, found.listen(self._news.signal))
 
-    def _give_up(self, partition: TopicPartition, held: MemberPartitions) -> None:
+    def _give_up(self, partition: TopicPartition, held: membership.MemberPartitions) -> None:
         self._commit()
         share = self._partitions[partition].share
         self._given_up[share.topic_id, partition.partition] = held.positions.get(partition), share.said
@@ -362,7 +355,9 @@ class GroupHandle(Handle):
         for partition, held in self._partitions.items():
             share = held.share
             if share.done is not None and share.done != share.said:
-                positions[partition] = Position(share.done, self._metadata, topic_id=share.topic_id)
+                positions[partition] = membership.Position(
+                    share.done, self._metadata, topic_id=share.topic_id
+                )
                 share.said = share.done
         if positions:
             future = self._membership.commit(positions, at_once=at_once)

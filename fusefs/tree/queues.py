@@ -5,13 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 
-from topicfs.coordination.share_groups import (
-    Acknowledgement,
-    RecordName,
-    ShareGroup,
-    ShareGroups,
-    parse_place,
-)
+from topicfs.coordination import share_groups
 from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.errors import FileError, Refusal
 from topicfs.fusefs.files.queue_files import QueueConfigFile, QueuedRecord, QueueStatusFile, TakeNode
@@ -32,7 +26,7 @@ class QueuesDirectory(KindDirectory):
     __slots__ = ()
 
     @property
-    def service(self) -> ShareGroups:
+    def service(self) -> share_groups.ShareGroups:
         return self.context.engine.share_groups
 
     def listed(self) -> Collection[str]:
@@ -100,11 +94,11 @@ class _Records(Directory):
         self._topic = topic
 
     @property
-    def group(self) -> ShareGroup:
+    def group(self) -> share_groups.ShareGroup:
         return self.context.engine.share_groups.group(self._group)
 
     @abstractmethod
-    def places(self) -> Sequence[RecordName]:
+    def places(self) -> Sequence[share_groups.RecordName]:
         """Return the records that are in the directory now."""
 
     def names(self) -> Sequence[str]:
@@ -114,9 +108,9 @@ class _Records(Directory):
     def make(self, name: str) -> Node:
         return QueuedRecord(self, name, self._place(name), self.places)
 
-    def _place(self, name: str) -> RecordName:
+    def _place(self, name: str) -> share_groups.RecordName:
         try:
-            place = parse_place(name)
+            place = share_groups.parse_place(name)
         except InvalidNameError:
             raise FileError(Refusal.NOT_FOUND) from None
         if place not in self.places():
@@ -129,18 +123,18 @@ class InFlightDirectory(_Records):
 
     __slots__ = ()
 
-    def places(self) -> Sequence[RecordName]:
+    def places(self) -> Sequence[share_groups.RecordName]:
         return [one.place for one in self.group.in_flight(self._topic)]
 
     async def remove_file(self, name: str, pid: int) -> None:
         place = self._place(name)
-        await self.change(lambda: self.group.settle(place, Acknowledgement.ACCEPT), pid)
+        await self.change(lambda: self.group.settle(place, share_groups.Acknowledgement.ACCEPT), pid)
 
     async def move_out(self, name: str, target: Directory, pid: int) -> None:
         if target is not self.parent:
             raise FileError(Refusal.NOT_PERMITTED, f"a record is released by `mv {name} ..`", reported=True)
         place = self._place(name)
-        await self.change(lambda: self.group.settle(place, Acknowledgement.RELEASE), pid)
+        await self.change(lambda: self.group.settle(place, share_groups.Acknowledgement.RELEASE), pid)
 
 
 class RejectedDirectory(_Records):
@@ -148,7 +142,7 @@ class RejectedDirectory(_Records):
 
     __slots__ = ()
 
-    def places(self) -> Sequence[RecordName]:
+    def places(self) -> Sequence[share_groups.RecordName]:
         leave_event_loop()
         return [one.place for one in self.group.rejected(self._topic)]
 

@@ -15,6 +15,7 @@ from topicfs.fusefs.allowance import current
 from topicfs.fusefs.forms import BATCH, Form
 from topicfs.fusefs.forms.decoder import check_line
 from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, read_decoded, segment_path
+from topicfs.storage import errors
 from topicfs.storage.codec.aborted_filter import hide_aborted
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.columns import Columns
@@ -22,13 +23,6 @@ from topicfs.storage.codec.headers import Batches, BatchHeader
 from topicfs.storage.codec.records import FoundRecord
 from topicfs.storage.codec.value_copy import find_value
 from topicfs.storage.engine import Partition
-from topicfs.storage.errors import (
-    CorruptionError,
-    OffsetOutOfRangeError,
-    OversizeBatchError,
-    SearchTooLongError,
-    SegmentDeletedError,
-)
 from topicfs.storage.model import Header, Isolation, Offset, Position, Timestamp, TopicPartition
 from topicfs.storage.remote import ThreadNeededError
 
@@ -64,7 +58,7 @@ def content_of(found: FoundRecord, form: Form, partition: Partition) -> bytes:
         return bytes(found.batch_bytes)
     try:
         check_line(form, found.columns, found.number)
-    except OversizeBatchError as error:
+    except errors.OversizeBatchError as error:
         raise error.in_file(
             segment_path(partition, found.segment_base_offset), found.batch_position
         ) from None
@@ -96,7 +90,7 @@ def find_plain(partition: Partition, offset: Offset, isolation: Isolation) -> Pl
         return None
     try:
         fetched = partition.read(offset, max_bytes=1, isolation=isolation)
-    except (OffsetOutOfRangeError, SegmentDeletedError, CorruptionError):
+    except (errors.OffsetOutOfRangeError, errors.SegmentDeletedError, errors.CorruptionError):
         return None
     if fetched.aborted or len(fetched.data) > _PLAIN_BYTES:
         return None
@@ -115,7 +109,7 @@ def find_record(
         return None
     try:
         fetched = read_decoded(partition, offset, max_bytes=1, isolation=isolation)
-    except SegmentDeletedError:
+    except errors.SegmentDeletedError:
         return None
     for piece in fetched.pieces:
         if isinstance(piece, Damage):
@@ -148,7 +142,7 @@ def first_record_at(
     most = min(request.remaining, INLINE_SEARCH_BYTES) if request is not None and request.inline else None
     try:
         found = partition.record_at(timestamp, isolation=isolation, max_bytes=most)
-    except SearchTooLongError as error:
+    except errors.SearchTooLongError as error:
         raise ThreadNeededError from error
     if found is None:
         return None
@@ -305,8 +299,8 @@ def _windows_between(
     while offset < end_offset:
         try:
             fetched = partition.read(offset, max_bytes=_STRIDE, isolation=isolation)
-        except OffsetOutOfRangeError as error:
-            raise SegmentDeletedError(str(error)) from None
+        except errors.OffsetOutOfRangeError as error:
+            raise errors.SegmentDeletedError(str(error)) from None
         if not fetched.data:
             return
         if allowed is not None:

@@ -17,15 +17,10 @@ from topicfs.fusefs.views.decoded_fetch import DecodedFetch
 from topicfs.fusefs.views.measure import MEASURE_INLINE_BYTES, MEASURE_STEP_BYTES, Measure, Source
 from topicfs.fusefs.views.sparse_index import Entry
 from topicfs.fusefs.views.view_file import ViewStore
+from topicfs.storage import errors
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.headers import BatchHeader
 from topicfs.storage.engine import Partition
-from topicfs.storage.errors import (
-    CorruptBatchError,
-    CorruptionError,
-    OffsetOutOfRangeError,
-    SegmentDeletedError,
-)
 from topicfs.storage.model import Fetched, Isolation, Offset
 from topicfs.storage.remote import ThreadNeededError
 
@@ -153,7 +148,7 @@ class View:
             return Entry(0, self.start_offset)
         return Entry(position - origin, offset)
 
-    def place_after_damage(self, offset: Offset, error: CorruptionError) -> Entry | None:
+    def place_after_damage(self, offset: Offset, error: errors.CorruptionError) -> Entry | None:
         """Return the entry after a damaged batch from which positions are correct; None if all positions are.
 
         Positions are uncertain if the batch was intact when it was measured: the size of its text is now unknown.
@@ -171,7 +166,7 @@ class View:
             return self._frame
         try:  # noqa: SIM105 - this is asked again and again
             measure.catch_up()
-        except (SegmentDeletedError, CorruptionError):
+        except (errors.SegmentDeletedError, errors.CorruptionError):
             pass  # Reading reports removed or newly damaged records.
         if self._whole is not None and not measure.complete:
             try:
@@ -190,7 +185,7 @@ class View:
         whole = self._whole
         if whole is None or self._frame.measure.complete or not whole.covers(self.start_offset, self.limit):
             return
-        with contextlib.suppress(SegmentDeletedError, CorruptionError, RequestTooLargeError):
+        with contextlib.suppress(errors.SegmentDeletedError, errors.CorruptionError, RequestTooLargeError):
             self._frame = self._frame_in(whole)
         self._whole = None
 
@@ -261,7 +256,7 @@ class PartitionViews:
         if whole is not None and not short and whole.covers(start_offset, end_offset):
             try:
                 return View(whole, start_offset=start_offset, end_offset=end_offset)
-            except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
+            except (errors.CorruptionError, errors.SegmentDeletedError, RequestTooLargeError):
                 pass  # The whole measure cannot find its ends; with its own measure the range may be readable in part.
         measure = Measure(
             Source(self.partition, form, self.isolation, self.partition.cuts),
@@ -285,7 +280,7 @@ class PartitionViews:
         try:
             fetched = self.partition.read(offset, max_bytes=1, isolation=self.isolation)
             header = read_header(fetched.data) if fetched.data else None
-        except (CorruptionError, CorruptBatchError, OffsetOutOfRangeError):
+        except (errors.CorruptionError, errors.CorruptBatchError, errors.OffsetOutOfRangeError):
             return None
         return header if header is not None and header.base_offset < offset else None
 
@@ -327,7 +322,7 @@ class PartitionViews:
         try:
             if measure is not None and measure.follow_start(start_offset):
                 return measure
-        except (CorruptionError, SegmentDeletedError, RequestTooLargeError):
+        except (errors.CorruptionError, errors.SegmentDeletedError, RequestTooLargeError):
             pass  # The position of the new start cannot be computed.
         source = Source(self.partition, form, self.isolation, self.partition.cuts)
         measure = Measure(source, start_offset, store=self._store_of(form))
