@@ -14,15 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from topicfs.coordination.records.group_records import (
-    GROUP_TYPE,
-    OFFSET_COMMIT_TYPES,
-    CommittedOffset,
-    read_committed_offset,
-    read_key,
-    read_value,
-    write_committed_offset,
-)
+from topicfs.coordination.records import group_records
 from topicfs.storage.checkpoints.identifiers import encode_id
 from topicfs.storage.codec.columns import Columns, decode_each
 from topicfs.storage.codec.control import ControlType, control_type
@@ -47,14 +39,14 @@ class GroupPartition(NamedTuple):
     partition: TopicPartition
 
 
-Positions = Mapping[GroupPartition, CommittedOffset]
+Positions = Mapping[GroupPartition, group_records.CommittedOffset]
 
 
 class _Change(NamedTuple):
     """One record: its offset, and the position that it sets; None for a tombstone."""
 
     offset: Offset
-    position: CommittedOffset | None
+    position: group_records.CommittedOffset | None
 
 
 @dataclass(slots=True)
@@ -90,9 +82,11 @@ class _Replay:
                 self.newest[place] = change
 
 
-def read_positions(files: FileSystem, directories: Iterable[Path]) -> dict[GroupPartition, CommittedOffset]:
+def read_positions(
+    files: FileSystem, directories: Iterable[Path]
+) -> dict[GroupPartition, group_records.CommittedOffset]:
     """Read positions from directories of `__consumer_offsets`, up to torn ends (CorruptionError, OSError; blocking)."""
-    found: dict[GroupPartition, CommittedOffset] = {}
+    found: dict[GroupPartition, group_records.CommittedOffset] = {}
     for directory in directories:
         replay = _Replay()
         read_columns(files, directory, replay.take)
@@ -109,13 +103,13 @@ def read_columns(files: FileSystem, directory: Path, take: Callable[[Columns], N
 
 
 def position_batches(
-    positions: Iterable[CommittedOffset], partitions: int
+    positions: Iterable[group_records.CommittedOffset], partitions: int
 ) -> Iterator[tuple[int, bytearray]]:
     """Yield batches for `__consumer_offsets`, each with the number of its partition."""
     records: dict[int, list[Record]] = defaultdict(list)
     for position in positions:
         number = coordinator_partition(position.group, partitions)
-        key, value = write_committed_offset(position)
+        key, value = group_records.write_committed_offset(position)
         time = Timestamp(max(0, position.commit_timestamp))
         records[number].append(Record(Offset(0), time, key, value))
     for number, written in sorted(records.items()):
@@ -124,7 +118,7 @@ def position_batches(
             yield number, encode([each._replace(offset=Offset(at)) for at, each in enumerate(chunk)])
 
 
-def newer_than(present: Positions, positions: Positions) -> list[CommittedOffset]:
+def newer_than(present: Positions, positions: Positions) -> list[group_records.CommittedOffset]:
     """Return the positions that `present` lacks, or has with an earlier commit time."""
     return [
         position
@@ -133,7 +127,7 @@ def newer_than(present: Positions, positions: Positions) -> list[CommittedOffset
     ]
 
 
-def belongs(position: CommittedOffset, topic_id: str) -> bool:
+def belongs(position: group_records.CommittedOffset, topic_id: str) -> bool:
     """Return whether a position is in the topic with that id; True if an old record has no topic id."""
     return position.topic_id.int == 0 or encode_id(position.topic_id) == topic_id
 
@@ -142,13 +136,13 @@ def _changes(records: Iterable[Record]) -> Iterator[tuple[GroupPartition, _Chang
     for record in records:
         if record.key is None:
             continue
-        known = read_key(record.key)
-        if known is None or known[0] not in OFFSET_COMMIT_TYPES:
+        known = group_records.read_key(record.key)
+        if known is None or known[0] not in group_records.OFFSET_COMMIT_TYPES:
             continue
         fields = known[1]
         place = GroupPartition(fields["group"], TopicPartition(fields["topic"], fields["partition"]))
         value = record.value
-        position = None if value is None else read_committed_offset(record.key, value)
+        position = None if value is None else group_records.read_committed_offset(record.key, value)
         yield place, _Change(record.offset, position)
 
 
@@ -184,7 +178,7 @@ class GroupStateRecord(NamedTuple):
     @property
     def is_readable(self) -> bool:
         try:
-            read_value(GROUP_TYPE, self.value)
+            group_records.read_value(group_records.GROUP_TYPE, self.value)
         except CorruptBatchError:
             return False
         return True
@@ -197,8 +191,8 @@ def read_group_records(files: FileSystem, directories: Iterable[Path]) -> dict[s
     def take(columns: Columns) -> None:
         for index in _data_indexes(columns):
             record = columns.record(index)
-            known = None if record.key is None else read_key(record.key)
-            if record.key is None or known is None or known[0] != GROUP_TYPE:
+            known = None if record.key is None else group_records.read_key(record.key)
+            if record.key is None or known is None or known[0] != group_records.GROUP_TYPE:
                 continue
             if record.value is None:
                 found.pop(known[1]["group"], None)

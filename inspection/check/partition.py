@@ -15,16 +15,8 @@ from topicfs.inspection.check.segment import (
     read_epochs,
 )
 from topicfs.storage.checkpoints.partition_metadata import read_topic_id
+from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
-from topicfs.storage.disk.names import (
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    SegmentFileKind,
-    SegmentFileName,
-    SegmentFileState,
-    parse_segment_file,
-    segment_file,
-)
 from topicfs.storage.errors import CorruptBatchError, CorruptionError, Finding
 from topicfs.storage.model import Offset, Position
 from topicfs.storage.producers.snapshot import decode as decode_snapshot
@@ -50,10 +42,12 @@ class PartitionCheck:
         """The exclusive end of all offsets, also of damaged batches; set by `joined` unless the last segment vanished."""
         self.missing: list[Finding] = []
         """Offsets that no segment has; set by `joined`. Compaction leaves such gaps, too."""
-        found = [parse_segment_file(entry.name) for entry in files.list_directory(directory)]
-        self._deletes = any(file and file.state is SegmentFileState.DELETED for file in found)
-        self._live = [file for file in found if file and file.state is SegmentFileState.LIVE]
-        self._bases = sorted(file.base_offset for file in self._live if file.kind is SegmentFileKind.LOG)
+        found = [names.parse_segment_file(entry.name) for entry in files.list_directory(directory)]
+        self._deletes = any(file and file.state is names.SegmentFileState.DELETED for file in found)
+        self._live = [file for file in found if file and file.state is names.SegmentFileState.LIVE]
+        self._bases = sorted(
+            file.base_offset for file in self._live if file.kind is names.SegmentFileKind.LOG
+        )
         self._epochs, self._epochs_problem = read_epochs(files, directory)
 
     def findings(self, advance: Advance) -> Iterator[Finding]:
@@ -118,33 +112,33 @@ class PartitionCheck:
         if self._epochs and not self._situation.in_use and self._epochs[-1].start_offset > end_offset:
             epoch, start = self._epochs[-1]
             cause = f"epoch {epoch} starts at {start}, beyond the log's end {end_offset}"
-            yield Finding(self._directory / LEADER_EPOCHS, None, cause)
+            yield Finding(self._directory / names.LEADER_EPOCHS, None, cause)
 
     def _still_there(self, base_offset: Offset) -> bool:
         """Return whether the segment still exists: a living owner may have compacted it into the one before."""
         return not self._situation.in_use or self._files.exists(self._log(base_offset))
 
-    def _is_left_over(self, index: SegmentFileName) -> bool:
+    def _is_left_over(self, index: names.SegmentFileName) -> bool:
         """Return whether an index has no log, unless a living owner has replaced or removed the segment."""
         return not self._situation.in_use or (
-            self._files.exists(self._directory / segment_file(*index))
+            self._files.exists(self._directory / names.segment_file(*index))
             and not self._files.exists(self._log(index.base_offset))
         )
 
     def _log(self, base_offset: Offset) -> Path:
-        return self._directory / segment_file(base_offset, SegmentFileKind.LOG)
+        return self._directory / names.segment_file(base_offset, names.SegmentFileKind.LOG)
 
     def _check_segment_files(self) -> Iterator[Finding]:
         """Check that each index belongs to a segment, and that each producer snapshot is valid."""
         for file in self._live:
-            if file.kind is SegmentFileKind.SNAPSHOT:
+            if file.kind is names.SegmentFileKind.SNAPSHOT:
                 yield from self._check_snapshot(file)
             elif file.base_offset not in self._bases and self._is_left_over(file):
-                path = self._directory / segment_file(*file)
+                path = self._directory / names.segment_file(*file)
                 yield Finding(path, None, "belongs to no segment: its .log is missing")
 
-    def _check_snapshot(self, file: SegmentFileName) -> Iterator[Finding]:
-        path = self._directory / segment_file(*file)
+    def _check_snapshot(self, file: names.SegmentFileName) -> Iterator[Finding]:
+        path = self._directory / names.segment_file(*file)
         try:
             decode_snapshot(self._files.read_bytes(path))
         except CorruptBatchError as error:
@@ -162,4 +156,4 @@ class PartitionCheck:
             yield Finding.of(error)
         else:
             if self.topic_id is None:
-                yield Finding(self._directory / PARTITION_METADATA, None, "missing")
+                yield Finding(self._directory / names.PARTITION_METADATA, None, "missing")

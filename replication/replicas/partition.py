@@ -19,19 +19,11 @@ from topicfs.replication.replicas.rules.follower import append_fetched, catch_up
 from topicfs.replication.replicas.rules.state import LogEnd, ReplicaId, ReplicaState, high_watermark
 from topicfs.replication.replicas.served_partition import Replica, ServedPartition
 from topicfs.replication.replicas.sound_reads import SegmentHealer
+from topicfs.storage import errors
 from topicfs.storage.codec.batch import assign_offsets, scan
 from topicfs.storage.codec.binary.fields import BASE_OFFSET_POSITION
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.engine import Cancel
-from topicfs.storage.errors import (
-    CorruptionError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    NotLeaderError,
-    PartitionOfflineError,
-    SegmentDeletedError,
-    StorageError,
-)
 from topicfs.storage.log.appending.small_appends import append_in_step
 from topicfs.storage.log.life import Role
 from topicfs.storage.log.log import Log
@@ -55,7 +47,7 @@ FOLLOWER_FETCH_BYTES = 1 << 20
 
 _BASE_OFFSET = Struct(">q")
 
-_FAILURES = (OSError, PartitionOfflineError, CorruptionError, NotLeaderError)
+_FAILURES = (OSError, errors.PartitionOfflineError, errors.CorruptionError, errors.NotLeaderError)
 """Errors after which a log cannot go on, as opposed to errors in a request."""
 
 
@@ -108,7 +100,7 @@ class ReplicatedPartition(ServedPartition):
                 return () if state.leader is None else (state.leader,)
             try:
                 self._lead(leader, state)
-            except (*_FAILURES, StorageError):
+            except (*_FAILURES, errors.StorageError):
                 return (state.leader,)
             shared = leader.epochs.end_offset_for(self._served_epoch, leader.log_end_offset)
             if shared is not None and shared.end_offset < self._high_watermark:
@@ -127,7 +119,7 @@ class ReplicatedPartition(ServedPartition):
                         catch_up(leader, log, max_bytes=FOLLOWER_FETCH_BYTES)
                         match_segments(leader, log)
                         followers.append(Replica(number, log))
-                except (*_FAILURES, SegmentDeletedError):
+                except (*_FAILURES, errors.SegmentDeletedError):
                     failed.append(number)
             self._go_on_with(tuple(followers))
             self._serve(Replica(state.leader, leader))
@@ -219,7 +211,7 @@ class ReplicatedPartition(ServedPartition):
         self._leading()
         too_few = self._too_few()
         if too_few:
-            raise NotEnoughReplicasError(too_few)
+            raise errors.NotEnoughReplicasError(too_few)
 
     def _too_few(self) -> str:
         """Return that too few replicas are in sync, or ""; a topic never requires more than it has."""
@@ -254,7 +246,7 @@ class ReplicatedPartition(ServedPartition):
         if durable or (flush_messages <= appended[1] + 1 and self._unflushed_records() >= flush_messages):
             self._flush()
         if durable and (too_few := self._too_few()):
-            raise NotEnoughReplicasAfterAppendError(
+            raise errors.NotEnoughReplicasAfterAppendError(
                 f"{too_few}: the records are in the log nevertheless, and become visible when enough are back"
             )
         return appended
@@ -306,7 +298,7 @@ class ReplicatedPartition(ServedPartition):
     def _leading(self) -> Replica:
         leader = self._leader
         if leader is None:
-            raise PartitionOfflineError(f"{self.name}: {self._reason()}")
+            raise errors.PartitionOfflineError(f"{self.name}: {self._reason()}")
         return leader
 
     def _hand_on(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
@@ -318,13 +310,13 @@ class ReplicatedPartition(ServedPartition):
         while self._followers and (offset := self._least_end()) < log.parts.state.end_offset:
             try:
                 fetched = log.read_as_follower(offset, max_bytes=FOLLOWER_FETCH_BYTES)
-            except (*_FAILURES, SegmentDeletedError) as error:
+            except (*_FAILURES, errors.SegmentDeletedError) as error:
                 self._lose(leader, error)
                 return False
             for follower in self._followers:
                 try:
                     append_fetched(follower.log, fetched)
-                except (*_FAILURES, StorageError) as error:
+                except (*_FAILURES, errors.StorageError) as error:
                     self._lose(follower, error)
         if not self._advance(log):
             self.listeners.notify()
@@ -340,7 +332,7 @@ class ReplicatedPartition(ServedPartition):
                 if not follower.log.roles.extend_as_follower(batches, segment_base_offset):
                     data, end = memoryview(batches), leader.log_end_offset
                     append_fetched(follower.log, Fetched(data, Position(0), segment_base_offset, end))
-            except (*_FAILURES, StorageError) as error:
+            except (*_FAILURES, errors.StorageError) as error:
                 self._lose(follower, error)
 
     def _least_end(self) -> Offset:

@@ -22,18 +22,12 @@ from topicfs.replication.replicas.members.member import (
 )
 from topicfs.replication.replicas.members.state_file import ReplicaFile
 from topicfs.replication.replicas.rules.state import Move, ReplicaId, ReplicaState
+from topicfs.storage import errors
 from topicfs.storage.checkpoints.identifiers import new_id
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.disk.lock import find_holder
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
-from topicfs.storage.errors import (
-    CorruptionError,
-    DirectoryLockedError,
-    MissingReplicasError,
-    NotALogDirectoryError,
-    StorageError,
-)
 from topicfs.storage.idempotence.registry import ProducerRegistry
 from topicfs.storage.manager.startup import Machine
 from topicfs.storage.messages import WarningBook, reason_of
@@ -142,15 +136,15 @@ def _check_beginning(members: Sequence[ReplicatingDirectory], left_out: set[str]
                 "; also name a directory of the same set that has it, or go on with the records in the logs here: "
                 f"topicfs mount --replicas N {shlex.quote(str(member))} --without OTHER …"
             )
-            raise StorageError(f"{member}: {member.failure}{remedy if member.set_id else ''}")
+            raise errors.StorageError(f"{member}: {member.failure}{remedy if member.set_id else ''}")
 
 
 def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:
     """Run a step for a directory; an error makes it unavailable. Return whether it is available."""
     try:
         step()
-    except (OSError, CorruptionError, NotALogDirectoryError) as error:
-        if isinstance(error, NotALogDirectoryError) and not member.set_id:
+    except (OSError, errors.CorruptionError, errors.NotALogDirectoryError) as error:
+        if isinstance(error, errors.NotALogDirectoryError) and not member.set_id:
             raise  # The user named a wrong directory.
         member.failure = reason_of(error)
     return member.failure in {None, NOT_OPENED}
@@ -159,10 +153,10 @@ def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:
 def _check_unlocked(directories: Sequence[Path]) -> None:
     """Raise DirectoryLockedError if another process owns a directory: it may be writing what is read here."""
     for directory in directories:
-        with suppress(OSError, CorruptionError):
+        with suppress(OSError, errors.CorruptionError):
             holder = find_holder(directory.absolute())
             if holder is not None:
-                raise DirectoryLockedError(directory.absolute(), holder.pid)
+                raise errors.DirectoryLockedError(directory.absolute(), holder.pid)
 
 
 def _check_there(
@@ -180,7 +174,7 @@ def _check_there(
     places = ", ".join(f"{path} ({reasons.get(path, 'not named')})" for path in paths)
     text = f"{places} may have later records than the other directories, and is not available"
     if warnings is None:
-        raise MissingReplicasError(
+        raise errors.MissingReplicasError(
             f"{text}; bring back its disk and name all directories, or go on without the records that only it has: "
             f"topicfs mount {' '.join(f'--without {shlex.quote(path)}' for path in paths)} … "
             "(in Spark the option without)"
@@ -194,7 +188,7 @@ def _check_enough(
     """Raise StorageError if the wanted number of replicas exceeds that of all directories, absent ones included."""
     paths = {one.path for one in content.directories.values()} | {str(one) for one in members} | left_out
     if wanted > len(paths):
-        raise StorageError(
+        raise errors.StorageError(
             f"--replicas {wanted} (default.replication.factor) needs {wanted} data directories, and only "
             f"{len(paths)} are named: {', '.join(sorted(paths))}; name more, or give --replicas {len(paths)}"
         )
@@ -230,7 +224,7 @@ def _with_others(state: ReplicaState, replaced: dict[ReplicaId, ReplicaId]) -> R
 
 def _check_serving(members: ReplicatingDirectories) -> None:
     if not members.serving:
-        raise StorageError("; ".join(f"{one}: {one.failure}" for one in members))
+        raise errors.StorageError("; ".join(f"{one}: {one.failure}" for one in members))
 
 
 def _open_each(content: ReplicaFile, wanted: Sequence[ReplicatingDirectory]) -> None:

@@ -15,6 +15,7 @@ from topicfs.storage.codec.columns import Columns, decode_each
 from topicfs.storage.codec.control import ControlType, control_type
 from topicfs.storage.codec.headers import BatchHeader, Codec
 from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.compaction import survivors
 from topicfs.storage.compaction.batch_decision import (
     BatchDecision,
     PassTransactions,
@@ -24,16 +25,6 @@ from topicfs.storage.compaction.batch_decision import (
     tombstones_stay,
 )
 from topicfs.storage.compaction.offset_map import OffsetMap
-from topicfs.storage.compaction.survivors import (
-    RunKind,
-    count_staying,
-    drop_tombstones,
-    end_of_filtered,
-    end_of_nontransactional,
-    filter_batches,
-    kept_records,
-    next_run,
-)
 from topicfs.storage.model import NO_PRODUCER_ID, Offset, Timestamp, TimestampType
 
 
@@ -70,13 +61,13 @@ class Rewriter:
         positions, record_ends = batches.column("position"), batches.column("record_end")
         first = 0
         while first < len(positions):
-            kind, stop = next_run(columns, marks, first, keep_end_offset=keep_end_offset)
+            kind, stop = survivors.next_run(columns, marks, first, keep_end_offset=keep_end_offset)
             kept: memoryview | bytearray | None = None
-            if kind is RunKind.COPIED:
+            if kind is survivors.RunKind.COPIED:
                 end = positions[stop] if stop < len(positions) else batches.stop
                 kept = data[positions[first] : end]
                 self.records_kept += record_ends[stop - 1] - (record_ends[first - 1] if first else 0)
-            elif kind is RunKind.SINGLE:
+            elif kind is survivors.RunKind.SINGLE:
                 stop, kept = self._rewritten(data, columns, marks, first, modified)
             if kept is not None:
                 yield kept
@@ -89,10 +80,10 @@ class Rewriter:
 
         Return the number of the next batch, and the bytes that stay.
         """
-        stop = end_of_filtered(columns, marks, first)
+        stop = survivors.end_of_filtered(columns, marks, first)
         if stop == first:
             return first + 1, self._batch(data, _Batch(columns, first), marks, modified)
-        kept = filter_batches(columns, marks, first, stop)
+        kept = survivors.filter_batches(columns, marks, first, stop)
         self.records_kept += len(kept)
         return stop, encode_batches(kept)
 
@@ -104,14 +95,16 @@ class Rewriter:
         first, last = batch.start, header.record_end
         decision = self._decide(batch)
         if not header.is_control and not tombstones_stay(header, modified=modified, params=self._params):
-            drop_tombstones(marks, first, last)
+            survivors.drop_tombstones(marks, first, last)
         stay = 0 if decision.discard_records else _count_kept(batch, marks)
         self.records_kept += stay
         if not stay:
             if not decision.keeps_header or header.magic < CURRENT_MAGIC:
                 return None
             return _emptied(header)
-        kept = batch.columns if header.is_control else kept_records(batch.columns, marks, first, last)
+        kept = (
+            batch.columns if header.is_control else survivors.kept_records(batch.columns, marks, first, last)
+        )
         bounds = (first, last) if header.is_control else (0, stay)
         has_tombstones = not header.is_control and min(kept.value_lengths) < 0
         horizon = new_horizon(header, has_tombstones=has_tombstones, decision=decision, params=self._params)
@@ -153,7 +146,7 @@ def build_map(
         batches = columns.batches
         first = 0
         while first < len(batches):
-            stop = end_of_nontransactional(columns, first)
+            stop = survivors.end_of_nontransactional(columns, first)
             goes_in = True
             if stop == first:
                 goes_in = _counts_for_map(_Batch(columns, first), transactions)
@@ -188,7 +181,7 @@ def _record_start(columns: Columns, number: int) -> int:
 
 def _count_kept(batch: _Batch, marks: bytearray) -> int:
     first, last = batch.start, batch.header.record_end
-    return last - first if batch.header.is_control else count_staying(marks, first, last)
+    return last - first if batch.header.is_control else survivors.count_staying(marks, first, last)
 
 
 def _emptied(header: BatchHeader) -> bytearray:

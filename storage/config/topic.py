@@ -8,23 +8,7 @@ that give its default (the first one present counts), default. The table follows
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple, Self
 
-from topicfs.storage.config.kinds import (
-    INT_MAX,
-    INT_MIN,
-    LONG_MAX,
-    LONG_MIN,
-    Boolean,
-    OneOf,
-    OptionalWholeNumber,
-    Ratio,
-    ThrottledReplicas,
-    TimestampTypeChoice,
-    WholeNumber,
-    WholeNumberOr,
-    WordList,
-    int_of_at_least,
-    long_of_at_least,
-)
+from topicfs.storage.config import kinds
 from topicfs.storage.config.setting import Setting, Synonym, read_table, row
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import did_you_mean
@@ -41,98 +25,98 @@ class TopicConfig(NamedTuple):
     cleanup_policy: Annotated[tuple[str, ...], row("What happens to old segments: delete removes them by "
         "retention.*, compact keeps the newest record of each key, both do both; if empty, only segments that "
         "DeleteRecords released are removed.",
-        WordList(("compact", "delete")), "", "log.cleanup.policy")] = ("delete",)
+        kinds.WordList(("compact", "delete")), "", "log.cleanup.policy")] = ("delete",)
     compression_type: Annotated[str, row("The codec of stored batches; producer keeps each batch as it was sent.",
-        OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), "", "compression.type")] = "producer"
+        kinds.OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), "", "compression.type")] = "producer"
     compression_gzip_level: Annotated[int, row("gzip's level when compression.type is gzip; -1 is the library's own "
         "default.",
-        WholeNumberOr(WholeNumber(1, 9), -1), "", "compression.gzip.level")] = -1
+        kinds.WholeNumberOr(kinds.WholeNumber(1, 9), -1), "", "compression.gzip.level")] = -1
     compression_lz4_level: Annotated[int, row("lz4's level when compression.type is lz4.",
-        WholeNumber(1, 17), "", "compression.lz4.level")] = 9
+        kinds.WholeNumber(1, 17), "", "compression.lz4.level")] = 9
     compression_zstd_level: Annotated[int, row("zstd's level when compression.type is zstd.",
-        WholeNumber(-131072, 22), "", "compression.zstd.level")] = 3
+        kinds.WholeNumber(-131072, 22), "", "compression.zstd.level")] = 3
     delete_retention_ms: Annotated[int, row("How long compaction keeps tombstones and transaction markers after "
         "first seeing them.",
-        long_of_at_least(0), "ms", "log.cleaner.delete.retention.ms")] = 86_400_000
+        kinds.long_of_at_least(0), "ms", "log.cleaner.delete.retention.ms")] = 86_400_000
     file_delete_delay_ms: Annotated[int, row("How long a file stays on disk, as .deleted, after it left the log.",
-        long_of_at_least(0), "ms", "log.segment.delete.delay.ms")] = 60_000
+        kinds.long_of_at_least(0), "ms", "log.segment.delete.delay.ms")] = 60_000
     flush_messages: Annotated[int, row("Flush to disk whenever this many records are not flushed yet.",
-        long_of_at_least(1), "records", "log.flush.interval.messages")] = LONG_MAX
+        kinds.long_of_at_least(1), "records", "log.flush.interval.messages")] = kinds.LONG_MAX
     flush_ms: Annotated[int, row("Flush to disk when this much time has passed since the last flush.",
-        long_of_at_least(0), "ms", "log.flush.interval.ms", "log.flush.scheduler.interval.ms")] = LONG_MAX
+        kinds.long_of_at_least(0), "ms", "log.flush.interval.ms", "log.flush.scheduler.interval.ms")] = kinds.LONG_MAX
     index_interval_bytes: Annotated[int, row("An offset index entry is due when more than this many bytes of log "
         "follow the last entry.",
-        int_of_at_least(0), "bytes", "log.index.interval.bytes")] = 4096
+        kinds.int_of_at_least(0), "bytes", "log.index.interval.bytes")] = 4096
     max_message_bytes: Annotated[int, row("The largest record batch that a log accepts, its header included.",
-        int_of_at_least(0), "bytes", "message.max.bytes")] = 1_048_588
+        kinds.int_of_at_least(0), "bytes", "message.max.bytes")] = 1_048_588
     max_compaction_lag_ms: Annotated[int, row("The longest a record may stay uncompacted.",
-        long_of_at_least(1), "ms", "log.cleaner.max.compaction.lag.ms")] = LONG_MAX
+        kinds.long_of_at_least(1), "ms", "log.cleaner.max.compaction.lag.ms")] = kinds.LONG_MAX
     min_compaction_lag_ms: Annotated[int, row("The shortest a record stays uncompacted.",
-        long_of_at_least(0), "ms", "log.cleaner.min.compaction.lag.ms")] = 0
+        kinds.long_of_at_least(0), "ms", "log.cleaner.min.compaction.lag.ms")] = 0
     message_timestamp_type: Annotated[TimestampType, row("Whether a record's timestamp is its producer's or the time "
         "of its append.",
-        TimestampTypeChoice(), "", "log.message.timestamp.type")] = TimestampType.CREATE_TIME
+        kinds.TimestampTypeChoice(), "", "log.message.timestamp.type")] = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: Annotated[int, row("How far a CreateTime timestamp may be before the append.",
-        long_of_at_least(0), "ms", "log.message.timestamp.before.max.ms")] = LONG_MAX
+        kinds.long_of_at_least(0), "ms", "log.message.timestamp.before.max.ms")] = kinds.LONG_MAX
     message_timestamp_after_max_ms: Annotated[int, row("How far a CreateTime timestamp may be after the append.",
-        long_of_at_least(0), "ms", "log.message.timestamp.after.max.ms")] = 3_600_000
+        kinds.long_of_at_least(0), "ms", "log.message.timestamp.after.max.ms")] = 3_600_000
     min_cleanable_dirty_ratio: Annotated[float, row("The share of uncompacted bytes above which a log is compacted.",
-        Ratio(0.0, 1.0), "", "log.cleaner.min.cleanable.ratio")] = 0.5
+        kinds.Ratio(0.0, 1.0), "", "log.cleaner.min.cleanable.ratio")] = 0.5
     min_insync_replicas: Annotated[int, row("How many replicas must have a record for acks=all, O_SYNC and fsync to "
         "succeed; at most the number of replicas.",
-        int_of_at_least(1), "replicas", "min.insync.replicas")] = 1
+        kinds.int_of_at_least(1), "replicas", "min.insync.replicas")] = 1
     preallocate: Annotated[bool, row("Whether a new segment's file takes its full size on disk at once.",
-        Boolean(), "", "log.preallocate")] = False
+        kinds.Boolean(), "", "log.preallocate")] = False
     retention_bytes: Annotated[int, row("Size that a partition keeps at least when its oldest segments are deleted; "
         "negative: no limit.",
-        WholeNumber(LONG_MIN, LONG_MAX), "bytes", "log.retention.bytes")] = -1
+        kinds.WholeNumber(kinds.LONG_MIN, kinds.LONG_MAX), "bytes", "log.retention.bytes")] = -1
     retention_ms: Annotated[int, row("Age of a segment's newest record at which the segment is deleted; -1: never.",
-        long_of_at_least(-1), "ms", "log.retention.ms", Synonym("log.retention.minutes", MILLISECONDS_PER_MINUTE),
+        kinds.long_of_at_least(-1), "ms", "log.retention.ms", Synonym("log.retention.minutes", MILLISECONDS_PER_MINUTE),
         Synonym("log.retention.hours", MILLISECONDS_PER_HOUR))] = 604_800_000
     segment_bytes: Annotated[int, row("Largest size of a segment's log.",
-        int_of_at_least(1_048_576), "bytes", "log.segment.bytes")] = 1_073_741_824
+        kinds.int_of_at_least(1_048_576), "bytes", "log.segment.bytes")] = 1_073_741_824
     segment_index_bytes: Annotated[int, row("The size of a segment's offset index, and of its time index.",
-        int_of_at_least(4), "bytes", "log.index.size.max.bytes")] = 10_485_760
+        kinds.int_of_at_least(4), "bytes", "log.index.size.max.bytes")] = 10_485_760
     segment_jitter_ms: Annotated[int, row("Segments roll up to this much earlier than segment.ms, each by a random "
         "amount.",
-        long_of_at_least(0), "ms", "log.roll.jitter.ms", Synonym("log.roll.jitter.hours", MILLISECONDS_PER_HOUR))] = 0
+        kinds.long_of_at_least(0), "ms", "log.roll.jitter.ms", Synonym("log.roll.jitter.hours", MILLISECONDS_PER_HOUR))] = 0
     segment_ms: Annotated[int, row("Span of record time after which a segment rolls even if it is not full.",
-        long_of_at_least(1), "ms", "log.roll.ms", Synonym("log.roll.hours", MILLISECONDS_PER_HOUR))] = 604_800_000
+        kinds.long_of_at_least(1), "ms", "log.roll.ms", Synonym("log.roll.hours", MILLISECONDS_PER_HOUR))] = 604_800_000
     unclean_leader_election_enable: Annotated[bool, row("Whether a replica that is out of sync may become the "
         "leader; no meaning with one replica.",
-        Boolean(), "", "unclean.leader.election.enable")] = False
+        kinds.Boolean(), "", "unclean.leader.election.enable")] = False
     remote_storage_enable: Annotated[bool, row("Whether segments move to tiered storage; not available here, so only "
         "false is accepted.",
-        Boolean(), "")] = False
+        kinds.Boolean(), "")] = False
     remote_log_copy_disable: Annotated[bool, row("Whether a tiered topic stops copying; no meaning without tiered "
         "storage.",
-        Boolean(), "")] = False
+        kinds.Boolean(), "")] = False
     remote_log_delete_on_disable: Annotated[bool, row("Whether switching tiering off deletes what was copied; no "
         "meaning without tiered storage.",
-        Boolean(), "")] = False
+        kinds.Boolean(), "")] = False
     local_retention_ms: Annotated[int, row("retention.ms of the local copy of a tiered topic; -2: the same as "
         "retention.ms.",
-        long_of_at_least(-2), "ms", "log.local.retention.ms")] = -2
+        kinds.long_of_at_least(-2), "ms", "log.local.retention.ms")] = -2
     local_retention_bytes: Annotated[int, row("retention.bytes of the local copy of a tiered topic; -2: the same as "
         "retention.bytes.",
-        long_of_at_least(-2), "bytes", "log.local.retention.bytes")] = -2
+        kinds.long_of_at_least(-2), "bytes", "log.local.retention.bytes")] = -2
     remote_copy_lag_ms: Annotated[int, row("The age at which a tiered topic's segment is copied; no meaning without "
         "tiered storage.",
-        long_of_at_least(-1), "ms", "log.remote.copy.lag.ms")] = 0
+        kinds.long_of_at_least(-1), "ms", "log.remote.copy.lag.ms")] = 0
     remote_copy_lag_bytes: Annotated[int, row("The bytes after which a tiered topic's segment is copied; no meaning "
         "without tiered storage.",
-        long_of_at_least(-1), "bytes", "log.remote.copy.lag.bytes")] = -1
+        kinds.long_of_at_least(-1), "bytes", "log.remote.copy.lag.bytes")] = -1
     errors_deadletterqueue_group_enable: Annotated[bool, row("Whether share groups may use the topic as their dead "
         "letter queue; kept, without effect here.",
-        Boolean(), "")] = False
+        kinds.Boolean(), "")] = False
     leader_replication_throttled_replicas: Annotated[tuple[str, ...], row("Replicas whose leader throttles "
         "replication; kept, without effect with one replica.",
-        ThrottledReplicas(), "")] = ()
+        kinds.ThrottledReplicas(), "")] = ()
     follower_replication_throttled_replicas: Annotated[tuple[str, ...], row("Replicas whose follower throttles "
         "replication; kept, without effect with one replica.",
-        ThrottledReplicas(), "")] = ()
+        kinds.ThrottledReplicas(), "")] = ()
     internal_segment_bytes: Annotated[int | None, row("Overrides segment.bytes, even below its minimum; for tests.",
-        OptionalWholeNumber(WholeNumber(INT_MIN, INT_MAX)), "bytes", hidden=True)] = None
+        kinds.OptionalWholeNumber(kinds.WholeNumber(kinds.INT_MIN, kinds.INT_MAX)), "bytes", hidden=True)] = None
     # fmt: on
 
     @classmethod

@@ -4,16 +4,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import DirectoryEntry, FileSystem
-from topicfs.storage.disk.names import (
-    DATA_DIRECTORY_FILES,
-    LOCK,
-    PARTITION_METADATA,
-    SKIPPED_DIRECTORIES,
-    WRITE_PREFIX,
-    DirectoryMark,
-    parse_partition_directory,
-)
 from topicfs.storage.errors import NotALogDirectoryError, StorageError
 from topicfs.storage.model import TopicPartition
 
@@ -21,7 +13,7 @@ from topicfs.storage.model import TopicPartition
 class Contents(NamedTuple):
     partitions: frozenset[TopicPartition]
     """The live partitions; `storage.disk.names` builds the names of their directories."""
-    marked: Mapping[DirectoryMark, tuple[str, ...]]
+    marked: Mapping[names.DirectoryMark, tuple[str, ...]]
     """The names of deleted, stray and future directories."""
 
     def topics(self) -> dict[str, list[int]]:
@@ -35,28 +27,28 @@ class Contents(NamedTuple):
 def read_contents(entries: Iterable[DirectoryEntry], directory: Path) -> Contents:
     """Sort subdirectories by their names; NotALogDirectoryError if one, or all of the files, are not Kafka's."""
     partitions = set()
-    marked: dict[DirectoryMark, tuple[str, ...]] = {}
+    marked: dict[names.DirectoryMark, tuple[str, ...]] = {}
     beside = set()
     for entry in entries:
-        if entry.name == PARTITION_METADATA:
+        if entry.name == names.PARTITION_METADATA:
             raise NotALogDirectoryError(
                 f"{directory}: a partition's directory; name the data directory above it"
             )
-        if not entry.is_directory or entry.name in SKIPPED_DIRECTORIES:
+        if not entry.is_directory or entry.name in names.SKIPPED_DIRECTORIES:
             beside.add(entry.name)
             continue
-        parsed = parse_partition_directory(entry.name)
+        parsed = names.parse_partition_directory(entry.name)
         if parsed is None:
             check_not_mounted(directory)
             raise NotALogDirectoryError(
                 f"{directory / entry.name}: not a Kafka directory; "
                 f"use a separate data directory, such as {directory / 'data'}"
             )
-        if parsed.mark is DirectoryMark.LIVE:
+        if parsed.mark is names.DirectoryMark.LIVE:
             partitions.add(parsed.partition)
         else:
             marked[parsed.mark] = (*marked.get(parsed.mark, ()), entry.name)
-    foreign = min(beside - {LOCK}, default=None)
+    foreign = min(beside - {names.LOCK}, default=None)
     if foreign and not (partitions or marked or any(map(_is_ours, beside))):
         raise NotALogDirectoryError(
             f"{directory}: is not a data directory: it holds {foreign} and none of Kafka's files; "
@@ -86,8 +78,8 @@ def check_not_mounted(path: Path) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    marks = DATA_DIRECTORY_FILES | SKIPPED_DIRECTORIES
-    return name.removesuffix(".tmp") in marks or name.startswith(WRITE_PREFIX)
+    marks = names.DATA_DIRECTORY_FILES | names.SKIPPED_DIRECTORIES
+    return name.removesuffix(".tmp") in marks or name.startswith(names.WRITE_PREFIX)
 
 
 def find_partitions(files: FileSystem, directories: Iterable[Path]) -> dict[TopicPartition, Path]:

@@ -11,20 +11,13 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from topicfs.storage import errors
 from topicfs.storage.codec.batch import assign_offsets, read_header, set_producer
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.headers import sequence_plus
 from topicfs.storage.disk.filesystem import DiskSpace, FileSystem
 from topicfs.storage.disk.names import is_internal
 from topicfs.storage.engine import LogEngine, Partition
-from topicfs.storage.errors import (
-    CorruptBatchError,
-    InvalidRecordError,
-    PartitionOfflineError,
-    PolicyViolationError,
-    StorageError,
-    UnknownTopicError,
-)
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.producers.entry import next_run
@@ -53,7 +46,7 @@ def check_room(needed: Mapping[Path, int], files: FileSystem) -> None:
     for space, size in by_disk.items():
         free = space.available_blocks * space.block_bytes
         if size + OVERHEAD_BYTES > free:
-            raise StorageError(
+            raise errors.StorageError(
                 f"{directories[space].parent}: the write has {size} bytes of batches and needs {OVERHEAD_BYTES} beside "
                 f"them, but {free} bytes are free on the disk; nothing was written"
             )
@@ -63,16 +56,18 @@ def find_partition(engine: LogEngine, name: TopicPartition, topic_id: str | None
     """Return a writable partition of the topic with this ID. Raises UnknownTopicError, PolicyViolationError."""
     topic = engine.topic(name.topic)
     if topic_id not in (None, topic.topic_id):
-        raise UnknownTopicError(f"{name.topic}: was deleted and created again after the write was prepared")
+        raise errors.UnknownTopicError(
+            f"{name.topic}: was deleted and created again after the write was prepared"
+        )
     if topic.internal:
-        raise PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
+        raise errors.PolicyViolationError(f"{name.topic}: Kafka's own; only Kafka writes there")
     partition = topic.partitions().get(name.partition)
     if partition is None:
-        raise UnknownTopicError.of_partition(*name, topic.partitions())
+        raise errors.UnknownTopicError.of_partition(*name, topic.partitions())
     return partition
 
 
-class PlaceTakenError(StorageError):
+class PlaceTakenError(errors.StorageError):
     """A log does not end where a write was prepared to begin: another writer appended."""
 
 
@@ -86,7 +81,7 @@ class Placer:
     def begin(self, manifest: Manifest, placement: Placement) -> BegunAppend:
         """Check the whole write, and make the missing topics (StorageError, OSError; blocking)."""
         if placement.partitions and self._area.replicated:
-            raise PolicyViolationError(
+            raise errors.PolicyViolationError(
                 "records can keep their offsets only in directories without replicas; restore them into another directory"
             )
         sizes = self._check_frames(manifest, placement)
@@ -115,7 +110,7 @@ class Placer:
         for name, place in placement.partitions.items():
             try:
                 logs[name] = log = self._log(name, begun.topic_ids.get(name.topic))
-            except UnknownTopicError:
+            except errors.UnknownTopicError:
                 # The topic was deleted meanwhile, and the write's records with it.
                 continue
             _start_over(log, place)
@@ -145,30 +140,30 @@ class Placer:
         for frame in self._area.frames(manifest, checked=True):
             name = frame.partition
             if name not in placement.partitions:
-                raise InvalidRecordError(f"{name}: a batch has no placement")
+                raise errors.InvalidRecordError(f"{name}: no batch has no placement")
             try:
                 incoming = check_as_follower(frame.batch, ends.get(name, placement.partitions[name].first))
                 decode(frame.batch)
-            except (CorruptBatchError, InvalidRecordError) as error:
-                raise InvalidRecordError(f"{name}: {error}") from error
+            except (errors.CorruptBatchError, errors.InvalidRecordError) as error:
+                raise errors.InvalidRecordError(f"{name}: {error}") from error
             ends[name] = incoming[-1].last_offset + 1
             sizes[name] += len(frame.batch)
         return sizes
 
     def _is_missing(self, topic: str, placement: Placement) -> bool:
         if is_internal(topic):
-            raise PolicyViolationError(f"{topic}: Kafka's own; only Kafka writes there")
+            raise errors.PolicyViolationError(f"{topic}: Kafka's own; only Kafka writes there")
         numbers = [name.partition for name in placement.partitions if name.topic == topic]
         try:
             find_partition(self._engine, TopicPartition(topic, min(numbers, default=0)))
-        except UnknownTopicError:
+        except errors.UnknownTopicError:
             return True
         return False
 
     def _log(self, name: TopicPartition, topic_id: str | None = None) -> Log:
         partition = find_partition(self._engine, name, topic_id)
         if not isinstance(partition, Log):
-            raise PartitionOfflineError(f"{name}: {partition.status().state}")
+            raise errors.PartitionOfflineError(f"{name}: {partition.status().state}")
         return partition
 
 
@@ -197,7 +192,7 @@ def _put(log: Log, frame: Frame, base_offset: Offset) -> None:
     assign_offsets(frame.batch, 0, base_offset=base_offset, leader_epoch=log.offsets().leader_epoch)
     try:
         log.appender.append_as_follower(frame.batch)
-    except InvalidRecordError as error:
+    except errors.InvalidRecordError as error:
         raise PlaceTakenError(
             f"{frame.partition}: {error}: another writer appended there meanwhile; what is in place stays"
         ) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from topicfs.storage import errors
 from topicfs.storage.codec.batch import set_max_timestamp
 from topicfs.storage.codec.binary.fields import (
     CODEC_MASK,
@@ -20,13 +21,6 @@ from topicfs.storage.codec.columns import Columns, decode
 from topicfs.storage.codec.compression.bounds import MAX_CONTENT_BYTES
 from topicfs.storage.codec.headers import BatchStamp, Codec
 from topicfs.storage.codec.records import encode_columns
-from topicfs.storage.errors import (
-    CorruptBatchError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    OversizeBatchError,
-    RecordTooLargeError,
-)
 from topicfs.storage.model import NO_TIMESTAMP, ProducerId, TimestampType
 from topicfs.storage.validation.batches import NO_LIMIT, AppendRules, Incoming
 
@@ -95,13 +89,13 @@ def _records(batches: bytearray, batch: Incoming, left: int) -> Columns:
     limit = min(max(left, 0), MAX_CONTENT_BYTES)
     try:
         return decode(batches, start, end, check_crc=False, max_content_bytes=limit)[0]
-    except OversizeBatchError as error:
+    except errors.OversizeBatchError as error:
         cause = f"batch at position {error.position}: {error.cause}"
         if limit < MAX_CONTENT_BYTES:
             cause += ", in one append with those before it; append less at a time"
-        raise RecordTooLargeError(cause) from error
-    except CorruptBatchError as error:
-        raise InvalidRecordError(f"not a record batch: {error}") from error
+        raise errors.RecordTooLargeError(cause) from error
+    except errors.CorruptBatchError as error:
+        raise errors.InvalidRecordError(f"not a record batch: {error}") from error
 
 
 def _check_times(columns: Columns, rules: AppendRules, now: int) -> None:
@@ -121,7 +115,7 @@ def _check_times(columns: Columns, rules: AppendRules, now: int) -> None:
             if timestamp < earliest
             else ("message.timestamp.after.max.ms", rules.after_max_ms)
         )
-        raise InvalidTimestampError(
+        raise errors.InvalidTimestampError(
             f"{_named(bad)}: timestamp {timestamp} is further from now ({now}) than {name}={limit}",
             tuple(bad),
         )
@@ -132,7 +126,9 @@ def _check_keys(columns: Columns, rules: AppendRules) -> None:
         return
     bad = [index for index, length in enumerate(columns.key_lengths) if length < 0]
     if bad:
-        raise InvalidRecordError(f"{_named(bad)} without a key, and the topic is compacted", tuple(bad))
+        raise errors.InvalidRecordError(
+            f"{_named(bad)} without a key, and the topic is compacted", tuple(bad)
+        )
 
 
 def _named(indexes: Sequence[int]) -> str:
