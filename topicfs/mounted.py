@@ -14,19 +14,13 @@ from typing import IO, Any, cast
 
 from topicfs.fusefs.forms import FormError
 from topicfs.fusefs.times import written
+from topicfs.storage import errors
 from topicfs.storage.checkpoints.partition_metadata import topic_id_of
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.disk.names import check_partitions
 from topicfs.storage.disk.native import NativeFileSystem, system_clock
 from topicfs.storage.engine import Partition, Topic
-from topicfs.storage.errors import (
-    PartitionGoneError,
-    PartitionOfflineError,
-    StorageError,
-    TopicNotEmptyError,
-    UnknownTopicError,
-)
 from topicfs.storage.idempotence.registry import InputProgress, ProducerRegistry, entry_line
 from topicfs.storage.model import ONLINE, Offset, PartitionOffsets
 
@@ -50,7 +44,7 @@ def explained(mountpoint: Path, name: str) -> Iterator[None]:
         if not told:
             raise
         _, number, reason = told[-1]
-        raise (FormError(int(number), reason) if number else StorageError(reason)) from error
+        raise (FormError(int(number), reason) if number else errors.StorageError(reason)) from error
 
 
 BATCH_FILE, PRODUCERS = "log.batch", "@producers"
@@ -109,7 +103,7 @@ class MountedPartition:
         folder = self._partition.directory
         if folder is not None and topic_id_of(folder, NativeFileSystem(read_only=True)) != self._topic_id:
             file.close()
-            raise PartitionGoneError(
+            raise errors.PartitionGoneError(
                 f"{self._partition.topic}-{self._partition.number}: its topic was deleted"
             )
         self._files.callback(self._close)
@@ -238,7 +232,7 @@ def create_topic(
         topic.mkdir()
     if not (topic / "config").exists():
         topic.rmdir()
-        raise StorageError(f"{mountpoint}: its mount has ended; run the command again")
+        raise errors.StorageError(f"{mountpoint}: its mount has ended; run the command again")
     with ExitStack() as undo:
         undo.callback(_remove, mountpoint, name)
         if partitions is not None:
@@ -251,13 +245,15 @@ def create_topic(
                     (topic / file).write_text(text, encoding="utf-8")
         count = len(numbers_of(topic))
         if partitions not in (None, count):
-            raise StorageError(f"{name}: the daemon creates at least {count} partitions (num.partitions)")
+            raise errors.StorageError(
+                f"{name}: the daemon creates at least {count} partitions (num.partitions)"
+            )
         undo.pop_all()
 
 
 def _remove(mountpoint: Path, name: str) -> None:
     """Remove a new topic if nothing was appended to it."""
-    with suppress(StorageError, OSError):
+    with suppress(errors.StorageError, OSError):
         delete_topic(mountpoint, name, with_records=False)
 
 
@@ -265,7 +261,7 @@ def delete_topic(mountpoint: Path, name: str, *, with_records: bool) -> None:
     """Delete a topic. Raises TopicNotEmptyError if it has records and they must be kept, StorageError, OSError."""
     topic = mountpoint / name
     if not (topic / "config").exists():
-        raise UnknownTopicError.of(name)
+        raise errors.UnknownTopicError.of(name)
     if not with_records:
         _check_empty(topic)
     with explained(mountpoint, name):
@@ -278,7 +274,7 @@ def _check_empty(topic: Path) -> None:
     for number in numbers_of(topic):
         status = status_of(topic / str(number))
         if status["state"] != ONLINE:
-            raise PartitionOfflineError(f"{topic.name}/{number}: {status['state']}")
+            raise errors.PartitionOfflineError(f"{topic.name}/{number}: {status['state']}")
         records += int(status["log_end_offset"]) - int(status["log_start_offset"])
     if records:
-        raise TopicNotEmptyError(topic.name, records)
+        raise errors.TopicNotEmptyError(topic.name, records)

@@ -32,13 +32,7 @@ from pyspark.sql.types import StructType
 
 from topicfs import pipeline
 from topicfs.pipeline.errors import InvalidOptionError
-from topicfs.pipeline.jobs.queries import (
-    OTHER_CHECKPOINT,
-    QueryOptions,
-    every_record,
-    losses_reported,
-    write_counted,
-)
+from topicfs.pipeline.jobs import queries
 from topicfs.pipeline.source.readers import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from topicfs.pipeline.tasks.output import MESSAGE_PREFIX
 
@@ -64,7 +58,7 @@ class _MicroBatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateOptions(QueryOptions):
+class AggregateOptions(queries.QueryOptions):
     window: str
     """Length of a window, as Spark writes it: `5 minutes`."""
     slide: str | None = None
@@ -94,15 +88,15 @@ def aggregate(spark: SparkSession, options: AggregateOptions) -> DataFrame:
 
 def _at_once(spark: SparkSession, options: AggregateOptions) -> int:
     source, target = options.places()
-    rows = every_record(spark.read, source, options.source)
+    rows = queries.every_record(spark.read, source, options.source)
     results = _results(_windows(rows, options)).orderBy("timestamp", "key")
-    return write_counted(results, target, topic=options.target)
+    return queries.write_counted(results, target, topic=options.target)
 
 
 def _follow(spark: SparkSession, options: AggregateOptions) -> int:
     source, target = options.places()
     _set_state_partitions(spark)
-    rows = every_record(spark.readStream, source, options.source)
+    rows = queries.every_record(spark.readStream, source, options.source)
     results = _results(_windows(_timed(spark, rows, options), options))
     counted = results.observe("written", spark_functions.count("*").alias("windows"))
     sink = counted.writeStream.format(target.format).options(**target.options, topic=options.target)
@@ -129,7 +123,7 @@ def _timed(spark: SparkSession, rows: DataFrame, options: AggregateOptions) -> D
 def _end_of_last_window(spark: SparkSession, options: AggregateOptions) -> int:
     """Return when the watermark passes the latest record's last window, in microseconds since 1970."""
     source, _ = options.places()
-    rows = every_record(spark.read, source, options.source)
+    rows = queries.every_record(spark.read, source, options.source)
     window, delay = (
         spark_functions.lit(length).cast("interval") for length in (options.window, options.delay)
     )
@@ -153,7 +147,7 @@ def _run(sink: DataStreamWriter) -> int:
     query = sink.start()
     batches: dict[int, _MicroBatch] = {}
     try:
-        with losses_reported(OTHER_CHECKPOINT):
+        with queries.losses_reported(queries.OTHER_CHECKPOINT):
             while not query.awaitTermination(INTERRUPT_POLL_SECONDS):
                 _record_progress(query, batches)
     except KeyboardInterrupt:

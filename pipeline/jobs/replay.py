@@ -14,19 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
 from topicfs import pipeline
-from topicfs.pipeline.jobs.queries import (
-    OTHER_CHECKPOINT,
-    QueryOptions,
-    every_record,
-    losses_reported,
-    write_counted,
-)
+from topicfs.pipeline.jobs import queries
 
 RESULT = "source string, target string, records long"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions(QueryOptions):
+class ReplayOptions(queries.QueryOptions):
     select: str = "key, value, headers, timestamp"
     """SQL expressions for the columns to write."""
 
@@ -40,17 +34,17 @@ def replay(spark: SparkSession, options: ReplayOptions) -> DataFrame:
 
 def _replay_all(spark: SparkSession, options: ReplayOptions) -> int:
     source, target = options.places()
-    rows = every_record(spark.read, source, options.source)
-    return write_counted(_chosen(spark, rows, options), target, topic=options.target)
+    rows = queries.every_record(spark.read, source, options.source)
+    return queries.write_counted(_chosen(spark, rows, options), target, topic=options.target)
 
 
 def _replay_new(spark: SparkSession, options: ReplayOptions) -> int:
     source, target = options.places()
-    rows = every_record(spark.readStream, source, options.source)
+    rows = queries.every_record(spark.readStream, source, options.source)
     rows = _chosen(spark, rows, options).observe("written", spark_functions.count("*").alias("records"))
     sink = rows.writeStream.format(target.format).options(**target.options, topic=options.target)
     query = sink.option("checkpointLocation", options.checkpoint).trigger(availableNow=True).start()
-    with losses_reported(OTHER_CHECKPOINT):
+    with queries.losses_reported(queries.OTHER_CHECKPOINT):
         query.awaitTermination()
     observed = (progress.observedMetrics.get("written") for progress in query.recentProgress)
     return sum(int(row["records"]) for row in observed if row is not None)

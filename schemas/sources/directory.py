@@ -15,18 +15,10 @@ import time
 from collections.abc import Hashable
 from pathlib import Path, PurePosixPath
 
+from topicfs.schemas import schema
 from topicfs.schemas.codecs.protobuf import imports_of
-from topicfs.schemas.schema import (
-    MAX_SCHEMA_BYTES,
-    Kind,
-    PayloadSchema,
-    SchemaError,
-    SchemaId,
-    SchemaReference,
-    UnavailableSchemaError,
-)
 
-SUFFIXES = {".avsc": Kind.AVRO, ".proto": Kind.PROTOBUF, ".json": Kind.JSON}
+SUFFIXES = {".avsc": schema.Kind.AVRO, ".proto": schema.Kind.PROTOBUF, ".json": schema.Kind.JSON}
 """File suffixes of the languages."""
 STAMP_SECONDS = 1.0
 """Seconds between two checks of the directory for changes."""
@@ -51,7 +43,7 @@ class DirectorySource:
                 self._modified = None
         return self._modified
 
-    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
+    def by_id(self, schema_id: schema.SchemaId, subject: str = "") -> schema.PayloadSchema | None:
         """See `SchemaSource`: a directory has only one schema of an id, whatever the subject is."""
         del subject
         for suffix, kind in SUFFIXES.items():
@@ -60,15 +52,15 @@ class DirectorySource:
                 return _schema(kind, text, schema_id if isinstance(schema_id, int) else None)
         return None
 
-    def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
+    def referenced(self, reference: schema.SchemaReference) -> schema.PayloadSchema | None:
         """See `SchemaSource`: only for Protobuf, by the path of an import."""
         pure = PurePosixPath(reference.name)
         if pure.is_absolute() or ".." in pure.parts or "\0" in reference.name:
             return None
         text = self._text(reference.name)
-        return None if text is None else _schema(Kind.PROTOBUF, text, None)
+        return None if text is None else _schema(schema.Kind.PROTOBUF, text, None)
 
-    def newest(self, subject: str) -> PayloadSchema | None:
+    def newest(self, subject: str) -> schema.PayloadSchema | None:
         if "/" in subject or "\0" in subject:
             return None
         for suffix in SUFFIXES:
@@ -85,16 +77,18 @@ class DirectorySource:
         """Return the text of a file; None if it does not exist. Raises SchemaError if it cannot be read."""
         try:
             with (self._directory / name).open("rb") as file:
-                data = file.read(MAX_SCHEMA_BYTES + 1)
+                data = file.read(schema.MAX_SCHEMA_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise UnavailableSchemaError(f"{self._directory / name}: {error.strerror}") from None
-        if len(data) > MAX_SCHEMA_BYTES:
-            raise SchemaError(f"{self._directory / name}: more than {MAX_SCHEMA_BYTES} bytes")
+            raise schema.UnavailableSchemaError(f"{self._directory / name}: {error.strerror}") from None
+        if len(data) > schema.MAX_SCHEMA_BYTES:
+            raise schema.SchemaError(f"{self._directory / name}: more than {schema.MAX_SCHEMA_BYTES} bytes")
         return data.decode(errors="replace")
 
 
-def _schema(kind: Kind, text: str, number: int | None) -> PayloadSchema:
-    imports = imports_of(text) if kind is Kind.PROTOBUF else []
-    return PayloadSchema(kind, text, tuple(SchemaReference(path, path, 0) for path in imports), number)
+def _schema(kind: schema.Kind, text: str, number: int | None) -> schema.PayloadSchema:
+    imports = imports_of(text) if kind is schema.Kind.PROTOBUF else []
+    return schema.PayloadSchema(
+        kind, text, tuple(schema.SchemaReference(path, path, 0) for path in imports), number
+    )

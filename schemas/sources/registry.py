@@ -25,21 +25,14 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from topicfs.schemas.schema import (
-    MAX_SCHEMA_BYTES,
-    PayloadSchema,
-    SchemaId,
-    SchemaReference,
-    UnavailableSchemaError,
-    schema_of,
-)
+from topicfs.schemas import schema
 from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.messages import printable
 
 REGISTRY_TIMEOUT_SECONDS = 5.0
 REST_SECONDS = 30.0
 """Time for which a failed registry is not queried, and a missing schema not requested again."""
-MAX_REGISTRY_ANSWER_BYTES = 4 * MAX_SCHEMA_BYTES
+MAX_REGISTRY_ANSWER_BYTES = 4 * schema.MAX_SCHEMA_BYTES
 MAX_MISSING = 10_000
 _OK, _NOT_FOUND, _TOO_MANY_REQUESTS, _ITS_FAULT = 200, 404, 429, 500
 _NO_REGISTRY = "; give the URL of the schema registry itself"
@@ -54,7 +47,7 @@ class _NoRedirects(HTTPRedirectHandler):
         return None
 
 
-class RegistryUnavailableError(UnavailableSchemaError):
+class RegistryUnavailableError(schema.UnavailableSchemaError):
     """The registry did not answer, or its answer makes no sense."""
 
 
@@ -85,23 +78,23 @@ class RegistrySource:
         """Return a value that changes every REST_SECONDS, because unknown schemas may be found then."""
         return int(self._clock() / REST_SECONDS)
 
-    def by_id(self, schema_id: SchemaId, subject: str = "") -> PayloadSchema | None:
+    def by_id(self, schema_id: schema.SchemaId, subject: str = "") -> schema.PayloadSchema | None:
         if isinstance(schema_id, int):
             asked = f"?subject={quote(subject, safe='')}" if subject else ""
             return self._schema(f"/schemas/ids/{schema_id}{asked}", number=schema_id)
         return self._schema(f"/schemas/guids/{schema_id}")
 
-    def referenced(self, reference: SchemaReference) -> PayloadSchema | None:
+    def referenced(self, reference: schema.SchemaReference) -> schema.PayloadSchema | None:
         return self._schema(f"/subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
 
-    def newest(self, subject: str) -> PayloadSchema | None:
+    def newest(self, subject: str) -> schema.PayloadSchema | None:
         """See `SchemaSource`; each call queries the registry. Raises RegistryUnavailableError, unlike `by_id`."""
         path = f"/subjects/{quote(subject, safe='')}/versions/latest"
         with self._turn:
             answer = self._answer(path)
-        return None if answer is None else schema_of(answer)
+        return None if answer is None else schema.schema_of(answer)
 
-    def _schema(self, path: str, *, number: int | None = None) -> PayloadSchema | None:
+    def _schema(self, path: str, *, number: int | None = None) -> schema.PayloadSchema | None:
         with self._turn:  # One request at a time, so that a registry that hangs blocks one thread and not one for each request.
             now = self._clock()
             if now < self._missing.get(path, now):
@@ -115,7 +108,7 @@ class RegistrySource:
                     self._missing.clear()
                 self._missing[path] = now + REST_SECONDS
                 return None
-        return schema_of(answer, number=number)
+        return schema.schema_of(answer, number=number)
 
     def _answer(self, path: str) -> dict[str, Any] | None:
         """Request a JSON object; None if the registry does not have it. Raises RegistryUnavailableError."""

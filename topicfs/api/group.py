@@ -26,17 +26,10 @@ from topicfs.fusefs.forms.json_parser import parse_records
 from topicfs.fusefs.groups.assigned_partitions import reset_offset
 from topicfs.mounted import explained
 from topicfs.paths import check_group_name
+from topicfs.storage import errors
 from topicfs.storage.config.group import MANUAL
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Cancel
-from topicfs.storage.errors import (
-    GroupError,
-    GroupsUnsupportedError,
-    PartitionGoneError,
-    ReadOnlyError,
-    SegmentDeletedError,
-    UnknownTopicError,
-)
 from topicfs.storage.messages import which_topic
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
@@ -122,11 +115,11 @@ class EngineFeed:
             try:
                 return cursor.next()
             except (
-                SegmentDeletedError
+                errors.SegmentDeletedError
             ):  # As in Kafka's consumers, `auto.offset.reset` decides where to continue.
                 cursor.go_to(self._reset(cursor))
                 return cursor.next()
-        except PartitionGoneError:
+        except errors.PartitionGoneError:
             return ()  # Its topic was deleted, so the member will lose it soon.
 
     def _reset(self, cursor: Cursor) -> Offset:
@@ -144,7 +137,7 @@ class EngineFeed:
         if held.wanted_back:
             self._membership.give_up(held.wanted_back)
         for partition in sorted(held.partitions - held.wanted_back - self._readings.keys()):
-            with suppress(PartitionGoneError):
+            with suppress(errors.PartitionGoneError):
                 self._take_over(partition, held)
 
     def _take_over(self, partition: TopicPartition, held: MemberPartitions) -> None:
@@ -230,7 +223,7 @@ def _make_manual(directory: Path, group: str) -> None:
         directory.mkdir()
     except FileExistsError:
         if f"commit={MANUAL}" not in config.read_text(encoding="utf-8").splitlines():
-            raise GroupError(
+            raise errors.GroupError(
                 f"{group}: a program commits by itself, but reading through the mount commits automatically; "
                 f"first run: echo commit={MANUAL} > {config}"
             ) from None
@@ -284,13 +277,15 @@ class Group:
         present = topics if engine.remote else engine.topics()  # Only a directory knows all its topics.
         for name in topics:
             if PATTERN_SIGNS.isdisjoint(name) and name not in present:
-                raise UnknownTopicError(f"{UnknownTopicError.of(name)}{which_topic(name, present)}")
+                raise errors.UnknownTopicError(
+                    f"{errors.UnknownTopicError.of(name)}{which_topic(name, present)}"
+                )
         if not isinstance(engine, FileTopics):
             return Member(self, EngineFeed(engine, self.name, topics, level), timeout)
         if engine.mountpoint is None:
-            raise ReadOnlyError(f"{self.name}: joining stores positions, but {READ_ONLY}")
+            raise errors.ReadOnlyError(f"{self.name}: joining stores positions, but {READ_ONLY}")
         if level is not Isolation.READ_COMMITTED:
-            raise GroupsUnsupportedError(
+            raise errors.GroupsUnsupportedError(
                 f"{self.name}: the mount's isolation applies here: topicfs mount --isolation"
             )
         return Member(self, MountFeed(engine.mountpoint, self.name, topics), timeout)

@@ -39,16 +39,10 @@ from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place
 from topicfs.replication.replicas.startup import producers_of
 from topicfs.schemas.places import SchemaPlaces
+from topicfs.storage import errors
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.engine import Partition, Topic
-from topicfs.storage.errors import (
-    InvalidNameError,
-    InvalidRecordError,
-    PolicyViolationError,
-    RecordTooLargeError,
-    StorageError,
-)
 from topicfs.storage.idempotence.producer import NamedProducer, whole_lines
 from topicfs.storage.idempotence.registry import ProducerRegistry
 from topicfs.storage.messages import reason_of
@@ -58,7 +52,7 @@ BLOCK_BYTES = 1 << 20
 """Bytes read and appended at a time: the size of the kernel's largest request to a mount."""
 Outcome = Callable[[Exception, int, int], str]
 """Describes after an error what was appended; the numbers are the lines and bytes of the blocks before it."""
-_REFUSALS = (FormError, InvalidRecordError, RecordTooLargeError)
+_REFUSALS = (FormError, errors.InvalidRecordError, errors.RecordTooLargeError)
 """Errors of a block after which certainly nothing of it was appended."""
 UNBOUNDED = 2**31
 """Limit while reading: the topic checks the record's size."""
@@ -172,11 +166,13 @@ def append(
 
 def _check_name(target: str, path: TopicPath) -> None:
     if path.name == BATCH_FILE and path.partition is None:
-        raise InvalidNameError(
+        raise errors.InvalidNameError(
             f"{target}: batches can only be appended to one partition, as {path.topic}/0/{path.name}"
         )
     if path.name not in {*RECORD_FILES, BATCH_FILE}:
-        raise InvalidNameError(f"{target}: records are appended to {', '.join(RECORD_FILES)} or {BATCH_FILE}")
+        raise errors.InvalidNameError(
+            f"{target}: records are appended to {', '.join(RECORD_FILES)} or {BATCH_FILE}"
+        )
 
 
 def _check_options(
@@ -282,7 +278,7 @@ def _topic(engine: Engine, path: TopicPath) -> Topic:
 
 def _target(topic: Topic, path: TopicPath, encoder: Encoder) -> LineTarget:
     if topic.internal:
-        raise PolicyViolationError(f"{topic.name}: Kafka's own; only Kafka writes there")
+        raise errors.PolicyViolationError(f"{topic.name}: Kafka's own; only Kafka writes there")
     if path.partition is None:
         return TopicTarget(str(path), topic, encoder, KafkaPartitioner())
     return PartitionTarget(str(path), topic.partitions()[path.partition], encoder)
@@ -312,13 +308,13 @@ def _each(
                 lines += part.count(b"\n")
                 size += len(part)
         sync()
-    except (FormError, OSError, StorageError) as error:
+    except (FormError, OSError, errors.StorageError) as error:
         reason = reason_of(error)
         if isinstance(error, FormError):
             reason = f"line {lines + error.line_number}: {error.reason}"
         kept = outcome(error, lines, size)
         name = "standard input" if source == "-" else source
-        raise StorageError(f"{name}: {reason}{'; ' if kept else ''}{kept}") from None
+        raise errors.StorageError(f"{name}: {reason}{'; ' if kept else ''}{kept}") from None
 
 
 def _ends(engine: Engine, path: TopicPath) -> Callable[[], int] | None:

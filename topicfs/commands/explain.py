@@ -15,18 +15,7 @@ from topicfs.coordination.engine import Engine
 from topicfs.data_directory import opened_for_reading
 from topicfs.examples import ExampleCommand
 from topicfs.formats.explanation import Explanation, as_json, as_text
-from topicfs.fusefs.selectors import (
-    AtTime,
-    LastN,
-    Range,
-    RangePlace,
-    Selector,
-    SelectorError,
-    Single,
-    TimeRange,
-    parse,
-    resolve,
-)
+from topicfs.fusefs import selectors
 from topicfs.fusefs.times import written
 from topicfs.inspection.explain import Lookup, explain_offset, explain_timestamp
 from topicfs.options import place_option
@@ -69,8 +58,8 @@ def explain(name: str, *, as_program: bool, place: Place) -> None:
         if place.cluster is None and not isinstance(partition, Log):
             raise StorageError(f"{name}: {partition.status().state}")
         try:
-            explanation = explained(name, parse(parsed.name), partition, explainer)
-        except SelectorError as error:
+            explanation = explained(name, selectors.parse(parsed.name), partition, explainer)
+        except selectors.SelectorError as error:
             raise click.ClickException(error.reason) from None
         if as_program:
             click.echo(json.dumps(as_json(explanation), ensure_ascii=False))
@@ -105,29 +94,33 @@ def _opened(place: Place) -> Iterator[tuple[Engine, Explainer]]:
         yield cluster, Explainer(of_cluster.offset, of_cluster.timestamp)
 
 
-def explained(name: str, selector: Selector, partition: Partition, explainer: Explainer) -> Explanation:
+def explained(
+    name: str, selector: selectors.Selector, partition: Partition, explainer: Explainer
+) -> Explanation:
     """Explain the lookups of a selector. Raises SelectorError if it selects nothing."""
     isolation = Isolation.READ_COMMITTED
     match selector:
-        case Single(offset):
-            resolve(selector, partition, isolation=isolation)
+        case selectors.Single(offset):
+            selectors.resolve(selector, partition, isolation=isolation)
             lookups = [(f"offset {offset}", explainer.offset(partition, offset))]
             meaning = f"the record at offset {offset}"
-        case AtTime(timestamp):
+        case selectors.AtTime(timestamp):
             found = explainer.timestamp(partition, timestamp, isolation)
             if found.found is None:
-                resolve(selector, partition, isolation=isolation)  # Raises the error with the reason.
+                selectors.resolve(
+                    selector, partition, isolation=isolation
+                )  # Raises the error with the reason.
             lookups = [(f"timestamp {timestamp}", found)]
             meaning = f"the first record at or after {_shown(selector, timestamp)}"
-        case TimeRange(start_timestamp, end_timestamp):
+        case selectors.TimeRange(start_timestamp, end_timestamp):
             times = [time for time in (start_timestamp, end_timestamp) if time is not None]
             lookups = [
                 (f"timestamp {time}", explainer.timestamp(partition, time, isolation)) for time in times
             ]
             meaning = _range_meaning(selector, partition) + _shown_range(selector)
-        case Range() | LastN():
-            place = resolve(selector, partition, isolation=isolation)
-            assert isinstance(place, RangePlace)
+        case selectors.Range() | selectors.LastN():
+            place = selectors.resolve(selector, partition, isolation=isolation)
+            assert isinstance(place, selectors.RangePlace)
             end_offset = partition.visible_end(isolation) if place.end_offset is None else place.end_offset
             ends = dict.fromkeys((place.start_offset, Offset(end_offset - 1)))
             wanted = ends if place.start_offset < end_offset else ()
@@ -136,12 +129,12 @@ def explained(name: str, selector: Selector, partition: Partition, explainer: Ex
     return Explanation(name, meaning, partition, tuple(lookups))
 
 
-def _shown(selector: AtTime | TimeRange, timestamp: Timestamp) -> str:
+def _shown(selector: selectors.AtTime | selectors.TimeRange, timestamp: Timestamp) -> str:
     """Return a time as text; a relative time also as a calendar time."""
     return f"{timestamp} ({written(timestamp)})" if selector.relative else str(timestamp)
 
 
-def _shown_range(selector: TimeRange) -> str:
+def _shown_range(selector: selectors.TimeRange) -> str:
     """Return the relative times of a range as calendar times."""
     if not selector.relative:
         return ""
@@ -149,9 +142,9 @@ def _shown_range(selector: TimeRange) -> str:
     return f", from {_shown(selector, selector.start_timestamp)}{until}"
 
 
-def _range_meaning(selector: Selector, partition: Partition) -> str:
-    place = resolve(selector, partition)
-    assert isinstance(place, RangePlace)
+def _range_meaning(selector: selectors.Selector, partition: Partition) -> str:
+    place = selectors.resolve(selector, partition)
+    assert isinstance(place, selectors.RangePlace)
     if place.end_offset is None:
         return f"offsets {place.start_offset} and on"
     if place.end_offset <= place.start_offset:

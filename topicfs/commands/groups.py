@@ -10,17 +10,8 @@ import click
 
 from topicfs.callers import completion
 from topicfs.examples import ExampleCommand, ExampleGroup
+from topicfs.groups import output
 from topicfs.groups.location import opened_groups
-from topicfs.groups.output import (
-    group_object,
-    resets_object,
-    say_json,
-    say_list,
-    say_members,
-    say_positions,
-    say_resets,
-    say_state,
-)
 from topicfs.groups.scenarios import (
     Reset,
     Scenario,
@@ -82,9 +73,9 @@ def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
     with opened_groups(place) as found:
         listed = found.listed()
     if as_program:
-        say_json([{"group": one.name, "state": one.state, "type": one.type} for one in listed])
+        output.say_json([{"group": one.name, "state": one.state, "type": one.type} for one in listed])
     else:
-        say_list(listed, state=state)
+        output.say_list(listed, state=state)
 
 
 @groups.command(
@@ -108,9 +99,9 @@ def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, plac
     with opened_groups(place) as found:
         described = [found.describe(name) for name in names]
     if as_program:
-        say_json([group_object(group) for group in described])
+        output.say_json([output.group_object(group) for group in described])
         return
-    show = {"members": say_members, "state": say_state}.get(what or "", say_positions)
+    show = {"members": output.say_members, "state": output.say_state}.get(what or "", output.say_positions)
     for group in described:
         show(group)
 
@@ -232,9 +223,9 @@ def reset(
     if as_csv:
         click.echo(export(resets), nl=False)
     elif as_program:
-        say_json(resets_object(name, resets))
+        output.say_json(output.resets_object(name, resets))
     else:
-        say_resets(name, resets)
+        output.say_resets(name, resets)
 
 
 def _from_file(place: GroupsPlace, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:

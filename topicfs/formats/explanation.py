@@ -14,16 +14,7 @@ from topicfs.inspection.explain import ExplainedRecord, LeaderKnown, Lookup, Loo
 from topicfs.storage.engine import Partition
 from topicfs.storage.messages import printable
 from topicfs.storage.model import SegmentInfo, Timestamp
-from topicfs.storage.segment.trace import (
-    BatchFound,
-    BatchPassed,
-    IndexSearched,
-    RecordFound,
-    ScanBegan,
-    SegmentPassed,
-    SegmentsSearched,
-    SegmentTaken,
-)
+from topicfs.storage.segment import trace
 
 SHOWN_NEIGHBORS = 3
 """How many segments or skipped batches are listed on either side of the chosen one."""
@@ -90,14 +81,14 @@ def _lookup_text(lookup: Lookup) -> Iterator[Text]:
     number = 0
     for kind, group in groupby(lookup.steps, key=type):
         steps = list(group)
-        if kind is RecordFound:
+        if kind is trace.RecordFound:
             continue
-        if kind in (BatchPassed, SegmentPassed):
-            number += kind is SegmentPassed
+        if kind in (trace.BatchPassed, trace.SegmentPassed):
+            number += kind is trace.SegmentPassed
             yield from _passed_text(number, steps)
             continue
         for step in steps:
-            number += kind is not BatchFound
+            number += kind is not trace.BatchFound
             yield from _step_text(number, step)
     if lookup.found is None:
         yield _line("", Text("no record there", style="bad"))
@@ -118,26 +109,26 @@ def _step_text(number: int, step: LookupStep) -> Iterator[Text]:
                 f"{step.request} version {step.version} to {step.server}: {step.sent_bytes:,} bytes sent, "
                 f"{step.received_bytes:,} received, {step.milliseconds:g} ms",
             )
-        case SegmentsSearched():
+        case trace.SegmentsSearched():
             yield _line(f"{number} segment", f"the greatest base offset not above {step.target}:")
             yield _line("", _choice(step.base_offsets, step.chosen))
-        case SegmentTaken():
+        case trace.SegmentTaken():
             yield _line(
                 f"{number} segment",
                 _found(f"{step.base_offset}", f" reaches {_time(step.largest_timestamp)}"),
             )
-        case IndexSearched():
+        case trace.IndexSearched():
             yield from _index_text(number, step)
-        case ScanBegan():
+        case trace.ScanBegan():
             yield _line(f"{number} scan", f"{step.file}, forward from position {step.position}")
-        case BatchFound():
+        case trace.BatchFound():
             text = f"at {step.position}: {_offsets(step.base_offset, step.last_offset)}, {step.size_bytes:,} bytes"
             yield _line("", _found("batch", f" {text}"))
         case _:
             raise AssertionError(step)
 
 
-def _index_text(number: int, step: IndexSearched) -> Iterator[Text]:
+def _index_text(number: int, step: trace.IndexSearched) -> Iterator[Text]:
     by_time = step.file.endswith(".timeindex")
     key, value = ("timestamp", "offset") if by_time else ("offset", "position")
     entries = _count(step.entries, "entry", "entries")
@@ -165,7 +156,7 @@ def _passed_text(number: int, steps: Sequence[LookupStep]) -> Iterator[Text]:
     """List the skipped batches or segments: of many only the first and last ones."""
     skipped = len(steps) - 2 * SHOWN_NEIGHBORS
     for index, step in enumerate(steps):
-        label = f"{number} segment" if isinstance(step, SegmentPassed) and not index else ""
+        label = f"{number} segment" if isinstance(step, trace.SegmentPassed) and not index else ""
         if skipped > 0 and index == SHOWN_NEIGHBORS:
             yield _line("", Text(f"… {skipped} more …", style="quiet"))
         if skipped <= 0 or not SHOWN_NEIGHBORS <= index < len(steps) - SHOWN_NEIGHBORS:
@@ -174,9 +165,9 @@ def _passed_text(number: int, steps: Sequence[LookupStep]) -> Iterator[Text]:
 
 def _passed(step: LookupStep) -> str:
     match step:
-        case SegmentPassed():
+        case trace.SegmentPassed():
             return f"{step.base_offset} ends at time {_time(step.largest_timestamp)}: passed"
-        case BatchPassed():
+        case trace.BatchPassed():
             return f"batch at {step.position}: {_offsets(step.base_offset, step.last_offset)}, passed"
     raise AssertionError(step)
 
@@ -247,7 +238,7 @@ def _bytes(data: bytes | None) -> str:
 def _step_json(step: LookupStep) -> dict[str, Any]:
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in type(step).__name__)
     fields = step._asdict()
-    if isinstance(step, IndexSearched):
+    if isinstance(step, trace.IndexSearched):
         fields["probes"] = [probe._asdict() for probe in step.probes]
     return {"step": name.removeprefix("_"), **fields}
 

@@ -22,22 +22,9 @@ from topicfs import pipeline
 from topicfs.pipeline.archiving.files import archived_files
 from topicfs.pipeline.errors import PipelineError
 from topicfs.pipeline.jobs.archive import TopicNote, archived_rows, average_bytes, read_notes
+from topicfs.pipeline.jobs.restore import plan
 from topicfs.pipeline.jobs.restore.cluster_write import check_cluster, write_to_cluster
 from topicfs.pipeline.jobs.restore.directory_write import PlacedWrite, make_topics, write_placed
-from topicfs.pipeline.jobs.restore.plan import (
-    MAX_RANGES,
-    ConflictError,
-    Extent,
-    Span,
-    empty_topics,
-    known_topics,
-    layouts_of,
-    log_bounds,
-    overlaps,
-    plan_partition,
-    plan_rounds,
-    topics_to_make,
-)
 from topicfs.pipeline.places.place import SparkPlace, place_of
 from topicfs.storage.disk.names import check_topic_name
 from topicfs.storage.disk.native import system_clock
@@ -126,22 +113,24 @@ class _Restoration:
 
     def restore_missing(self) -> None:
         """Write the records that are missing now (ConflictError, WriteRefusedError, …)."""
-        known = known_topics(self._directories)
+        known = plan.known_topics(self._directories)
         extents = self._extents
-        made = topics_to_make(
+        made = plan.topics_to_make(
             extents, known, self._notes, partitions=self._options.partitions, now_ms=system_clock()
         )
-        made |= empty_topics(self._empty - known.keys(), self._notes, partitions=self._options.partitions)
-        bounds = log_bounds(self._directories, extents, known)
-        parts = {one: plan_partition(one, extents[one], bounds[one]) for one in extents}
+        made |= plan.empty_topics(
+            self._empty - known.keys(), self._notes, partitions=self._options.partitions
+        )
+        bounds = plan.log_bounds(self._directories, extents, known)
+        parts = {one: plan.plan_partition(one, extents[one], bounds[one]) for one in extents}
         compacted = [topic for topic, facts in known.items() if facts.config.compacts]
-        check_same(self._spark, self._rows, self._place, overlaps(parts), compacted)
+        check_same(self._spark, self._rows, self._place, plan.overlaps(parts), compacted)
         topics = sorted({one.topic for one in extents})
         write = PlacedWrite(
-            self._directories, layouts_of(topics, known, made), self._options.commit_timeout_seconds
+            self._directories, plan.layouts_of(topics, known, made), self._options.commit_timeout_seconds
         )
         places = {one: part.place for one, part in parts.items()}
-        rounds = plan_rounds(parts, extents, self._round_records)
+        rounds = plan.plan_rounds(parts, extents, self._round_records)
         if made and not rounds:
             make_topics(write, Placement(made, {}))
         for spans in rounds:
@@ -161,7 +150,7 @@ class _Restoration:
 
 
 def _without_records(
-    notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, Extent], options: RestoreOptions
+    notes: Mapping[str, TopicNote], extents: Mapping[TopicPartition, plan.Extent], options: RestoreOptions
 ) -> set[str]:
     """Return the requested topics that the archive knows, and that had no records."""
     asked = (
@@ -174,7 +163,7 @@ def _without_records(
 
 def _result(
     spark: SparkSession,
-    extents: Mapping[TopicPartition, Extent],
+    extents: Mapping[TopicPartition, plan.Extent],
     restored: Mapping[TopicPartition, int],
     empty: Sequence[tuple[object, ...]] = (),
 ) -> DataFrame:
@@ -213,7 +202,7 @@ def _renamed(notes: dict[str, TopicNote], options: RestoreOptions) -> dict[str, 
     return {} if note is None else {options.into: note}
 
 
-def _extents(rows: DataFrame) -> dict[TopicPartition, Extent]:
+def _extents(rows: DataFrame) -> dict[TopicPartition, plan.Extent]:
     found = (
         rows.groupBy("topic", "partition")
         .agg(
@@ -225,7 +214,9 @@ def _extents(rows: DataFrame) -> dict[TopicPartition, Extent]:
         .selectExpr("topic", "partition", "first", "last", "records", "unix_millis(oldest) AS oldest_ms")
     )
     return {
-        TopicPartition(row.topic, row.partition): Extent(row.first, row["last"], row.records, row.oldest_ms)
+        TopicPartition(row.topic, row.partition): plan.Extent(
+            row.first, row["last"], row.records, row.oldest_ms
+        )
         for row in found.collect()
     }
 
@@ -238,7 +229,7 @@ def check_same(
     spark: SparkSession,
     archived: DataFrame,
     place: SparkPlace,
-    spans: Mapping[TopicPartition, Span],
+    spans: Mapping[TopicPartition, plan.Span],
     compacted: Collection[str],
 ) -> None:
     """Check that archive and topics have the same records within `spans` (ConflictError names the first difference).
@@ -278,12 +269,12 @@ def check_same(
         .first()
     )
     if found is not None:
-        raise ConflictError(_difference(found))
+        raise plan.ConflictError(_difference(found))
 
 
-def within(spark: SparkSession, rows: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
+def within(spark: SparkSession, rows: DataFrame, spans: Mapping[TopicPartition, plan.Span]) -> DataFrame:
     """Return the rows whose offsets lie in `spans`."""
-    if len(spans) <= MAX_RANGES:
+    if len(spans) <= plan.MAX_RANGES:
         column = spark_functions.col
         return rows.where(
             reduce(

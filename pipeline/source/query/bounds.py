@@ -8,15 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from topicfs.pipeline.errors import DataLossError, InvalidOptionError, PipelineError
-from topicfs.pipeline.source.query.offsets import (
-    EARLIEST,
-    LATEST,
-    AtOffsets,
-    AtTimestamp,
-    AtTimestamps,
-    Bound,
-    Everywhere,
-)
+from topicfs.pipeline.source.query import offsets
 from topicfs.pipeline.source.query.options import Selection
 from topicfs.pipeline.source.query.ranges import OffsetRange
 from topicfs.storage.disk.names import is_internal
@@ -69,7 +61,7 @@ def select(
 
 
 def offsets_at(
-    bound: Bound,
+    bound: offsets.Bound,
     partitions: Iterable[TopicPartition],
     ends: PartitionEnds,
     *,
@@ -83,7 +75,7 @@ def offsets_at(
     """
     found = {}
     for partition, end in _by_partition(bound, list(partitions), option=option).items():
-        if isinstance(end, AtTimestamp):
+        if isinstance(end, offsets.AtTimestamp):
             offset = ends.at_time(partition, end.timestamp)
             if offset is None and not latest_after_last_record:
                 raise PipelineError(
@@ -97,29 +89,33 @@ def offsets_at(
 
 
 def _concrete(partition: TopicPartition, offset: int, ends: PartitionEnds) -> int:
-    if offset == EARLIEST:
+    if offset == offsets.EARLIEST:
         return ends.earliest(partition)
-    return ends.latest(partition) if offset == LATEST else offset
+    return ends.latest(partition) if offset == offsets.LATEST else offset
 
 
 def _by_partition(
-    bound: Bound, partitions: list[TopicPartition], *, option: str
-) -> dict[TopicPartition, Everywhere | AtTimestamp]:
-    if isinstance(bound, Everywhere):
+    bound: offsets.Bound, partitions: list[TopicPartition], *, option: str
+) -> dict[TopicPartition, offsets.Everywhere | offsets.AtTimestamp]:
+    if isinstance(bound, offsets.Everywhere):
         return dict.fromkeys(partitions, bound)
-    if isinstance(bound, AtTimestamp):
+    if isinstance(bound, offsets.AtTimestamp):
         return dict.fromkeys(partitions, _at_time(bound.timestamp))
-    if isinstance(bound, AtOffsets):
+    if isinstance(bound, offsets.AtOffsets):
         _check_names(bound.offsets, partitions, option)
-        return {one: Everywhere(bound.offsets[one]) for one in partitions}
-    assert isinstance(bound, AtTimestamps)
+        return {one: offsets.Everywhere(bound.offsets[one]) for one in partitions}
+    assert isinstance(bound, offsets.AtTimestamps)
     _check_names(bound.timestamps, partitions, f"{option}ByTimestamp")
     times: Mapping[TopicPartition, int] = bound.timestamps
     return {one: _at_time(times[one]) for one in partitions}
 
 
-def _at_time(timestamp: int) -> Everywhere | AtTimestamp:
-    return Everywhere(timestamp) if timestamp in {EARLIEST, LATEST} else AtTimestamp(timestamp)
+def _at_time(timestamp: int) -> offsets.Everywhere | offsets.AtTimestamp:
+    return (
+        offsets.Everywhere(timestamp)
+        if timestamp in {offsets.EARLIEST, offsets.LATEST}
+        else offsets.AtTimestamp(timestamp)
+    )
 
 
 def _check_names(named: Mapping[TopicPartition, int], partitions: list[TopicPartition], option: str) -> None:
