@@ -19,7 +19,7 @@ from tests.doubles.producing import batch
 from tests.doubles.small_disk import fill, small_disk
 from tests.doubles.waiting import wait_until
 from tests.listener.serving import Served
-from tests.listener.test_clients import PATIENCE_SECONDS, values
+from tests.listener.test_clients import TIMEOUT_SECONDS, values
 from tests.listener.test_command import PROGRAM
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.model import Timestamp
@@ -60,7 +60,7 @@ def assigned(address: str, topic: str, **options: Any) -> Iterator[Consumer]:
 
 def until_the_end(consumer: Consumer) -> Iterator[Any]:
     while True:
-        message = consumer.poll(PATIENCE_SECONDS)
+        message = consumer.poll(TIMEOUT_SECONDS)
         assert message is not None
         error = message.error()
         if error is not None:
@@ -83,7 +83,7 @@ def test_aborted_transactions_for_librdkafka(transactions: Served, topic: str, i
 def test_aborted_transactions_for_java(transactions: Served, java: Any, isolation: str) -> None:
     """It gets the same."""
     expected = consumed("transactions-0", isolation)
-    flags = ("--isolation-level", isolation, "--property", "print.offset=true")
+    flags = ("--isolation-level", isolation, "--formatter-property", "print.offset=true")
     lines = console_consume(java, transactions.address, "transactions", *flags, count=len(expected))
     assert [f"Offset:{offset}\t{value}" for offset, value in expected] == lines
 
@@ -133,7 +133,7 @@ def test_a_full_disk(start: Any, tmp_path: Path) -> None:
             producer.produce("t", value, partition=0)
         assert 0 < producer.flush(1)
         (disk / "filler").unlink()
-        assert 0 == producer.flush(PATIENCE_SECONDS)
+        assert 0 == producer.flush(TIMEOUT_SECONDS)
         assert [*before, *sent] == values(served, "t")
         served.close()
 
@@ -187,15 +187,15 @@ def test_kill_9_while_a_client_produces(tmp_path: Path) -> None:
             sent += 1
             producer.poll(0.002)
         process.kill()
-        process.wait(PATIENCE_SECONDS)
+        process.wait(TIMEOUT_SECONDS)
         assert process.stdout is not None
         process.stdout.close()
         process, _ = begin(address)
-    assert 0 == producer.flush(PATIENCE_SECONDS)
+    assert 0 == producer.flush(TIMEOUT_SECONDS)
     with assigned(address, "t") as consumer:
         found = [message.value() for message in until_the_end(consumer)]
     assert [b"%d" % number for number in range(sent)] == found == acknowledged
     process.terminate()
-    assert 0 == process.wait(PATIENCE_SECONDS)
+    assert 0 == process.wait(TIMEOUT_SECONDS)
     assert process.stdout is not None
     process.stdout.close()
