@@ -397,6 +397,8 @@ class _Daemon:
 
     async def _reload(self) -> None:
         """Reload the settings; the daemon's end does not wait for it."""
+        if self.listener is not None:
+            self._reloading.applied = self.listener.reconfigure
         with self._manager.reloading():
             await self._blocking.run(self._reloading.reload, abandon=True)
 

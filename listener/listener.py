@@ -15,6 +15,7 @@ from topicfs.listener.broker import Broker
 from topicfs.listener.connection import ClientConnection
 from topicfs.listener.limits import ListenerLimits
 from topicfs.storage.config.broker import EngineConfig
+from topicfs.storage.config.live_settings import reloaded_config
 
 _LOGGER = logging.getLogger("topicfs")
 
@@ -56,6 +57,11 @@ class Listener:
         advertised = self._options.advertised or self.endpoint
         self._broker = Broker(engine, advertised, config, self._options.limits)
         self._thread.start()
+
+    def reconfigure(self, config: EngineConfig) -> None:
+        """Continue with the settings of an engine that was reconfigured; the address and the limits stay."""
+        if self._broker is not None:
+            self._broker.config = reloaded_config(self._broker.config, config)
 
     def close(self) -> None:
         """End all connections, after the requests that are being worked on (blocking). The engine is the caller's to close.

@@ -39,6 +39,8 @@ class SettingsReload:
         self._reports = reports
         self._had_terminal = terminal and _has_terminal()
         self._managed = managed
+        self.applied: Callable[[EngineConfig], None] = lambda _: None
+        """Called with the settings after each reload."""
 
     @property
     def is_asked_for(self) -> bool:
@@ -54,6 +56,7 @@ class SettingsReload:
         try:
             wanted = self._rereads()
             self._engine.reconfigure(wanted)
+            self.applied(wanted)
         except (StorageError, OSError) as error:
             self._reports.error("settings", f"as they were: {reason_of(error)}")
             return

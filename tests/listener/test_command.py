@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.waiting import wait_until
 from tests.listener.serving import RawClient
 from tests.listener.test_clients import kcat
 
@@ -36,6 +37,35 @@ def test_serve(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert 0 == process.wait(TIMEOUT_SECONDS)
         process.stdout.close()
+        assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_settings_that_are_reloaded(tmp_path: Path) -> None:
+    """At SIGHUP: topics are then created on demand, with so many partitions. Without --config it ends in order."""
+    file = tmp_path / "server.properties"
+    file.write_text("auto.create.topics.enable=false\n")
+    for options in (["--config", "server.properties"], []):
+        process = subprocess.Popen(
+            [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0", *options],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        client = RawClient(process.stdout.readline().split()[-1])
+        if options:
+            assert 3 == client.topic("t")["errorCode"]
+            file.write_text("num.partitions=3\n")
+            process.send_signal(signal.SIGHUP)
+            wait_until(lambda client=client: 0 == client.topic("t")["errorCode"], "the settings are reloaded")
+            assert 3 == len(client.topic("t")["partitions"])
+            process.send_signal(signal.SIGTERM)
+        else:
+            process.send_signal(signal.SIGHUP)
+        assert 0 == process.wait(TIMEOUT_SECONDS)
+        process.stdout.close()
+        client.close()
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
 
 

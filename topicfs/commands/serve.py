@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,17 +59,19 @@ def serve(
     and that a real broker can take over. A missing DIR is created. `topicfs mount --listen` serves clients of a
     mount.
     """
+    from topicfs.fusefs.mounting.settings_reload import SettingsReload
+    from topicfs.fusefs.reports import Reports
     from topicfs.listener.listener import Listener
     from topicfs.replication import open_directories
 
     if listener is None:
         raise click.UsageError("give an address: --listen 127.0.0.1:9092")
-    settings = EngineConfig()
+    settings, rereads = EngineConfig(), None
     if config is not None:
         found = read_config(config)
-        settings = found.config
+        settings, rereads = found.config, partial(_reread, config)
         warn_of_ignored(config, found.ignored)
-    ended = threading.Event()
+    ended, reload_asked = threading.Event(), threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     with closing(Listener(listener)) as serving:
@@ -80,14 +83,28 @@ def serve(
         )
         with closing(engine), closing(serving):
             serving.serve(engine, settings)
+            reloading = SettingsReload(rereads, engine, settings, Reports(system_clock), terminal=True)
+            reloading.applied = serving.reconfigure
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it.
+                signal.signal(
+                    signal.SIGHUP, lambda *_: (reload_asked if reloading.is_asked_for else ended).set()
+                )
             say(f"topicfs: {','.join(map(str, directories))} is served at {serving.endpoint}")
-            _maintain(engine, ended)
+            while not ended.wait(MAINTENANCE_SECONDS):
+                if reload_asked.is_set():
+                    reload_asked.clear()
+                    reloading.reload()
+                _maintain(engine)
 
 
-def _maintain(engine: Engine, ended: threading.Event) -> None:
-    """Run due duties of the engine repeatedly until the end."""
-    while not ended.wait(MAINTENANCE_SECONDS):
-        try:
-            engine.maintenance(system_clock())
-        except (StorageError, OSError) as error:
-            _LOGGER.warning("maintenance: %s", error)
+def _reread(config: Path) -> EngineConfig:
+    """Reload the settings (InvalidConfigError, OSError)."""
+    return read_config(config).config
+
+
+def _maintain(engine: Engine) -> None:
+    """Run due duties of the engine."""
+    try:
+        engine.maintenance(system_clock())
+    except (StorageError, OSError) as error:
+        _LOGGER.warning("maintenance: %s", error)
