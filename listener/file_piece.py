@@ -19,18 +19,9 @@ class FilePiece:
     def __len__(self) -> int:
         return self._size
 
-    def content(self) -> bytes:
-        """Return the bytes, which have to be few (OSError)."""
-        data = os.pread(self.fileno(), self._size, self._at)
-        self._check(len(data))
-        return data
-
     def send_to(self, connection: socket.socket) -> None:
         """Have the kernel send the file's pages, without a copy in this process (OSError)."""
-        self._check(connection.sendfile(self, self._at, self._size))
-
-    def _check(self, size: int) -> None:
-        if size < self._size:
+        if connection.sendfile(self, self._at, self._size) < self._size:
             raise OSError("a segment was cut while it was sent")
 
     # What `socket.sendfile` uses of a file, beside `fileno`; it reads where the kernel cannot send.

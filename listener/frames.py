@@ -101,7 +101,7 @@ def send(connection: socket.socket, pieces: Sequence[Piece]) -> None:
     pending: list[Buffer] = [SIZE.pack(sum(len(piece) for piece in pieces))]
     pending_bytes = 0
     for piece in pieces:
-        if len(piece) > _JOINED_BYTES:
+        if isinstance(piece, FilePiece) or len(piece) > _JOINED_BYTES:
             connection.sendall(b"".join(pending), _MORE)
             pending, pending_bytes = [], 0
             if isinstance(piece, FilePiece):
@@ -109,7 +109,7 @@ def send(connection: socket.socket, pieces: Sequence[Piece]) -> None:
             else:
                 connection.sendall(piece)
             continue
-        pending.append(piece.content() if isinstance(piece, FilePiece) else piece)
+        pending.append(piece)
         pending_bytes += len(piece)
         if pending_bytes > _JOINED_BYTES:
             connection.sendall(b"".join(pending))

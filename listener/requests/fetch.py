@@ -25,6 +25,12 @@ MAX_BUFFERED_BYTES = 1 << 20
 """Most bytes of records in an answer that pass through this process's memory, if their first batch is not larger."""
 
 
+_SMALL_BYTES = 64 << 10
+"""Records up to this size are read: that costs no more, and keeps no file open."""
+_MAX_FILES = 16
+"""Most files that an answer keeps open until it is sent. The records of further partitions are read."""
+
+
 class _Found(NamedTuple):
     """What there is for a client in one partition."""
 
@@ -93,6 +99,7 @@ class _Reading:
         """Holds the memory for records that are read."""
         self._readable = MAX_BUFFERED_BYTES
         """Bytes that may still be read."""
+        self._files_left = _MAX_FILES
         self._counted: dict[Key, _Counted] = {}
         self._changed: dict[Key, None] = {}
         """The partitions to be counted again. Others add to it."""
@@ -155,7 +162,7 @@ class _Reading:
         return counted.size
 
     def _read_all(self) -> dict[Key, _Found]:
-        left, self._readable = self._most, MAX_BUFFERED_BYTES
+        left, self._readable, self._files_left = self._most, MAX_BUFFERED_BYTES, _MAX_FILES
         found: dict[Key, _Found] = {}
         first = True
         for key, wanted in self._session.partitions.items():
@@ -201,17 +208,19 @@ class _Reading:
         self, partition: LocalPartition, offset: Offset, room: int, *, first: bool
     ) -> tuple[Piece, FileSpan | Fetched]:
         """Return batches from an offset on, and what was found there."""
-        if not first and room <= 0:
-            return b"", Fetched(memoryview(b""), Position(0), Offset(0), offset)
-        span = self._span(partition, offset, room)
-        if span is not None:
+        may_send = self._files_left > 0 and (first or room > 0)
+        span = self._span(partition, offset, room) if may_send else None
+        if span is not None and span.size > _SMALL_BYTES:
             if not first and span.size > room:
                 return b"", span
+            self._files_left -= 1
             cast(Log, partition).parts.counts.reads.size_bytes += span.size
             return FilePiece(span), span
+        room = min(room, self._readable)
+        if not first and room <= 0:
+            return b"", Fetched(memoryview(b""), Position(0), Offset(0), offset)
         if self._goes_on(partition, offset):
             self._hold_memory()
-        room = min(room, self._readable)
         fetched = partition.read(offset, max_bytes=max(room, 1), isolation=self._isolation)
         if not first and len(fetched.data) > room:
             return b"", fetched

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from random import Random
 from typing import Any
@@ -154,3 +155,23 @@ def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
     [path] = log.directory.glob("*.log")
     os.truncate(path, len(whole) // 2)
     assert 2 == served.client().fetch("t", offset=2)["errorCode"]
+
+
+def test_more_partitions_than_files_may_be_open(start: Any) -> None:
+    """An answer keeps few of them open, and the others wait for their turn: none fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # The engine keeps a part of them open.
+    try:
+        served = start()
+        count = 400
+        served.engine.create_topic("t", partitions=count)
+        for number in range(count):
+            served.engine.partition("t", number).append(batch(b"x" * 70_000))
+        asked = fetching("t", maxBytes=64 << 20)
+        [topic] = asked["topics"]
+        topic["partitions"] = [{**topic["partitions"][0], "partition": number} for number in range(count)]
+        [answer] = served.client().ask(FETCH, asked, 12)["responses"]
+        assert {0} == {one["errorCode"] for one in answer["partitions"]}
+        assert 16 <= sum(bool(one["records"]) for one in answer["partitions"]) < 50
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

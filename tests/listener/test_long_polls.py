@@ -41,11 +41,11 @@ class Watched:
         monkeypatch.setattr(partition, "listen", counted_listen)
 
 
-@pytest.mark.parametrize(("directories", "times"), [(1, 0), (2, 2)])
+@pytest.mark.parametrize(("directories", "times"), [(1, 1), (2, 2)])
 def test_bytes_are_not_read_again_and_again(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directories: int, times: int
 ) -> None:
-    """Of replicas they are read twice, when they are counted and for the answer; of one copy never."""
+    """Of replicas they are read twice, when they are counted and for the answer; of one copy once."""
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)
     client = served.client()
