@@ -44,7 +44,7 @@ NO_SHARE_GROUPS = NoShareGroups(
 )
 
 
-class CachePlace(NamedTuple):
+class CacheSettings(NamedTuple):
     directory: Path
     max_bytes: int
 
@@ -54,7 +54,7 @@ def open_engine(
     security: Security = PLAINTEXT,
     *,
     read_only: bool = False,
-    cache: CachePlace | None = None,
+    cache: CacheSettings | None = None,
     codec: Codec | None = None,
     connection: Callable[..., Connection] = Connection,
 ) -> ClusterEngine:
@@ -86,7 +86,7 @@ class ClusterEngine:
         leaders: Leaders,
         *,
         read_only: bool,
-        cache: CachePlace | None = None,
+        cache: CacheSettings | None = None,
         codec: Codec | None = None,
     ) -> None:
         """Connect to the cluster, and open the cache if one is given. Raises CacheError, OSError."""

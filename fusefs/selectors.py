@@ -85,13 +85,13 @@ class TimeRange(NamedTuple):
 Selector: TypeAlias = Single | Range | LastN | AtTime | TimeRange
 
 
-class RecordPlace(NamedTuple):
-    """The place of one existing record."""
+class SelectedRecord(NamedTuple):
+    """One existing record."""
 
     offset: Offset
 
 
-class RangePlace(NamedTuple):
+class SelectedRange(NamedTuple):
     """A range within the visible log; empty if both ends are equal."""
 
     start_offset: Offset
@@ -99,7 +99,7 @@ class RangePlace(NamedTuple):
     """Exclusive; None: the range grows with the log."""
 
 
-Place: TypeAlias = RecordPlace | RangePlace
+Selected: TypeAlias = SelectedRecord | SelectedRange
 
 
 def parse(name: str) -> Selector:
@@ -162,7 +162,7 @@ def find_one(selector: Selector, partition: Partition, isolation: Isolation) -> 
 
 def resolve(
     selector: Selector, partition: Partition, *, isolation: Isolation = Isolation.READ_COMMITTED
-) -> Place:
+) -> Selected:
     """Return what a selector names now; never scans from the start of the log.
 
     Raises SelectorError if it selects nothing, CorruptionError if a damaged batch may contain it.
@@ -175,7 +175,7 @@ def resolve(
             return _resolve_range(first_offset, last_offset, partition, offsets, isolation=isolation)
         case LastN(records):
             visible_end = offsets.visible_end(isolation)
-            return RangePlace(
+            return SelectedRange(
                 last_records_start(partition, records, visible_end, isolation=isolation), visible_end
             )
         case AtTime(timestamp):
@@ -184,14 +184,14 @@ def resolve(
                 raise SelectorError(
                     f"{_name(partition)}: no record at or after {timestamp}; {_existing(offsets, isolation)}"
                 )
-            return RecordPlace(found)
+            return SelectedRecord(found)
         case TimeRange(start_timestamp, end_timestamp):
             return _resolve_times(start_timestamp, end_timestamp, partition, isolation)
 
 
 def _resolve_single(
     offset: Offset, partition: Partition, offsets: PartitionOffsets, isolation: Isolation
-) -> RecordPlace:
+) -> SelectedRecord:
     if not offsets.log_start_offset <= offset < offsets.visible_end(isolation):
         raise SelectorError(f"{_name(partition)}: no offset {offset}; {_existing(offsets, isolation)}")
     if find_record(partition, offset, isolation=isolation) is None:
@@ -199,7 +199,7 @@ def _resolve_single(
             f"{_name(partition)}: offset {offset} holds no record (compacted away, or a transaction's marker); "
             f"{_existing(offsets, isolation)}"
         )
-    return RecordPlace(offset)
+    return SelectedRecord(offset)
 
 
 def _resolve_range(
@@ -209,7 +209,7 @@ def _resolve_range(
     offsets: PartitionOffsets,
     *,
     isolation: Isolation,
-) -> RangePlace:
+) -> SelectedRange:
     """Clip a range to the log; a range entirely outside does not exist, like an unsatisfiable byte range."""
     visible_end = offsets.visible_end(isolation)
     start_offset = max(first_offset, offsets.log_start_offset)
@@ -217,21 +217,21 @@ def _resolve_range(
         name = f"{first_offset}-" if last_offset is None else f"{first_offset}-{last_offset}"
         raise SelectorError(f"{_name(partition)}: no offsets {name}; {_existing(offsets, isolation)}")
     if last_offset is None:
-        return RangePlace(start_offset, None)
-    return RangePlace(start_offset, max(start_offset, Offset(min(last_offset + 1, visible_end))))
+        return SelectedRange(start_offset, None)
+    return SelectedRange(start_offset, max(start_offset, Offset(min(last_offset + 1, visible_end))))
 
 
 def _resolve_times(
     start_timestamp: Timestamp, end_timestamp: Timestamp | None, partition: Partition, isolation: Isolation
-) -> RangePlace:
+) -> SelectedRange:
     """Return the range of offsets; empty at the visible end if no record is at or after the start time."""
     visible_end = partition.visible_end(isolation)
     found = _offset_at(partition, start_timestamp, isolation)
     start_offset = visible_end if found is None else found
     if end_timestamp is None:
-        return RangePlace(start_offset, None)
+        return SelectedRange(start_offset, None)
     end_offset = _offset_at(partition, end_timestamp, isolation)
-    return RangePlace(start_offset, max(start_offset, visible_end if end_offset is None else end_offset))
+    return SelectedRange(start_offset, max(start_offset, visible_end if end_offset is None else end_offset))
 
 
 def _offset_at(partition: Partition, timestamp: Timestamp, isolation: Isolation) -> Offset | None:

@@ -63,11 +63,11 @@ def open_cluster(
 
     Raises ClusterError, OSError.
     """
-    from topicfs.cluster.engine import CachePlace, open_engine
+    from topicfs.cluster.engine import CacheSettings, open_engine
     from topicfs.storage.codec.headers import Codec
 
     codec = None if compression is None else Codec[compression.upper()]
-    kept = None if cache is None else CachePlace(*cache)
+    kept = None if cache is None else CacheSettings(*cache)
     return open_engine(address, security, read_only=read_only, cache=kept, codec=codec)
 
 

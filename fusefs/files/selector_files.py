@@ -85,7 +85,7 @@ def _found_file(
     if found is not None:
         return RecordFile(parent, name, files, selector, form, found)
     place = selectors.resolve(selector, files.partition, isolation=isolation)
-    if isinstance(place, selectors.RecordPlace):
+    if isinstance(place, selectors.SelectedRecord):
         found = find_record(files.partition, place.offset, isolation=isolation)
         if found is None:
             raise selectors.SelectorError(f"{name}: the record at offset {place.offset} no longer exists")
@@ -95,9 +95,9 @@ def _found_file(
     return kind(parent, name, files, selector, place, view)
 
 
-def _place_now(
+def _selected_now(
     selector: selectors.Selector, files: PartitionFiles
-) -> selectors.RecordPlace | selectors.RangePlace | None:
+) -> selectors.SelectedRecord | selectors.SelectedRange | None:
     """Return what a selector selects now; None if it selects nothing."""
     with suppress(selectors.SelectorError):
         return selectors.resolve(selector, files.partition, isolation=files.context.settings.isolation)
@@ -202,7 +202,7 @@ class RecordFile(FileNode):
             return True
         if time.monotonic() >= self._current_until:
             return False
-        return _place_now(self._selector, self._files) == selectors.RecordPlace(self._offset)
+        return _selected_now(self._selector, self._files) == selectors.SelectedRecord(self._offset)
 
     def _removed(self) -> bool:
         """Return whether retention has removed the record, or compaction may have: then look it up again."""
@@ -279,7 +279,7 @@ class RangeFile(ViewNode):
         name: str,
         files: PartitionFiles,
         selector: selectors.Selector,
-        place: selectors.RangePlace,
+        place: selectors.SelectedRange,
         view: View,
     ) -> None:
         super().__init__(parent, name, files, view)
@@ -291,7 +291,7 @@ class RangeFile(ViewNode):
         return not self._view.source.form.outdated and self._positions_hold()
 
     def _positions_hold(self) -> bool:
-        return not self._view.outdated and _place_now(self._selector, self._files) == self._place
+        return not self._view.outdated and _selected_now(self._selector, self._files) == self._place
 
     def forgotten(self) -> None:
         super().forgotten()

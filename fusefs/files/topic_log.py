@@ -30,7 +30,7 @@ from topicfs.fusefs.following.waiting_reads import Program
 from topicfs.fusefs.forms import DECODED_SUFFIXES, Form
 from topicfs.fusefs.handle import Handle
 from topicfs.fusefs.nodes import nodes
-from topicfs.fusefs.selectors import RangePlace, TimeRange, resolve
+from topicfs.fusefs.selectors import SelectedRange, TimeRange, resolve
 from topicfs.fusefs.threads.turn import FifoLock
 from topicfs.fusefs.views.view import View
 from topicfs.storage.engine import Partition
@@ -335,6 +335,6 @@ class TopicTimesFile(MergedFile):
         isolation = self.context.settings.isolation
         with Allowance(THREAD_BYTES, inline=False):  # Each partition gets the allowance of one request.
             place = resolve(self._selector, partition, isolation=isolation)
-        assert isinstance(place, RangePlace)
+        assert isinstance(place, SelectedRange)
         end = partition.visible_end(isolation) if place.end_offset is None else place.end_offset
         return MergedRange(partition, place.start_offset, end)

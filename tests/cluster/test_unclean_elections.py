@@ -21,7 +21,7 @@ from tests.doubles.servers import Start
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
-from topicfs.cluster.engine import CachePlace, ClusterEngine
+from topicfs.cluster.engine import CacheSettings, ClusterEngine
 from topicfs.cluster.groups import requests
 from topicfs.cluster.place import cluster_address
 from topicfs.fusefs.errors import FileError
@@ -81,7 +81,7 @@ def engine(
     election: Election, three_brokers: Mapping[int, Broker], relay: Relay, tmp_path: Path
 ) -> Iterator[ClusterEngine]:
     leaders = Leaders(Brokers(cluster_address(f"kafka://{three_brokers[1].bootstrap_server}"), relay.connect))
-    place = CachePlace(tmp_path / "cache", 1 << 26)
+    place = CacheSettings(tmp_path / "cache", 1 << 26)
     with closing(ClusterEngine(leaders, read_only=False, cache=place)) as engine:
         yield engine
 

@@ -17,8 +17,8 @@ from topicfs.fusefs.selectors import (
     AtTime,
     LastN,
     Range,
-    RangePlace,
-    RecordPlace,
+    SelectedRange,
+    SelectedRecord,
     Selector,
     SelectorError,
     Single,
@@ -192,33 +192,33 @@ def orders(*, start: int = 0) -> MemoryPartition:
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("103", RecordPlace(Offset(103))),
-        ("109.json", RecordPlace(Offset(109))),
-        ("103-105", RangePlace(Offset(103), Offset(106))),
-        ("103-999", RangePlace(Offset(103), Offset(110))),
-        ("103-99999999999999999999999", RangePlace(Offset(103), Offset(110))),
-        ("0-105", RangePlace(Offset(103), Offset(106))),
-        ("0-", RangePlace(Offset(103), None)),
-        ("105-", RangePlace(Offset(105), None)),
-        ("110-", RangePlace(Offset(110), None)),
-        ("110-120", RangePlace(Offset(110), Offset(110))),
-        ("-3", RangePlace(Offset(107), Offset(110))),
-        ("-7", RangePlace(Offset(103), Offset(110))),
-        ("-8", RangePlace(Offset(103), Offset(110))),
-        ("-99999999999999999999", RangePlace(Offset(103), Offset(110))),
-        ("@1004000", RecordPlace(Offset(104))),
-        ("@1003001", RecordPlace(Offset(104))),
-        ("@0", RecordPlace(Offset(103))),
-        ("@1960-01-01", RecordPlace(Offset(103))),
-        ("@1004000-@1006000", RangePlace(Offset(104), Offset(106))),
-        ("@1004000-@1004000", RangePlace(Offset(104), Offset(104))),
-        ("@1004000-@9999999", RangePlace(Offset(104), Offset(110))),
-        ("@9999999-@9999999", RangePlace(Offset(110), Offset(110))),
-        ("@9999999-", RangePlace(Offset(110), None)),
-        ("@1004000-", RangePlace(Offset(104), None)),
+        ("103", SelectedRecord(Offset(103))),
+        ("109.json", SelectedRecord(Offset(109))),
+        ("103-105", SelectedRange(Offset(103), Offset(106))),
+        ("103-999", SelectedRange(Offset(103), Offset(110))),
+        ("103-99999999999999999999999", SelectedRange(Offset(103), Offset(110))),
+        ("0-105", SelectedRange(Offset(103), Offset(106))),
+        ("0-", SelectedRange(Offset(103), None)),
+        ("105-", SelectedRange(Offset(105), None)),
+        ("110-", SelectedRange(Offset(110), None)),
+        ("110-120", SelectedRange(Offset(110), Offset(110))),
+        ("-3", SelectedRange(Offset(107), Offset(110))),
+        ("-7", SelectedRange(Offset(103), Offset(110))),
+        ("-8", SelectedRange(Offset(103), Offset(110))),
+        ("-99999999999999999999", SelectedRange(Offset(103), Offset(110))),
+        ("@1004000", SelectedRecord(Offset(104))),
+        ("@1003001", SelectedRecord(Offset(104))),
+        ("@0", SelectedRecord(Offset(103))),
+        ("@1960-01-01", SelectedRecord(Offset(103))),
+        ("@1004000-@1006000", SelectedRange(Offset(104), Offset(106))),
+        ("@1004000-@1004000", SelectedRange(Offset(104), Offset(104))),
+        ("@1004000-@9999999", SelectedRange(Offset(104), Offset(110))),
+        ("@9999999-@9999999", SelectedRange(Offset(110), Offset(110))),
+        ("@9999999-", SelectedRange(Offset(110), None)),
+        ("@1004000-", SelectedRange(Offset(104), None)),
     ],
 )
-def test_selectors_name_what_lies_in_the_log(name: str, place: RecordPlace | RangePlace) -> None:
+def test_selectors_name_what_lies_in_the_log(name: str, place: SelectedRecord | SelectedRange) -> None:
     """Each selector finds its records in a log of offsets 103 to 109 that starts inside a batch."""
     assert place == resolve(parse(name), orders(start=103))
 
@@ -245,15 +245,15 @@ def test_what_is_outside_the_log_is_refused_with_the_range_that_exists(name: str
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("0-", RangePlace(Offset(100), None)),
-        ("100-", RangePlace(Offset(100), None)),
-        ("0-100", RangePlace(Offset(100), Offset(100))),
-        ("-10", RangePlace(Offset(100), Offset(100))),
-        ("@5-", RangePlace(Offset(100), None)),
-        ("@5-@6", RangePlace(Offset(100), Offset(100))),
+        ("0-", SelectedRange(Offset(100), None)),
+        ("100-", SelectedRange(Offset(100), None)),
+        ("0-100", SelectedRange(Offset(100), Offset(100))),
+        ("-10", SelectedRange(Offset(100), Offset(100))),
+        ("@5-", SelectedRange(Offset(100), None)),
+        ("@5-@6", SelectedRange(Offset(100), Offset(100))),
     ],
 )
-def test_ranges_of_an_empty_log_are_empty(name: str, place: RangePlace) -> None:
+def test_ranges_of_an_empty_log_are_empty(name: str, place: SelectedRange) -> None:
     """In an empty log each range is empty, so a polling loop can start before the first record."""
     assert place == resolve(parse(name), MemoryPartition(base_offset=100))
 
@@ -264,8 +264,8 @@ def test_a_record_without_a_time_is_at_no_time(name: str) -> None:
     log = LogOnDisk().log
     for timestamp in (-1, 5):
         log.append(batch(b"v", timestamp=timestamp))
-    assert RecordPlace(Offset(1)) == resolve(parse(name), log)
-    assert RangePlace(Offset(1), None) == resolve(parse(f"{name}-"), log)
+    assert SelectedRecord(Offset(1)) == resolve(parse(name), log)
+    assert SelectedRange(Offset(1), None) == resolve(parse(f"{name}-"), log)
 
 
 def test_an_empty_log_says_so() -> None:
@@ -281,11 +281,11 @@ def test_offsets_removed_by_compaction_do_not_exist_alone_and_are_skipped_in_ran
     partition.add_compacted(kept, last_offset=5)
     partition.skip_offsets(4)
     partition.add(b"a")
-    assert RecordPlace(Offset(4)) == resolve(Single(Offset(4)), partition)
+    assert SelectedRecord(Offset(4)) == resolve(Single(Offset(4)), partition)
     for missing in (0, 2, 3, 5, 6, 9):
         with pytest.raises(SelectorError, match=f"offset {missing} holds no record"):
             resolve(Single(Offset(missing)), partition)
-    assert RangePlace(Offset(2), Offset(8)) == resolve(parse("2-7"), partition)
+    assert SelectedRange(Offset(2), Offset(8)) == resolve(parse("2-7"), partition)
 
 
 @pytest.mark.parametrize(("count", "start"), [(1, 1000), (2, 4), (3, 1), (4, 1), (100, 1)])
@@ -298,7 +298,7 @@ def test_the_last_records_are_counted_and_not_the_offsets(count: int, start: int
     partition.add(b"a")
     partition.add_marker()
     partition.skip_offsets(7)
-    assert RangePlace(Offset(start), Offset(1009)) == resolve(LastN(count), partition)
+    assert SelectedRange(Offset(start), Offset(1009)) == resolve(LastN(count), partition)
 
 
 def test_the_last_records_of_many_are_found_without_reading_what_lies_before() -> None:
@@ -306,7 +306,7 @@ def test_the_last_records_of_many_are_found_without_reading_what_lies_before() -
     partition = MemoryPartition()
     for _ in range(2000):
         partition.add(b"value")
-    assert RangePlace(Offset(1990), Offset(2000)) == resolve(LastN(10), partition)
+    assert SelectedRange(Offset(1990), Offset(2000)) == resolve(LastN(10), partition)
     assert partition.bytes_read < 20 * 80
 
 
@@ -337,7 +337,7 @@ def test_the_last_records_are_those_a_plain_count_finds(data: st.DataObject) -> 
     count = data.draw(st.integers(1, 30))
     visible = [offset for offset in offsets if offset >= partition.log_start_offset]
     place = resolve(LastN(count), partition)
-    assert isinstance(place, RangePlace)
+    assert isinstance(place, SelectedRange)
     assert visible[-count:] == [offset for offset in visible if offset >= place.start_offset]
     assert partition.log_end_offset == place.end_offset
 
@@ -349,7 +349,7 @@ def test_a_time_that_a_transaction_marker_answers_goes_to_the_next_record() -> N
     partition.append(_marker(time=50))
     partition.add(b"older", time=40)
     partition.add(b"late", time=60)
-    assert RecordPlace(Offset(3)) == resolve(AtTime(Timestamp(50)), partition)
+    assert SelectedRecord(Offset(3)) == resolve(AtTime(Timestamp(50)), partition)
     partition.high_watermark = 3
     with pytest.raises(SelectorError):
         resolve(AtTime(Timestamp(50)), partition)
@@ -364,11 +364,11 @@ def test_isolation_decides_how_far_the_log_is_seen() -> None:
     """Records of an open transaction exist for read_uncommitted only."""
     partition = orders()
     partition.last_stable_offset = 106
-    assert RangePlace(Offset(104), Offset(106)) == resolve(LastN(2), partition)
+    assert SelectedRange(Offset(104), Offset(106)) == resolve(LastN(2), partition)
     with pytest.raises(SelectorError, match="offsets 100 to 105 exist"):
         resolve(Single(Offset(107)), partition)
     uncommitted = resolve(Single(Offset(107)), partition, isolation=Isolation.READ_UNCOMMITTED)
-    assert RecordPlace(Offset(107)) == uncommitted
+    assert SelectedRecord(Offset(107)) == uncommitted
 
 
 def test_a_damaged_batch_fails_the_lookups_that_need_it() -> None:
@@ -377,5 +377,5 @@ def test_a_damaged_batch_fails_the_lookups_that_need_it() -> None:
     partition.damage(104)
     with pytest.raises(CorruptionError):
         resolve(Single(Offset(104)), partition)
-    assert RecordPlace(Offset(106)) == resolve(Single(Offset(106)), partition)
-    assert RangePlace(Offset(102), Offset(110)) == resolve(LastN(8), partition)
+    assert SelectedRecord(Offset(106)) == resolve(Single(Offset(106)), partition)
+    assert SelectedRange(Offset(102), Offset(110)) == resolve(LastN(8), partition)

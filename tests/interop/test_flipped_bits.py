@@ -44,7 +44,7 @@ BITS = {
 ENDS_A_BROKERS_LOG = {"length", "magic below zero", "magic below the present"}
 
 
-class Place(NamedTuple):
+class BatchLocation(NamedTuple):
     """A batch of the log that is damaged."""
 
     log: str
@@ -79,7 +79,7 @@ class Damaged(NamedTuple):
         return self.found_offset != self.base_offset == RECORDS - IN_A_BATCH
 
 
-def write_log(directory: Path) -> list[Place]:
+def write_log(directory: Path) -> list[BatchLocation]:
     """A log of several segments; the first, a middle and the last batch of its first, a middle and its last segment."""
     directory.mkdir()
     log = load_log(SegmentDirectory(directory, FILES, system_clock), CONFIG, clean=True)
@@ -93,13 +93,13 @@ def write_log(directory: Path) -> list[Place]:
         batches = list(scan(segment.read_bytes()))
         assert len(batches) > 2
         places += [
-            Place(segment.name, batch.position, batch.base_offset)
+            BatchLocation(segment.name, batch.position, batch.base_offset)
             for batch in (batches[0], batches[len(batches) // 2], batches[-1])
         ]
     return places
 
 
-def damage(source: Path, target: Path, place: Place, bit: int) -> None:
+def damage(source: Path, target: Path, place: BatchLocation, bit: int) -> None:
     for file in source.iterdir():
         if file.suffix in (".log", ".index", ".timeindex"):
             shutil.copyfile(file, target / file.name)
@@ -149,7 +149,7 @@ def outcomes(
     client.delete_topics([TOPIC])
 
 
-def own_end(source: Path, parent: Path, place: Place, bit: int) -> int:
+def own_end(source: Path, parent: Path, place: BatchLocation, bit: int) -> int:
     target = parent / f"{TOPIC}-0"
     target.mkdir(parents=True)
     damage(source, target, place, bit)

@@ -24,7 +24,7 @@ from topicfs.storage.model import Isolation, Offset, Timestamp
 Where: TypeAlias = int | str | datetime | None
 _EARLIEST, _LATEST = "earliest", "latest"
 PLACES = "write 42, '-10', '-10m', '@yesterday', '@2026-11-21T03:00', 'earliest' or 'latest'"
-Place: TypeAlias = Single | LastN | AtTime | str
+ParsedBound: TypeAlias = Single | LastN | AtTime | str
 
 
 def ranges_of(
@@ -48,7 +48,7 @@ def ranges_of(
     return ranges
 
 
-def parsed(where: Where) -> Place | None:
+def parsed(where: Where) -> ParsedBound | None:
     """Parse a start or stop. Raises ValueError, TypeError."""
     if where is None or where in (_EARLIEST, _LATEST):
         return None if where is None else str(where)
@@ -79,7 +79,7 @@ def level_of(isolation: str) -> Isolation:
 
 
 def offset_of(
-    partition: Partition, place: Place | None, isolation: Isolation, *, clip: bool = False
+    partition: Partition, place: ParsedBound | None, isolation: Isolation, *, clip: bool = False
 ) -> Offset:
     """Return the offset that `place` means in a partition whose bounds are known; None means the log start.
 

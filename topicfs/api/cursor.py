@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
-from topicfs.api.bounds import Place, Where, offset_of, parsed
+from topicfs.api.bounds import ParsedBound, Where, offset_of, parsed
 from topicfs.api.records import Record, chunks
 from topicfs.formats.records import RecordRange
 from topicfs.fusefs.forms import VALUES
@@ -92,7 +92,7 @@ def follow(
 
 def _followed(
     partitions: Callable[[], Mapping[int, Partition]],
-    start: Place | None,
+    start: ParsedBound | None,
     isolation: Isolation,
     timeout: float | None,
     news: News,
@@ -100,7 +100,7 @@ def _followed(
     cursors: dict[int, Cursor] = {}
     with ExitStack() as listening:
 
-        def begin(found: Mapping[int, Partition], place: Place | None) -> None:
+        def begin(found: Mapping[int, Partition], place: ParsedBound | None) -> None:
             for number, partition in found.items():
                 partition.find_bounds()
                 cursors[number] = Cursor(partition, offset_of(partition, place, isolation), isolation)

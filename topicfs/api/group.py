@@ -34,7 +34,7 @@ from topicfs.storage.messages import which_topic
 from topicfs.storage.model import Isolation, Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from topicfs.groups.view import GroupsPlace
+    from topicfs.groups.view import GroupAdmin
 
 PATTERN_SIGNS = frozenset("*?[")
 GROUP_READ_BYTES = 512 * 1024
@@ -252,7 +252,7 @@ class Group:
         self,
         name: str,
         engine: Engine | FileTopics,
-        opened: Callable[[], AbstractContextManager[GroupsPlace]],
+        opened: Callable[[], AbstractContextManager[GroupAdmin]],
     ) -> None:
         """`opened` opens the place of the group's positions."""
         self.name = name

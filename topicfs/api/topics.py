@@ -27,7 +27,7 @@ from topicfs.storage.messages import which_topic
 
 if TYPE_CHECKING:
     from topicfs.api.group import Group
-    from topicfs.groups.view import GroupsPlace
+    from topicfs.groups.view import GroupAdmin
 
 THROUGH_MOUNT = "topicfs.open(MOUNTPOINT), or look only: topicfs.open(…, read_only=True)"
 
@@ -215,7 +215,7 @@ class Topics:
             return [one.name for one in found.listed() if one.type == CONSUMER]
 
     @contextmanager
-    def _groups(self) -> Iterator[GroupsPlace]:
+    def _groups(self) -> Iterator[GroupAdmin]:
         if isinstance(self._engine, FileTopics):
             with opened_groups(self._place) as found:
                 yield found

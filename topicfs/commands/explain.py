@@ -120,7 +120,7 @@ def explained(
             meaning = _range_meaning(selector, partition) + _shown_range(selector)
         case selectors.Range() | selectors.LastN():
             place = selectors.resolve(selector, partition, isolation=isolation)
-            assert isinstance(place, selectors.RangePlace)
+            assert isinstance(place, selectors.SelectedRange)
             end_offset = partition.visible_end(isolation) if place.end_offset is None else place.end_offset
             ends = dict.fromkeys((place.start_offset, Offset(end_offset - 1)))
             wanted = ends if place.start_offset < end_offset else ()
@@ -144,7 +144,7 @@ def _shown_range(selector: selectors.TimeRange) -> str:
 
 def _range_meaning(selector: selectors.Selector, partition: Partition) -> str:
     place = selectors.resolve(selector, partition)
-    assert isinstance(place, selectors.RangePlace)
+    assert isinstance(place, selectors.SelectedRange)
     if place.end_offset is None:
         return f"offsets {place.start_offset} and on"
     if place.end_offset <= place.start_offset:

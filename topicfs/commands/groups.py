@@ -28,7 +28,7 @@ from topicfs.groups.scenarios import (
     to_offset,
     to_time,
 )
-from topicfs.groups.view import EMPTY, SHARE, GroupsPlace, GroupView
+from topicfs.groups.view import EMPTY, SHARE, GroupAdmin, GroupView
 from topicfs.lines import say
 from topicfs.options import place_option
 from topicfs.places import Place
@@ -228,7 +228,7 @@ def reset(
         output.say_resets(name, resets)
 
 
-def _from_file(place: GroupsPlace, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:
+def _from_file(place: GroupAdmin, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:
     try:
         asked = parse_export(file.read_text())
     except InvalidPositionError as error:
@@ -239,7 +239,7 @@ def _from_file(place: GroupsPlace, file: Path, present: Mapping[TopicPartition, 
     ]
 
 
-def _group(place: GroupsPlace, name: str) -> GroupView | None:
+def _group(place: GroupAdmin, name: str) -> GroupView | None:
     """Return the group; None if the reset creates it."""
     try:
         return place.describe(name)

@@ -15,7 +15,7 @@ ISOLATION = Isolation.READ_COMMITTED
 
 
 class EngineGroups:
-    """See `GroupsPlace`."""
+    """See `GroupAdmin`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

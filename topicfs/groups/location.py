@@ -11,7 +11,7 @@ from topicfs.data_directory import mountpoint_of, require_directories
 from topicfs.fusefs.processes.signals import look
 from topicfs.groups.engine import EngineGroups
 from topicfs.groups.mount import MountGroups
-from topicfs.groups.view import GroupsPlace
+from topicfs.groups.view import GroupAdmin
 from topicfs.places import Place
 from topicfs.storage.disk.lock import find_holder
 
@@ -27,7 +27,7 @@ def serving_mount(place: Place) -> Path | None:
 
 
 @contextmanager
-def opened_groups(place: Place, *, writing: bool = False) -> Iterator[GroupsPlace]:
+def opened_groups(place: Place, *, writing: bool = False) -> Iterator[GroupAdmin]:
     """Open the groups; `writing` if they will be changed. Raises StorageError, OSError."""
     mountpoint = serving_mount(place)
     if mountpoint is not None:

@@ -72,7 +72,7 @@ def parse_status(name: str, text: str) -> GroupView:
 
 
 class MountGroups:
-    """Groups through a mount; see `GroupsPlace`."""
+    """Groups through a mount; see `GroupAdmin`."""
 
     def __init__(self, mountpoint: Path) -> None:
         self._mountpoint = mountpoint

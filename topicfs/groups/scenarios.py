@@ -10,28 +10,28 @@ from io import StringIO
 from typing import TypeAlias
 
 from topicfs.fusefs.times import TimeError, parse_time
-from topicfs.groups.view import GroupsPlace, PositionBounds
+from topicfs.groups.view import GroupAdmin, PositionBounds
 from topicfs.storage.config.group import OffsetResetChoice
 from topicfs.storage.errors import InvalidPositionError, UnknownTopicError
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 _NUMBER = re.compile("[0-9]{1,19}")
 """Matches numbers of about 64 bits."""
-Scenario: TypeAlias = Callable[[GroupsPlace, TopicPartition, Offset | None], Offset | None]
+Scenario: TypeAlias = Callable[[GroupAdmin, TopicPartition, Offset | None], Offset | None]
 """Returns the new offset in a partition, given the group's present offset or None; None: no position is set."""
 
 
-def to_earliest(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
+def to_earliest(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
     del present
     return place.bounds(partition).start_offset
 
 
-def to_latest(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
+def to_latest(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
     del present
     return place.bounds(partition).end_offset
 
 
-def to_current(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset | None:
+def to_current(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset | None:
     """Keep the position, clamped to the log."""
     return None if present is None else within(present, place.bounds(partition))
 
@@ -44,7 +44,7 @@ def to_offset(offset: int) -> Scenario:
 def shift_by(count: int) -> Scenario:
     """Go forward, or back for a negative number."""
 
-    def shifted(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
+    def shifted(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
         if present is None:
             raise InvalidPositionError(f"{partition}: the group has no position there to count from")
         return within(present + count, place.bounds(partition))
@@ -56,7 +56,7 @@ def to_time(timestamp: Timestamp) -> Scenario:
     """Go to the first record at or after a time, or else to the end."""
     timestamp = max(Timestamp(0), timestamp)  # A query for a time before 1970 is not possible.
 
-    def at(place: GroupsPlace, partition: TopicPartition, present: Offset | None) -> Offset:
+    def at(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
         del present
         found = place.offset_at(partition, timestamp)
         return place.bounds(partition).end_offset if found is None else found
@@ -96,7 +96,7 @@ class Reset:
 
 
 def plan(
-    place: GroupsPlace,
+    place: GroupAdmin,
     scenario: Scenario,
     partitions: Sequence[TopicPartition],
     present: Mapping[TopicPartition, Offset],
@@ -110,7 +110,7 @@ def plan(
     return found
 
 
-def parse_topics(place: GroupsPlace, texts: Sequence[str]) -> list[TopicPartition]:
+def parse_topics(place: GroupAdmin, texts: Sequence[str]) -> list[TopicPartition]:
     """Parse `orders` or `orders:0,2`. Raises UnknownTopicError, InvalidPositionError."""
     partitions = []
     for text in texts:

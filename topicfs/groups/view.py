@@ -78,8 +78,8 @@ class PositionBounds(NamedTuple):
     end_offset: Offset
 
 
-class GroupsPlace(Protocol):
-    """A place that has groups. Calls raise StorageError or OSError; UnknownGroupError for an unknown group."""
+class GroupAdmin(Protocol):
+    """Reads and changes groups, over an engine or through a mount. Calls raise StorageError or OSError; UnknownGroupError for an unknown group."""
 
     def listed(self) -> Sequence[GroupSummary]: ...
 

@@ -30,8 +30,7 @@ from topicfs.storage.disk.names import check_topic_name
 from topicfs.storage.disk.native import system_clock
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.staging.area import WriteRefusedError
-from topicfs.storage.staging.manifest import LogPlacement as LogPlace
-from topicfs.storage.staging.manifest import Placement
+from topicfs.storage.staging.manifest import LogPlacement, Placement
 
 RESULT = "topic string, partition int, first_offset long, last_offset long, restored long, already_there long"
 RESTORE_ROUND_BYTES = 256 << 20
@@ -137,7 +136,7 @@ class _Restoration:
             rows = within(self._spark, self._rows, spans)
             placement = Placement(made, {one: places[one] for one in spans})
             for one, written in write_placed(rows, write, placement, records=self._round_records).items():
-                places[one] = LogPlace(Offset(written.last + 1))
+                places[one] = LogPlacement(Offset(written.last + 1))
                 self._restored[one] += written.records
 
     def result(self) -> DataFrame:

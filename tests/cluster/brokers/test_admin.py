@@ -13,7 +13,7 @@ from tests.doubles.relay import Lost, Relay
 from tests.doubles.waiting import wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
-from topicfs.cluster.engine import CachePlace, ClusterEngine, open_engine
+from topicfs.cluster.engine import CacheSettings, ClusterEngine, open_engine
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.security import read_security
 from topicfs.protocol.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
@@ -288,7 +288,7 @@ def test_who_may_write_needs_no_right_to_see_settings(broker, client, tmp_path):
     """Read and Write are enough for what a producer and a consumer do; `config` says which right it needs."""
     settings = rights_of_alice(client, tmp_path, "for-writers", AclOperation.READ, AclOperation.WRITE)
     address = cluster_address(f"kafka://localhost:{broker.ports['SASL_PLAINTEXT']}")
-    kept = CachePlace(tmp_path / "cache", 1 << 24)
+    kept = CacheSettings(tmp_path / "cache", 1 << 24)
     with closing(open_engine(address, read_security(settings), cache=kept)) as engine:
         partition = engine.partition("for-writers", 0)
         assert TopicConfig() == partition.config == engine.topic("for-writers").config

@@ -17,7 +17,7 @@ from tests.doubles.waiting import wait_until
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.cache.cache import Cache
-from topicfs.cluster.engine import CachePlace, ClusterEngine, open_engine
+from topicfs.cluster.engine import CacheSettings, ClusterEngine, open_engine
 from topicfs.cluster.errors import CacheError
 from topicfs.cluster.place import cluster_address
 from topicfs.storage.errors import OffsetOutOfRangeError
@@ -42,7 +42,7 @@ def opened(address, relay, tmp_path):
     @contextmanager
     def engine(max_bytes=64 * MIB):
         leaders = Leaders(Brokers(address, relay.connect))
-        place = CachePlace(tmp_path / "cache", max_bytes)
+        place = CacheSettings(tmp_path / "cache", max_bytes)
         with closing(ClusterEngine(leaders, read_only=True, cache=place)) as engine:
             yield engine
 
@@ -286,7 +286,7 @@ def test_one_process_has_a_cache(opened, address, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("dear")
     with pytest.raises(CacheError, match=r"letter\.txt.*no cache"):
-        open_engine(address, cache=CachePlace(tmp_path / "other", MIB))
+        open_engine(address, cache=CacheSettings(tmp_path / "other", MIB))
     assert ["letter.txt"] == [path.name for path in (tmp_path / "other").iterdir()]
 
 
@@ -299,7 +299,7 @@ def test_what_a_leader_loses_is_gone(client_of_three, three_brokers, relay, tmp_
     client.create_topic(name, replicas=(2, 3), settings=settings)
     client.produce(name, [Outgoing(b"a"), Outgoing(b"b")], batch=1)
     address = cluster_address(f"kafka://{three_brokers[1].bootstrap_server}")
-    place = CachePlace(tmp_path / "cache", 64 * MIB)
+    place = CacheSettings(tmp_path / "cache", 64 * MIB)
     with back_again(second, third), ExitStack() as stack:
         engine = stack.enter_context(closing(open_engine(address, read_only=True, cache=place)))
         assert b"b" in through(found(engine, name))[0]
@@ -329,7 +329,7 @@ def test_a_full_disk_ends_the_cache_alone(address, client, tmp_path):
     """With one line for people; what is read comes from the cluster, and what was kept stays of use."""
     several(client, "too-much-to-keep", count=400, size=30_000, settings={"compression.type": "uncompressed"})
     with small_disk(tmp_path, kind="tmpfs", size_mb=4) as disk:
-        place = CachePlace(disk / "cache", 64 * MIB)
+        place = CacheSettings(disk / "cache", 64 * MIB)
         for _ in range(2):
             with closing(open_engine(address, read_only=True, cache=place)) as engine:
                 data = through(found(engine, "too-much-to-keep"))[0]

@@ -69,7 +69,7 @@ class FailingDirectory(MortalDirectory):
 
 
 @dataclass(eq=False)
-class Place:
+class TestedDirectory:
     """A data directory."""
 
     path: Path

@@ -27,7 +27,7 @@ from tests.soak.restarts.places import (
     PLAIN,
     RETAINED,
     FailingDirectory,
-    Place,
+    TestedDirectory,
     batches_in,
     held,
     read_batches,
@@ -58,7 +58,7 @@ class World:
         """Make the directories and the topics; without `segments` only small files are damaged."""
         chance = Random(seed)
         number = chance.choice((2, 2, 3))
-        self.places = [Place(base / f"d{one}") for one in range(1, number + 1)]
+        self.places = [TestedDirectory(base / f"d{one}") for one in range(1, number + 1)]
         self.base, self.counts, self._segments = base, counts, segments
         self.clock = ManualClock()
         self.config = EngineConfig(
@@ -123,7 +123,7 @@ class World:
         self._close(engine)
         self.expected.compare_disks(before, self._disks(), self.saved)
 
-    def _prepare(self) -> list[Place]:
+    def _prepare(self) -> list[TestedDirectory]:
         """Bring back, take away, damage; return the directories that are named."""
         chance = self.chance
         for place in self.places:
@@ -144,7 +144,7 @@ class World:
         self._note("named " + " ".join(f"{one.path.name}{'' if one.path.exists() else '?'}" for one in named))
         return named
 
-    def _damage(self, present: Sequence[Place]) -> None:
+    def _damage(self, present: Sequence[TestedDirectory]) -> None:
         """Damage files of directories, and throw a disk away, now and then."""
         chance = self.chance
         for place in present:
@@ -157,7 +157,7 @@ class World:
             self.expected.replaced = True
             self._note(f"replaced {present[0].path.name}")
 
-    def _bring_back(self, place: Place) -> None:
+    def _bring_back(self, place: TestedDirectory) -> None:
         if place.bring_back():
             self._note(f"{place.path.name}: the disk that was away is thrown away")
             self.expected.replaced = True
@@ -204,7 +204,7 @@ class World:
 
     # Starts.
 
-    def _start(self, named: Sequence[Place], *, dies: bool) -> ReplicatedEngine | None:
+    def _start(self, named: Sequence[TestedDirectory], *, dies: bool) -> ReplicatedEngine | None:
         """Open the directories, as refusals say; None if the process died on the way."""
         left_out: set[Path] = set()
         self.named = named
@@ -257,7 +257,7 @@ class World:
             serving = [path for path in serving if path in there]
             self.expected.compare_start(engine, before, serving, settled=settled)
 
-    def _do_as_told(self, message: str, named: Sequence[Place], left_out: set[Path]) -> None:
+    def _do_as_told(self, message: str, named: Sequence[TestedDirectory], left_out: set[Path]) -> None:
         """Do what a refusal says; only damage to each directory that is named and there has no command (AssertionError)."""
         without = {Path(one) for one in re.findall(r"--without (\S+)", message)}
         if "topicfs replicas resolve" in message:
