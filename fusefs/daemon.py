@@ -35,7 +35,7 @@ from topicfs.fusefs.mounting.system_mount import mount
 from topicfs.fusefs.mounting.system_mount import unmount as unmount_ours
 from topicfs.fusefs.nodes.context import MountContext, Settings, Shared
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
-from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
+from topicfs.fusefs.nodes.view_measurer import ViewMeasurer
 from topicfs.fusefs.operations import Operations
 from topicfs.fusefs.processes.open_descriptors import holds
 from topicfs.fusefs.reports import Reports
@@ -326,7 +326,7 @@ class _Daemon:
             blocking=self._blocking,
             appending=lambda: appending,
             waiting=self._waiting,
-            measuring=MeasuringQueue(self._blocking),
+            measuring=ViewMeasurer(self._blocking),
             partitioners=partitioner_factory(options.partitioner),
             kernel=self._kernel,
             view_store=_view_stores(read_only=options.read_only),

@@ -21,8 +21,8 @@ from topicfs.fusefs.following.waiting_reads import WaitingReads
 from topicfs.fusefs.following.wakeups import Waker
 from topicfs.fusefs.nodes.context import KernelCache, MountContext, Settings, Shared
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
-from topicfs.fusefs.nodes.measuring_queue import Measurable, MeasuringQueue
 from topicfs.fusefs.nodes.nodes import READ_BLOCK, Directory, FileNode, Link, Node
+from topicfs.fusefs.nodes.view_measurer import Measurable, ViewMeasurer
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls, RequestingProcess
 from topicfs.fusefs.tree.partitions import PartitionDirectory
@@ -170,7 +170,7 @@ class _SameThread(BlockingCalls):
         return call()
 
 
-class _NoMeasuring(MeasuringQueue):
+class _NoMeasurer(ViewMeasurer):
     """Leaves sizes unknown: reading to the end needs none."""
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ def _context(engine: Engine, settings: Settings, decoding: DecodedForms) -> Moun
         blocking=blocking,
         appending=_refuse_writing,
         waiting=waiting,
-        measuring=_NoMeasuring(),
+        measuring=_NoMeasurer(),
         partitioners=_refuse_writing,
         kernel=KernelCache(),
         view_store=lambda _partition: None,

@@ -11,8 +11,8 @@ from contextlib import ExitStack, suppress
 from hashlib import sha256
 from pathlib import Path
 
+from topicfs.cluster.cache.cache_file import CacheFile, sync
 from topicfs.cluster.cache.partition_cache import RUN_BYTES, PartitionCache
-from topicfs.cluster.cache.run import CachedRun, sync
 from topicfs.cluster.errors import CacheError
 from topicfs.storage.disk.lock import DirectoryLock
 from topicfs.storage.errors import DirectoryLockedError
@@ -52,8 +52,8 @@ class Cache:
         self._partitions: dict[Path, PartitionCache] = {}
         self._unread: OrderedDict[Path, int] = OrderedDict()
         """The sizes of partition directories that were not opened yet, the oldest first."""
-        self._runs: OrderedDict[CachedRun, tuple[PartitionCache, int]] = OrderedDict()
-        """The runs, with their partition's cache and size, least recently used first."""
+        self._cache_files: OrderedDict[CacheFile, tuple[PartitionCache, int]] = OrderedDict()
+        """The cache files, with their partition's cache and size, least recently used first."""
         self._bytes = 0
         self._working = True
 
@@ -111,27 +111,27 @@ class Cache:
                 if self._bytes <= self._max_bytes:
                     return
                 unread = next(iter(self._unread), None)
-                used = next(iter(self._runs.items()), None)
+                used = next(iter(self._cache_files.items()), None)
                 if unread is not None:
                     self._bytes -= self._unread.pop(unread)
             if unread is not None:
                 shutil.rmtree(unread, ignore_errors=True)
             elif used is not None:
-                run, (owner, _) = used
-                owner.forget(run)
+                cache_file, (owner, _) = used
+                owner.forget(cache_file)
             else:
                 return
 
-    def used(self, run: CachedRun, cache: PartitionCache) -> None:
-        """Note that a run was read, or grew."""
+    def used(self, cache_file: CacheFile, cache: PartitionCache) -> None:
+        """Note that a cache file was read, or grew."""
         with self._lock:
-            self._bytes += run.size - self._runs.pop(run, (cache, 0))[1]
-            self._runs[run] = cache, run.size
+            self._bytes += cache_file.size - self._cache_files.pop(cache_file, (cache, 0))[1]
+            self._cache_files[cache_file] = cache, cache_file.size
 
-    def removed(self, run: CachedRun) -> None:
+    def removed(self, cache_file: CacheFile) -> None:
         with self._lock:
-            if run in self._runs:
-                self._bytes -= self._runs.pop(run)[1]
+            if cache_file in self._cache_files:
+                self._bytes -= self._cache_files.pop(cache_file)[1]
 
     def damaged(self, what: str) -> None:
         """Warn about a damaged file, which the caller removes."""
@@ -146,7 +146,7 @@ class Cache:
             for one in partitions:
                 closing.callback(one.close)
             closing.close()
-            # Untrusted runs that nobody has read are still there: do not let the next process trust them.
+            # Untrusted cache files that nobody has read are still there: do not let the next process trust them.
             if self._owned.held and (self._believes_transactions or not self._unread):
                 (self._directory / CLEAN).touch()
         self._owned.release()

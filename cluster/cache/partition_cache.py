@@ -1,4 +1,4 @@
-"""The cache of one partition: runs of batches in ascending order, which never overlap."""
+"""The cache of one partition: cache files with batches in ascending order, which never overlap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from topicfs.cluster.brokers.bounds import PartitionBounds
-from topicfs.cluster.cache.run import LOG_SUFFIX, CachedRun, DamagedError, FetchedWindow, part_below
+from topicfs.cluster.cache.cache_file import LOG_SUFFIX, CacheFile, DamagedError, FetchedBatches, part_below
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
 from topicfs.storage.codec.batch import find_offset, scan
 from topicfs.storage.codec.binary.fields import CURRENT_MAGIC
@@ -32,9 +32,9 @@ class PartitionCache:
         self, directory: Path, keeper: Cache, *, believes_transactions: bool, run_bytes: int = RUN_BYTES
     ) -> None:
         """Load the files. `believes_transactions`: the last process closed the cache cleanly."""
-        self._directory, self._keeper, self._run_bytes = directory, keeper, run_bytes
+        self._directory, self._keeper, self._cache_file_bytes = directory, keeper, run_bytes
         self._lock = threading.RLock()
-        self._runs: list[CachedRun] = []
+        self._cache_files: list[CacheFile] = []
         self._closed = False
         self._checked_epoch = -1
         """The leader epoch whose leader has confirmed the cached records."""
@@ -44,44 +44,48 @@ class PartitionCache:
 
     def _load(self, path: Path, *, believes_transactions: bool) -> None:
         try:
-            run = CachedRun.load(path)
+            cache_file = CacheFile.load(path)
         except (DamagedError, StorageError, ValueError) as error:
             self._keeper.damaged(str(error))
             path.unlink()
             return
-        before = self._runs[-1].next_offset if self._runs else Offset(0)
+        before = self._cache_files[-1].next_offset if self._cache_files else Offset(0)
         # After a crash the list of aborted transactions may be incomplete, and all transactions would seem
         # committed.
-        if not run.size or run.base_offset < before or (run.transactional and not believes_transactions):
-            run.close()
-            run.remove()
+        if (
+            not cache_file.size
+            or cache_file.base_offset < before
+            or (cache_file.transactional and not believes_transactions)
+        ):
+            cache_file.close()
+            cache_file.remove()
             return
-        self._runs.append(run)
-        self._keeper.used(run, self)
+        self._cache_files.append(cache_file)
+        self._keeper.used(cache_file, self)
 
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
-    ) -> FetchedWindow | None:
+    ) -> FetchedBatches | None:
         """Return batches from the one containing `offset`; None if not cached, or if the leader may have others."""
         # Do not wait long for another thread that writes to a slow disk.
         if not self._lock.acquire(timeout=HURRY_SECONDS):
             return None
         try:
-            run = self._run_at(offset) if self._checked_epoch == known.leader_epoch else None
-            if run is None:
+            cache_file = self._cache_file_at(offset) if self._checked_epoch == known.leader_epoch else None
+            if cache_file is None:
                 return None
             try:
-                found = run.window(offset, max_bytes, isolation, known.leader_epoch)
+                found = cache_file.window(offset, max_bytes, isolation, known.leader_epoch)
             except (OSError, DamagedError) as error:
                 self._keeper.damaged(str(error))
-                self._drop(run)
+                self._drop(cache_file)
                 return None
-            self._keeper.used(run, self)
+            self._keeper.used(cache_file, self)
         finally:
             self._lock.release()
         return found if offset < found.next_offset and _has(found, offset) else None
 
-    def put(self, window: FetchedWindow, known: PartitionBounds) -> None:
+    def put(self, window: FetchedBatches, known: PartitionBounds) -> None:
         """Cache the batches that every reader with their isolation level will see the same way (OSError)."""
         data = _keepable(window, known)
         if not data:
@@ -91,55 +95,60 @@ class PartitionCache:
                 return
             self._drop_below(known.log_start_offset)
             if self._checked_epoch != window.leader_epoch:
-                if self._runs:
-                    return  # `check` has to compare the cached runs first.
+                if self._cache_files:
+                    return  # `check` has to compare the cache files first.
                 self._checked_epoch = window.leader_epoch
-            run = self._run_at(window.offset)
+            cache_file = self._cache_file_at(window.offset)
             start = window.offset
-            if run is not None:
-                start = run.next_offset
+            if cache_file is not None:
+                start = cache_file.next_offset
                 data = data[find_offset(data, start, len(data)) :]
             self._append(data, start, min(window.next_offset, Offset(known.last_stable_offset)), window)
 
-    def _append(self, data: memoryview, start: Offset, end: Offset, window: FetchedWindow) -> None:
-        following = self._runs[bisect_right(self._bases(), start) :]
+    def _append(self, data: memoryview, start: Offset, end: Offset, window: FetchedBatches) -> None:
+        following = self._cache_files[bisect_right(self._bases(), start) :]
         if following and following[0].base_offset < end:
             data, end = part_below(data, following[0].base_offset), following[0].base_offset
         if not data or end <= start:
             return
-        run = next(
-            (one for one in self._runs if one.next_offset == start and one.size < self._run_bytes), None
+        cache_file = next(
+            (
+                one
+                for one in self._cache_files
+                if one.next_offset == start and one.size < self._cache_file_bytes
+            ),
+            None,
         )
-        if run is None:
+        if cache_file is None:
             base = min(start, scan(data, max_batches=1)[0].base_offset)
-            if self._run_at(base) is not None:
+            if self._cache_file_at(base) is not None:
                 return
             self._directory.mkdir(parents=True, exist_ok=True)
-            run = CachedRun(self._directory / f"{base:020}{LOG_SUFFIX}", base)
-            self._runs.insert(bisect_right(self._bases(), base), run)
+            cache_file = CacheFile(self._directory / f"{base:020}{LOG_SUFFIX}", base)
+            self._cache_files.insert(bisect_right(self._bases(), base), cache_file)
         try:
-            run.append(data, end, window.aborted)
+            cache_file.append(data, end, window.aborted)
         except BaseException:
-            self._drop(run)
+            self._drop(cache_file)
             raise
-        self._keeper.used(run, self)
+        self._keeper.used(cache_file, self)
 
     def end_from(self, offset: Offset, known: PartitionBounds) -> Offset:
         """Return the exclusive end of the records cached from `offset` without a gap; `offset` if there are none."""
         with self._lock:
             if self._checked_epoch != known.leader_epoch:
                 return offset
-            while (run := self._run_at(offset)) is not None:
-                offset = run.next_offset
+            while (cache_file := self._cache_file_at(offset)) is not None:
+                offset = cache_file.next_offset
             return offset
 
     @property
     def empty(self) -> bool:
-        return not self._runs
+        return not self._cache_files
 
     def needs_check(self, known: PartitionBounds) -> bool:
         """Return whether the present leader has yet to confirm the cached records."""
-        return bool(self._runs) and self._checked_epoch != known.leader_epoch
+        return bool(self._cache_files) and self._checked_epoch != known.leader_epoch
 
     def check(self, ask: Callable[[int], EpochEnd | None], leader_epoch: int) -> None:
         """Compare the cache with the leader's log; `ask` returns where an epoch ended there (blocking).
@@ -148,7 +157,7 @@ class PartitionCache:
         """
         while True:
             with self._lock:
-                newest = self._runs[-1] if self._runs else None
+                newest = self._cache_files[-1] if self._cache_files else None
             if newest is None:
                 break
             found = ask(newest.leader_epoch) if newest.leader_epoch >= 0 else None
@@ -163,16 +172,16 @@ class PartitionCache:
         with self._lock:
             self._checked_epoch = leader_epoch
 
-    def forget(self, run: CachedRun) -> None:
-        """Remove a run to make room."""
+    def forget(self, cache_file: CacheFile) -> None:
+        """Remove a cache file to make room."""
         with self._lock:
-            self._drop(run)
+            self._drop(cache_file)
 
     def remove(self) -> None:
         """Remove everything, because the topic was deleted or must not be cached."""
         with self._lock:
-            for run in list(self._runs):
-                self._drop(run)
+            for cache_file in list(self._cache_files):
+                self._drop(cache_file)
             with suppress(OSError):
                 self._directory.rmdir()
 
@@ -180,39 +189,39 @@ class PartitionCache:
         """Close the files after syncing the lists of aborted transactions. Raises OSError."""
         with self._lock:
             self._closed = True
-            runs, self._runs = self._runs, []
+            cache_files, self._cache_files = self._cache_files, []
         with ExitStack() as closing:
-            for run in runs:
-                closing.callback(run.close)
-            for run in runs:
-                run.flush()
+            for cache_file in cache_files:
+                closing.callback(cache_file.close)
+            for cache_file in cache_files:
+                cache_file.flush()
 
-    def _run_at(self, offset: Offset) -> CachedRun | None:
+    def _cache_file_at(self, offset: Offset) -> CacheFile | None:
         index = bisect_right(self._bases(), offset) - 1
-        run = self._runs[index] if index >= 0 else None
-        return run if run is not None and offset < run.next_offset else None
+        cache_file = self._cache_files[index] if index >= 0 else None
+        return cache_file if cache_file is not None and offset < cache_file.next_offset else None
 
     def _bases(self) -> list[Offset]:
-        return [run.base_offset for run in self._runs]
+        return [cache_file.base_offset for cache_file in self._cache_files]
 
     def _drop_below(self, start: Offset) -> None:
-        while self._runs and self._runs[0].next_offset <= start:
-            self._drop(self._runs[0])
+        while self._cache_files and self._cache_files[0].next_offset <= start:
+            self._drop(self._cache_files[0])
 
-    def _drop(self, run: CachedRun) -> None:
-        if run in self._runs:
-            self._runs.remove(run)
-            run.close()
-            run.remove()
-            self._keeper.removed(run)
+    def _drop(self, cache_file: CacheFile) -> None:
+        if cache_file in self._cache_files:
+            self._cache_files.remove(cache_file)
+            cache_file.close()
+            cache_file.remove()
+            self._keeper.removed(cache_file)
 
 
-def _has(window: FetchedWindow, offset: Offset) -> bool:
+def _has(window: FetchedBatches, offset: Offset) -> bool:
     """Return whether a window has a batch at or after `offset`."""
     return find_offset(window.data, offset, len(window.data)) < len(window.data)
 
 
-def _keepable(window: FetchedWindow, known: PartitionBounds) -> memoryview:
+def _keepable(window: FetchedBatches, known: PartitionBounds) -> memoryview:
     """Return the batches of a window that may be cached: below the last stable offset, aborted ones known."""
     data = part_below(window.data, known.last_stable_offset)
     batches = scan(data)

@@ -12,8 +12,8 @@ from topicfs.cluster.brokers.fetch import epoch_ends
 from topicfs.cluster.brokers.leaders import Leaders
 from topicfs.cluster.brokers.settings import TopicSettings
 from topicfs.cluster.cache.cache import Cache
+from topicfs.cluster.cache.cache_file import DamagedError, FetchedBatches
 from topicfs.cluster.cache.partition_cache import PartitionCache
-from topicfs.cluster.cache.run import DamagedError, FetchedWindow
 from topicfs.storage.checkpoints.leader_epochs import EpochEnd
 from topicfs.storage.errors import ClusterError, StorageError
 from topicfs.storage.model import Isolation, Offset, TopicPartition
@@ -43,7 +43,7 @@ class ReadThroughCache:
 
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, known: PartitionBounds
-    ) -> FetchedWindow | None:
+    ) -> FetchedBatches | None:
         """Return batches from the one containing `offset`; None if they are not cached."""
         if self._found is None or time.monotonic() >= self._plain_until:
             return None
@@ -64,7 +64,7 @@ class ReadThroughCache:
             with suppress(StorageError):  # The next call tries again.
                 files.check(partial(self._ask_epoch_end, known.leader_epoch), known.leader_epoch)
 
-    def put(self, window: FetchedWindow, known: PartitionBounds) -> None:
+    def put(self, window: FetchedBatches, known: PartitionBounds) -> None:
         """Cache a window (blocking), unless the topic is compacted: compaction changes batches without notice."""
         if not window.data or not self._cache.working:
             return

@@ -90,7 +90,7 @@ def mirror(
         topics = TopicCopies(engine, directory, brokers, options.names, report)
         topics.take_over(journal)
         topics.follow(metadata)
-        run = _Run(engine, topics, brokers, options, stop)
+        run = _MirrorRun(engine, topics, brokers, options, stop)
         run.rounds(metadata)
         ends = topics.ends()
     # After the close: the journal must only mention data that is on disk.
@@ -119,7 +119,7 @@ def _own_journal(directory: Path, metadata: Metadata) -> MirrorJournal:
     return journal
 
 
-class _Run:
+class _MirrorRun:
     """One run of a mirror."""
 
     def __init__(

@@ -15,8 +15,8 @@ from topicfs.cluster.brokers.fetch import FetchedPartition, ListedOffset, epoch_
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
 from topicfs.cluster.brokers.settings import TopicSettings
 from topicfs.cluster.cache.cache import Cache
+from topicfs.cluster.cache.cache_file import FetchedBatches
 from topicfs.cluster.cache.read_through import ReadThroughCache
-from topicfs.cluster.cache.run import FetchedWindow
 from topicfs.cluster.errors import LEADER_NOT_AVAILABLE, NONE, error_of
 from topicfs.cluster.topics.producer import PartitionProducer, Production
 from topicfs.cluster.topics.reader import PartitionReader, WindowCache
@@ -402,7 +402,7 @@ class ClusterPartition:
             self._note_timestamp(max(one.max_timestamp for one in batches))
             plain = not any(one.is_transactional or one.is_control for one in batches)
             self._reader.take(
-                FetchedWindow(
+                FetchedBatches(
                     offset,
                     Offset(last_offset + 1),
                     memoryview(bytes(fetched.records[:size])),

@@ -22,8 +22,8 @@ from topicfs.cluster.brokers.bounds import KnownBounds, PartitionBounds, ask_lea
 from topicfs.cluster.brokers.brokers import Leader
 from topicfs.cluster.brokers.fetch import FetchedPartition, FetchPartition, fetch
 from topicfs.cluster.brokers.leaders import ATTEMPT_SECONDS, Leaders
+from topicfs.cluster.cache.cache_file import FetchedBatches
 from topicfs.cluster.cache.read_through import ReadThroughCache
-from topicfs.cluster.cache.run import FetchedWindow
 from topicfs.cluster.errors import OFFSET_OUT_OF_RANGE, MalformedAnswerError, UnreachableError, error_of
 from topicfs.storage.codec.batch import find_end
 from topicfs.storage.errors import OffsetOutOfRangeError, PartitionOfflineError, StorageError
@@ -83,8 +83,8 @@ class PartitionReader:
         self._partition, self._topic_id = partition, topic_id
         self._leaders, self._cache, self._known = leaders, cache, known
         self._kept = kept
-        self._windows: tuple[FetchedWindow, ...] = ()
-        self._latest: tuple[FetchedWindow, ...] = ()
+        self._windows: tuple[FetchedBatches, ...] = ()
+        self._latest: tuple[FetchedBatches, ...] = ()
         """Windows with the records appended last, if the partition is followed."""
         self._ahead: Future[None] | None = None
         """The read-ahead under way, or the last one."""
@@ -140,13 +140,13 @@ class PartitionReader:
         """Drop the windows to free memory."""
         self._windows = self._latest = ()
 
-    def take(self, window: FetchedWindow) -> None:
+    def take(self, window: FetchedBatches) -> None:
         """Keep just appended records, which readers usually want at once."""
         self._latest = (*self._latest[-1:], window)
         self._note()
 
     def _fetch_ahead(
-        self, window: FetchedWindow, offset: Offset, isolation: Isolation, known: PartitionBounds
+        self, window: FetchedBatches, offset: Offset, isolation: Isolation, known: PartitionBounds
     ) -> None:
         """Read ahead after a window that is read sequentially, unless the next records are there or on their way."""
         end = known.visible_end(isolation)
@@ -161,7 +161,7 @@ class PartitionReader:
     def _fetch_next(self, offset: Offset, isolation: Isolation) -> None:
         self.keep(self._fetch(offset, self._window_bytes, isolation))
 
-    def keep(self, window: FetchedWindow) -> None:
+    def keep(self, window: FetchedBatches) -> None:
         """Keep a window for the next reads."""
         if self._kept is not None:
             self._kept.put(window, self._known.bounds)
@@ -173,7 +173,7 @@ class PartitionReader:
     def _note(self) -> None:
         self._cache.note(self, sum(len(one.data) for one in (*self._windows, *self._latest)))
 
-    def _fetch(self, offset: Offset, max_bytes: int, isolation: Isolation, tries: int = 3) -> FetchedWindow:
+    def _fetch(self, offset: Offset, max_bytes: int, isolation: Isolation, tries: int = 3) -> FetchedBatches:
         epoch = 0
 
         def attempt(leader: Leader) -> FetchedPartition:
@@ -211,7 +211,7 @@ class PartitionReader:
         if answer.records and not offset <= last_offset:
             raise MalformedAnswerError(f"{self._partition}: no batch with offset {offset} is in the answer")
         after = Offset(last_offset + 1) if size else offset
-        return FetchedWindow(offset, after, answer.records[:size], answer.aborted, isolation, epoch)
+        return FetchedBatches(offset, after, answer.records[:size], answer.aborted, isolation, epoch)
 
     def _settle(self) -> PartitionBounds:
         """Ask the leader for its bounds, apply and return them."""

@@ -101,7 +101,7 @@ class Framing:
         return tail + b"\n"
 
 
-class SpreadLines(Framing):
+class PartitionedLineFraming(Framing):
     """Lines that are distributed to many partitions, with an append for each."""
 
     may_take_long = True
@@ -110,7 +110,7 @@ class SpreadLines(Framing):
         return len(framed) > SPREAD_BYTES
 
 
-class ParsedLines(Framing):
+class JsonLineFraming(Framing):
     """Lines of JSON, each parsed by itself: many of them take tens of milliseconds."""
 
     may_take_long = True
@@ -119,7 +119,7 @@ class ParsedLines(Framing):
         return len(framed) > PARSED_BYTES
 
 
-class SchemaLines(ParsedLines):
+class SchemaLineFraming(JsonLineFraming):
     """Lines of JSON that are encoded by a schema, perhaps from a registry."""
 
     lingers = False
@@ -129,7 +129,7 @@ class SchemaLines(ParsedLines):
         return True
 
 
-class RecordBatches(Framing):
+class BatchFraming(Framing):
     """Record batches, which contain their own length; only whole ones are appended."""
 
     lingers = False
@@ -162,10 +162,10 @@ class RecordBatches(Framing):
 
 
 LINES = Framing()
-SPREAD_LINES = SpreadLines()
-PARSED_LINES = ParsedLines()
-SCHEMA_LINES = SchemaLines()
-BATCHES = RecordBatches()
+PARTITIONED_LINES = PartitionedLineFraming()
+JSON_LINES = JsonLineFraming()
+SCHEMA_LINES = SchemaLineFraming()
+BATCHES = BatchFraming()
 
 
 def _end_of_batches(data: bytes, limit: int) -> int:

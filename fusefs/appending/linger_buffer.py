@@ -28,7 +28,7 @@ class Contributor(Protocol):
         """Learn that lines of this file were not stored; its next write, fsync or close reports the error."""
 
 
-class Gathered:
+class LingeringLines:
     """The lines that wait for one target, and the files they came from."""
 
     __slots__ = ("_chunks", "_contributors", "size", "target")
@@ -60,7 +60,7 @@ class LingerBuffer:
 
     def __init__(self, linger_ms: float) -> None:
         self._linger_seconds = linger_ms / 1000
-        self._waiting: dict[LineTarget, Gathered] = {}
+        self._waiting: dict[LineTarget, LingeringLines] = {}
 
     @cached_property
     def _something(self) -> trio.Event:
@@ -68,7 +68,7 @@ class LingerBuffer:
 
     def add(self, target: LineTarget, lines: bytes, contributor: Contributor) -> None:
         """Add lines that `target.check` has accepted; `contributor` learns of a later failure."""
-        gathered = self._waiting.setdefault(target, Gathered(target))
+        gathered = self._waiting.setdefault(target, LingeringLines(target))
         gathered.add(lines, contributor)
         self._something.set()
         if gathered.size >= MAX_GATHERED_BYTES:
@@ -106,7 +106,7 @@ DRAIN_TIMEOUT_SECONDS = 2.0
 """How long the end of a mount waits for answered lines that are not appended yet."""
 
 
-class _Queue(Gathered):
+class _RemoteLingeringLines(LingeringLines):
     """The lines for one target of a remote engine, and the callers that wait for them to be appended."""
 
     __slots__ = ("_waiters", "awaited")
@@ -135,7 +135,7 @@ class RemoteLingerBuffer:
     def __init__(self, linger_ms: float, blocking: BlockingCalls, reports: Reports) -> None:
         self._linger_seconds = linger_ms / 1000
         self._blocking, self._reports = blocking, reports
-        self._queues: dict[LineTarget, _Queue] = {}
+        self._lingering: dict[LineTarget, _RemoteLingeringLines] = {}
 
     async def add(
         self, target: LineTarget, lines: bytes, contributor: Contributor, caller: RequestingProcess
@@ -144,57 +144,57 @@ class RemoteLingerBuffer:
 
         Waits for room if too many lines are waiting. Raises FileError if the program or the mount ends before.
         """
-        while (queue := self._queues.get(target)) is not None and queue.size >= MAX_GATHERED_BYTES:
-            await caller.wait(queue.listen)
-        if queue is None:
-            queue = self._queues[target] = _Queue(target)
+        while (lingering := self._lingering.get(target)) is not None and lingering.size >= MAX_GATHERED_BYTES:
+            await caller.wait(lingering.listen)
+        if lingering is None:
+            lingering = self._lingering[target] = _RemoteLingeringLines(target)
             # A system task, because the request is answered before it ends.
-            trio.lowlevel.spawn_system_task(self._append, queue)
-        queue.add(lines, contributor)
+            trio.lowlevel.spawn_system_task(self._append, lingering)
+        lingering.add(lines, contributor)
 
     async def drain(self, target: LineTarget, caller: RequestingProcess | None) -> None:
         """Wait until all lines of a target are appended or have failed. Raises FileError as `add` does."""
-        while (queue := self._queues.get(target)) is not None:
-            queue.awaited.set()
+        while (lingering := self._lingering.get(target)) is not None:
+            lingering.awaited.set()
             if caller is None:
-                await _next(queue)
+                await _next(lingering)
             else:
-                await caller.wait(queue.listen)
+                await caller.wait(lingering.listen)
 
     async def run(self) -> None:
         """Run until canceled, then wait briefly for the last appends and report the rest as lost."""
         try:
             await trio.sleep_forever()
         finally:
-            for queue in self._queues.values():
-                queue.awaited.set()
+            for lingering in self._lingering.values():
+                lingering.awaited.set()
             with trio.CancelScope(shield=True, deadline=trio.current_time() + DRAIN_TIMEOUT_SECONDS):
-                while self._queues:
-                    await _next(next(iter(self._queues.values())))
-            for target in self._queues:
+                while self._lingering:
+                    await _next(next(iter(self._lingering.values())))
+            for target in self._lingering:
                 self._reports.error(
                     target.name, "the last lines were not confirmed and may be stored or lost"
                 )
 
-    async def _append(self, queue: _Queue) -> None:
+    async def _append(self, lingering: _RemoteLingeringLines) -> None:
         """Append waiting lines until none are left."""
-        while queue.size:
-            if queue.size < MAX_GATHERED_BYTES:
+        while lingering.size:
+            if lingering.size < MAX_GATHERED_BYTES:
                 with trio.move_on_after(self._linger_seconds):
-                    await queue.awaited.wait()
-            lines, contributors = queue.take()
+                    await lingering.awaited.wait()
+            lines, contributors = lingering.take()
             try:
-                await self._blocking.run(lambda lines=lines: queue.target.append(lines))  # type: ignore[misc] # a default binds it
+                await self._blocking.run(lambda lines=lines: lingering.target.append(lines))  # type: ignore[misc] # a default binds it
             except Exception as error:  # noqa: BLE001 - whatever it is, the writers are told
                 for contributor in contributors:
                     contributor.failed(error)
-            if not queue.size:
-                del self._queues[queue.target]
-            queue.tell()
+            if not lingering.size:
+                del self._lingering[lingering.target]
+            lingering.tell()
 
 
-async def _next(queue: _Queue) -> None:
-    """Wait for the queue's next append."""
+async def _next(lingering: _RemoteLingeringLines) -> None:
+    """Wait for the next append of `lingering`."""
     appended = trio.Event()
-    queue.listen(appended.set)
+    lingering.listen(appended.set)
     await appended.wait()

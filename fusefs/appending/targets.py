@@ -300,7 +300,7 @@ def lines_of(text: bytes) -> list[bytes]:
     return [line + b"\n" for line in text[:-1].split(b"\n")]
 
 
-class OnceLines:
+class ExactlyOnceEncoder:
     """Lines of one form that are appended exactly once despite crashes; used by `storage.idempotence`.
 
     Each run must choose the same partitions. A line with a key goes to the partition of the key's hash. Lines without

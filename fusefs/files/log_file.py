@@ -192,13 +192,13 @@ class ViewNode(LogNode):
 
 def framing_of(form: Form) -> Framing:
     """Return the rules for splitting bytes written to a file of that form."""
-    from topicfs.fusefs.appending.framing import BATCHES, LINES, PARSED_LINES, SCHEMA_LINES
+    from topicfs.fusefs.appending.framing import BATCHES, JSON_LINES, LINES, SCHEMA_LINES
 
     if form is BATCH:
         return BATCHES
     if form.suffix in DECODED_SUFFIXES:
         return SCHEMA_LINES
-    return PARSED_LINES if form is JSON else LINES
+    return JSON_LINES if form is JSON else LINES
 
 
 class LogFile(ViewNode):

@@ -298,12 +298,12 @@ class TopicLogFile(MergedFile):
         return lambda: self._handle(pid, durable=False).fsync()
 
     def _handle(self, pid: int, *, durable: bool) -> AppendHandle:
-        from topicfs.fusefs.appending.framing import SPREAD_LINES
+        from topicfs.fusefs.appending.framing import PARTITIONED_LINES
         from topicfs.fusefs.appending.handle import AppendHandle
 
         framing = framing_of(self._form)
         if not framing.asks_elsewhere and len(self._files.topic.partitions()) > SLOW_DISTRIBUTION_PARTITIONS:
-            framing = SPREAD_LINES
+            framing = PARTITIONED_LINES
         target = self._files.target(self._form)
         return AppendHandle(
             target, self.context.appending(), opener_pid=pid, durable=durable, framing=framing

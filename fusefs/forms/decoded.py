@@ -36,7 +36,7 @@ _PAYLOAD = b',"payload'
 _KEY = b',"key'
 
 
-class DecodedLines:
+class DecodedForm:
     """See `Form`."""
 
     tells_times = True
@@ -75,7 +75,7 @@ class DecodedLines:
 
     def parse(self, text: Buffer, *, timestamp: int, max_batch_bytes: int) -> list[bytearray]:
         # Not used: files opened for writing get another form (`DecodedForms.writing`).
-        raise NotImplementedError("cannot parse without a topic's schemas: use EncodedLines")
+        raise NotImplementedError("cannot parse without a topic's schemas: use SchemaForm")
 
     def _lines(
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
@@ -131,7 +131,7 @@ class DecodedLines:
         return b',"%s%s":%s,"%s_schema_id":%s' % (name, plain, text, name, shown)
 
 
-class EncodedLines(DecodedLines):
+class SchemaForm(DecodedForm):
     """The form for lines that are written to one topic."""
 
     def __init__(

@@ -59,7 +59,7 @@ MIN_OFFSET = -(2**63)
 MAX_OFFSET = 2**63 - 1
 
 
-class JsonLines:
+class JsonForm:
     """See `Form`."""
 
     suffix = ".json"
@@ -68,7 +68,7 @@ class JsonLines:
 
     def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
         """Render one object per record."""
-        lines: _Lines = _Lines(columns, place)
+        lines: _LineWriter = _LineWriter(columns, place)
         text: object = memory.new_text(sum(lines.measure(start_offset, end_offset)))
         lines.put(memory.text_octets(text), start_offset, end_offset)
         return memory.finished(text)
@@ -76,7 +76,7 @@ class JsonLines:
     def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
         if not 0 <= index < len(columns):
             raise IndexError(index)
-        lines: _Lines = _Lines(columns, place)
+        lines: _LineWriter = _LineWriter(columns, place)
         lines.first = index
         lines.last = index + 1
         text: object = memory.new_text(sum(lines.measure(MIN_OFFSET, MAX_OFFSET)))
@@ -87,7 +87,7 @@ class JsonLines:
         self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Compute the sizes of all lines without writing them."""
-        lines: _Lines = _Lines(columns, place)
+        lines: _LineWriter = _LineWriter(columns, place)
         lines.kept = False
         return lines.measure(start_offset, end_offset)
 
@@ -97,12 +97,12 @@ class JsonLines:
         return encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes, unit="line")
 
 
-JSON = JsonLines()
+JSON = JsonForm()
 
 
 @cython.final
 @cython.cclass
-class _Lines:
+class _LineWriter:
     """The lines of some columns: `measure` computes their sizes, `put` writes them."""
 
     columns: Columns

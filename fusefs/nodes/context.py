@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from topicfs.fusefs.following.waiting_reads import WaitingReads
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
-from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
+from topicfs.fusefs.nodes.view_measurer import ViewMeasurer
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.views.view_file import ViewStore
 from topicfs.storage.engine import Partition
@@ -78,7 +78,7 @@ class MountContext(NamedTuple):
     appending: Callable[[], Appending]
     """Returns the objects with which files append. Called only when a file is opened to be written."""
     waiting: WaitingReads
-    measuring: MeasuringQueue
+    measuring: ViewMeasurer
     partitioners: PartitionerFactory
     kernel: KernelCache
     view_store: Callable[[Partition], ViewStore | None]

@@ -16,7 +16,7 @@ from topicfs.fusefs.allowance import leave_event_loop
 from topicfs.fusefs.forms import DECODED_SUFFIXES, Form, by_suffix
 
 if TYPE_CHECKING:
-    from topicfs.fusefs.forms.decoded import DecodedLines
+    from topicfs.fusefs.forms.decoded import DecodedForm
     from topicfs.schemas.catalog import SchemaCatalog
 
 REFUSAL_CACHE_SECONDS = 1.0
@@ -30,8 +30,8 @@ class DecodedForms:
         """`open_catalog` returns the catalog of schemas when one is needed; without it no schema is known."""
         self._open_catalog = open_catalog
         self._catalog: SchemaCatalog | None = None
-        self._forms: dict[str, DecodedLines] = {}
-        self._following: dict[str, DecodedLines] = {}
+        self._forms: dict[str, DecodedForm] = {}
+        self._following: dict[str, DecodedForm] = {}
         self._refused: dict[tuple[int, str], float] = {}
 
     def form(self, suffix: str) -> Form:
@@ -62,12 +62,12 @@ class DecodedForms:
     def writing(self, form: Form, topic: str) -> Form:
         if form.suffix not in DECODED_SUFFIXES:
             return form
-        from topicfs.fusefs.forms.decoded import KINDS, EncodedLines
+        from topicfs.fusefs.forms.decoded import KINDS, SchemaForm
         from topicfs.schemas.payload_reader import PayloadReader, PayloadWriter
 
         kind, catalog = KINDS[form.suffix], self._opened()
         writer = partial(PayloadWriter, kind, catalog)
-        return EncodedLines(form.suffix, PayloadReader(kind, catalog), topic, writer)
+        return SchemaForm(form.suffix, PayloadReader(kind, catalog), topic, writer)
 
     def end(self) -> None:
         """Stop fetching schemas: the mount's end does not wait for a slow registry."""
@@ -86,12 +86,12 @@ class DecodedForms:
         form = forms.get(suffix)
         if form is None or form.outdated:
             # Import only here: most mounts and commands decode nothing.
-            from topicfs.fusefs.forms.decoded import KINDS, DecodedLines
+            from topicfs.fusefs.forms.decoded import KINDS, DecodedForm
             from topicfs.schemas.catalog import check_libraries
             from topicfs.schemas.payload_reader import PayloadReader
 
             check_libraries(KINDS[suffix])
-            form = DecodedLines(
+            form = DecodedForm(
                 suffix, PayloadReader(KINDS[suffix], self._opened(), lasting=lasting), leave_event_loop
             )
             forms[suffix] = form

@@ -70,7 +70,7 @@ class MergedRange(NamedTuple):
     """Exclusive."""
 
 
-class _Queue:
+class _MergeInput:
     """One partition's records still to be merged: its next lines and, if kept, the batches after them.
 
     A line's sorting key is the newest timestamp of the loaded lines so far, then the partition's rank. A record older
@@ -257,17 +257,17 @@ def _line_size(key_length: int, value_length: int, header_length: int) -> int:
 
 
 class _Held:
-    """Memory of one kind (batches or lines) in all queues; evicts from the least recently used queues."""
+    """Memory of one kind (batches or lines) in all inputs; evicts from the least recently used inputs."""
 
-    def __init__(self, let_go: Callable[[_Queue], None]) -> None:
+    def __init__(self, let_go: Callable[[_MergeInput], None]) -> None:
         self.size_bytes = 0
         self._let_go = let_go
-        self._sizes: OrderedDict[_Queue, int] = OrderedDict()
+        self._sizes: OrderedDict[_MergeInput, int] = OrderedDict()
 
-    def count(self, queue: _Queue, size_bytes: int) -> None:
-        """Record the size of a queue that was just used, and evict others; the queue itself is always kept."""
-        self.size_bytes += size_bytes - self._sizes.pop(queue, 0)
-        self._sizes[queue] = size_bytes
+    def count(self, merge_input: _MergeInput, size_bytes: int) -> None:
+        """Record the size of an input that was just used, and evict others; the input itself is always kept."""
+        self.size_bytes += size_bytes - self._sizes.pop(merge_input, 0)
+        self._sizes[merge_input] = size_bytes
         while self.size_bytes > MERGE_MEMORY_BYTES // 2 and len(self._sizes) > 1:
             idle, idle_bytes = self._sizes.popitem(last=False)
             self.size_bytes -= idle_bytes
@@ -315,13 +315,13 @@ class MergedReader:
     def _begin_round(self) -> None:
         ranges = self._ahead.popleft()
         self._unplaced = [
-            _Queue(share, source, rank, len(ranges)) for rank, (share, source) in enumerate(ranges)
+            _MergeInput(share, source, rank, len(ranges)) for rank, (share, source) in enumerate(ranges)
         ]
         """Queues whose next line must still be loaded."""
-        self._heap: list[tuple[int, _Queue]] = []
-        """The other queues, by the key of their next line."""
-        self._batches = _Held(_Queue.shed)
-        self._lines = _Held(_Queue.drop)
+        self._heap: list[tuple[int, _MergeInput]] = []
+        """The other inputs, by the key of their next line."""
+        self._batches = _Held(_MergeInput.shed)
+        self._lines = _Held(_MergeInput.drop)
 
     def reach(self, position: int, size: int) -> bool:
         """Render until `read` can return [position, position + size) (blocking).
@@ -398,76 +398,76 @@ class MergedReader:
             heapq.heappop(self._heap)
             self._unplaced.append(first)
             raise first.pass_damage()
-        queues: list[_Queue] = []
+        merge_inputs: list[_MergeInput] = []
         try:
-            below = self._gather(queues)
+            below = self._gather(merge_inputs)
         finally:
-            self._unplaced += queues
+            self._unplaced += merge_inputs
         keys: list[int] = []
         lines: list[bytes] = []
-        for queue in queues:
-            its_keys, its_lines = queue.take(below)
+        for merge_input in merge_inputs:
+            its_keys, its_lines = merge_input.take(below)
             keys += its_keys
             lines += its_lines
-        for queue in queues:
-            self._account(queue)
+        for merge_input in merge_inputs:
+            self._account(merge_input)
         # Empty if dropped data was read again and turned out to be damaged.
         return b"".join([lines[index] for index in sorted(range(len(keys)), key=keys.__getitem__)]) or None
 
-    def _gather(self, queues: list[_Queue]) -> int:
-        """Move the queues with the next lines from the heap to `queues`; all lines with smaller keys are loaded.
+    def _gather(self, merge_inputs: list[_MergeInput]) -> int:
+        """Move the inputs with the next lines from the heap to `merge_inputs`; all lines with smaller keys are loaded.
 
-        Returns that key. If loading the next queue exceeds the request's allowance, it is that queue's key; for the
-        first queue RequestTooLargeError is raised.
+        Returns that key. If loading the next input exceeds the request's allowance, it is that input's key; for the
+        first input RequestTooLargeError is raised.
         """
         size = held_bytes = 0
         horizon: int | None = None
         while self._heap and (horizon is None or self._heap[0][0] <= horizon):
             try:
-                queue = self._first()
+                merge_input = self._first()
             except RequestTooLargeError:
-                if not queues:
+                if not merge_inputs:
                     raise
                 return self._heap[0][0]
-            if queue is None:
+            if merge_input is None:
                 break
-            if queue.damage is not None or size >= MERGE_STEP_BYTES:
-                return queue.first_key
+            if merge_input.damage is not None or size >= MERGE_STEP_BYTES:
+                return merge_input.first_key
             heapq.heappop(self._heap)
-            queues.append(queue)
-            held_bytes += queue.batch_bytes
+            merge_inputs.append(merge_input)
+            held_bytes += merge_input.batch_bytes
             if held_bytes > MERGE_MEMORY_BYTES:
-                for each in queues:
+                for each in merge_inputs:
                     each.shed()
                 held_bytes = 0
-            size += queue.text_bytes
-            horizon = queue.last_key if horizon is None else min(horizon, queue.last_key)
+            size += merge_input.text_bytes
+            horizon = merge_input.last_key if horizon is None else min(horizon, merge_input.last_key)
         assert horizon is not None
         return horizon + 1
 
-    def _first(self) -> _Queue | None:
-        """Return the queue with the next line, loaded; None at the end."""
+    def _first(self) -> _MergeInput | None:
+        """Return the input with the next line, loaded; None at the end."""
         while self._heap:
-            key, queue = self._heap[0]
-            if not queue.load():  # Its lines had been dropped, and compaction has removed the rest.
+            key, merge_input = self._heap[0]
+            if not merge_input.load():  # Its lines had been dropped, and compaction has removed the rest.
                 heapq.heappop(self._heap)
-            elif queue.first_key != key:
-                heapq.heapreplace(self._heap, (queue.first_key, queue))
+            elif merge_input.first_key != key:
+                heapq.heapreplace(self._heap, (merge_input.first_key, merge_input))
             else:
-                return queue
+                return merge_input
         return None
 
     def _place(self) -> bool:
-        """Load the next line of some unplaced queues and put them in the heap; return whether all are placed."""
+        """Load the next line of some unplaced inputs and put them in the heap; return whether all are placed."""
         for _ in range(min(PLACED_AT_ONCE, len(self._unplaced))):
-            queue = self._unplaced[-1]
-            if queue.load():
-                heapq.heappush(self._heap, (queue.first_key, queue))
+            merge_input = self._unplaced[-1]
+            if merge_input.load():
+                heapq.heappush(self._heap, (merge_input.first_key, merge_input))
             self._unplaced.pop()
-            self._account(queue)
+            self._account(merge_input)
         return not self._unplaced
 
-    def _account(self, queue: _Queue) -> None:
-        """Record the memory of `queue`, and evict the least recently used ones."""
-        self._batches.count(queue, queue.batch_bytes)
-        self._lines.count(queue, queue.line_bytes)
+    def _account(self, merge_input: _MergeInput) -> None:
+        """Record the memory of `merge_input`, and evict the least recently used ones."""
+        self._batches.count(merge_input, merge_input.batch_bytes)
+        self._lines.count(merge_input, merge_input.line_bytes)

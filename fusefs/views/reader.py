@@ -28,7 +28,7 @@ OVERTAKEN_BYTES = 2**17
 _NOWHERE = -1
 
 
-class _Window(NamedTuple):
+class _TextWindow(NamedTuple):
     start: int
     end: int
     data: Text = b""
@@ -40,7 +40,7 @@ class ViewReader:
     def __init__(self, view: View) -> None:
         self._view = view
         self._lock = threading.Lock()
-        self._earlier = self._window = _Window(0, 0)
+        self._earlier = self._window = _TextWindow(0, 0)
         self._front = Entry(0, view.start_offset)
         self._rendering = Rendering(view, view.size if not view.open_ended and view.measured else None)
         self._read_until = 0
@@ -85,13 +85,13 @@ class ViewReader:
         self._check_jump(view_position)
         self._read_until = at
         if not parts:
-            self._earlier = self._window = _Window(self._window.end, self._window.end)
+            self._earlier = self._window = _TextWindow(self._window.end, self._window.end)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _check_jump(self, view_position: int) -> None:
         """Raise SegmentDeletedError if a non-sequential read used the index and segments were rewritten meanwhile."""
         if self._jumped and self._view.outdated:
-            self._earlier = self._window = _Window(_NOWHERE, _NOWHERE)
+            self._earlier = self._window = _TextWindow(_NOWHERE, _NOWHERE)
             raise SegmentDeletedError(f"the records at position {view_position} were rewritten")
 
     def _take(self, at: int, stop: int) -> Text:
@@ -122,7 +122,7 @@ class ViewReader:
         return self._front.position < end < at <= end + OVERTAKEN_BYTES and not self._view.outdated
 
     def _go_to(self, place: Entry) -> None:
-        self._earlier = self._window = _Window(place.position, place.position)
+        self._earlier = self._window = _TextWindow(place.position, place.position)
         self._rendering.go_to(place.offset, self._stop - place.position)
 
     def _render_more(self, first: int) -> bool:
@@ -144,7 +144,7 @@ class ViewReader:
         if isinstance(found, Damage):
             self._pass_damage(found, first)
         elif found is not None:
-            self._earlier, self._window = window, _Window(start, start + len(found), found)
+            self._earlier, self._window = window, _TextWindow(start, start + len(found), found)
             self._view.pass_rendered(
                 Entry(window.end, next_offset), Entry(self._window.end, self._rendering.next_offset)
             )

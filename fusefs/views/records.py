@@ -248,7 +248,7 @@ def _skip_records(
     return end_offset
 
 
-class _Window:
+class _HeaderWindow:
     """The headers of adjacent batches. Only the first and last batch of a range are decoded, as far as needed."""
 
     def __init__(self, partition: Partition, isolation: Isolation, batches: Batches) -> None:
@@ -293,7 +293,7 @@ def _is_whole(batch: BatchHeader, start_offset: Offset, end_offset: Offset) -> b
 
 def _windows_between(
     partition: Partition, start_offset: Offset, end_offset: Offset, isolation: Isolation
-) -> Iterator[_Window]:
+) -> Iterator[_HeaderWindow]:
     """Yield the headers of the batches of [start_offset, end_offset), window by window."""
     offset, allowed = start_offset, current()
     while offset < end_offset:
@@ -307,7 +307,7 @@ def _windows_between(
             allowed.walk(len(fetched.data))
         batches = scan(fetched.data)
         hide_aborted(batches, fetched.aborted)
-        yield _Window(partition, isolation, batches)
+        yield _HeaderWindow(partition, isolation, batches)
         offset = fetched.next_offset
 
 

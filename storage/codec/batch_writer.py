@@ -67,7 +67,7 @@ def encode_lines(
         return []
     if view[len(view) - 1] != ord("\n"):
         raise ValueError("the last line has no LF")
-    lines: _Lines = _Lines(view, timestamp, max_batch_bytes)
+    lines: _LineReader = _LineReader(view, timestamp, max_batch_bytes)
     found: list[bytearray] = []
     while lines.position < lines.end:
         found.append(lines.next_batch())
@@ -76,7 +76,7 @@ def encode_lines(
 
 @cython.final
 @cython.cclass
-class _Lines:
+class _LineReader:
     """Lines that are being written to batches, and the position of the next one."""
 
     view: memoryview

@@ -63,11 +63,11 @@ class Rewriter:
         while first < len(positions):
             kind, stop = survivors.next_run(columns, marks, first, keep_end_offset=keep_end_offset)
             kept: memoryview | bytearray | None = None
-            if kind is survivors.RunKind.COPIED:
+            if kind is survivors.BatchRunKind.COPIED:
                 end = positions[stop] if stop < len(positions) else batches.stop
                 kept = data[positions[first] : end]
                 self.records_kept += record_ends[stop - 1] - (record_ends[first - 1] if first else 0)
-            elif kind is survivors.RunKind.SINGLE:
+            elif kind is survivors.BatchRunKind.SINGLE:
                 stop, kept = self._rewritten(data, columns, marks, first, modified)
             if kept is not None:
                 yield kept

@@ -33,10 +33,10 @@ _SINGLE = cython.declare(cython.int, 0)
 _COPIED = cython.declare(cython.int, 1)
 _DROPPED = cython.declare(cython.int, 2)
 _FILTERED = cython.declare(cython.int, 3)
-"""The numbers of each `RunKind`, and of a plain batch that loses some of its records and keeps others."""
+"""The numbers of each `BatchRunKind`, and of a plain batch that loses some of its records and keeps others."""
 
 
-class RunKind(IntEnum):
+class BatchRunKind(IntEnum):
     """The kind of a run of batches."""
 
     SINGLE = 0
@@ -47,14 +47,14 @@ class RunKind(IntEnum):
     """No record stays, and no header has to stay."""
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """Adjacent batches of one kind, up to the batch with number `stop` (exclusive)."""
 
-    kind: RunKind
+    kind: BatchRunKind
     stop: int
 
 
-def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset: int) -> Run:
+def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset: int) -> BatchRun:
     """Return the run that begins with batch `first` of `columns`.
 
     A batch is plain if it has format v2, is no control batch, belongs to no transaction and has no delete horizon. A
@@ -70,10 +70,10 @@ def next_run(columns: Columns, marks: bytearray, first: int, *, keep_end_offset:
     kind: cython.int = _kind(rows, at, mark, keep_end_offset)
     at += 1
     if kind in (_SINGLE, _FILTERED):
-        return Run(RunKind.SINGLE, at)
+        return BatchRun(BatchRunKind.SINGLE, at)
     while at < total and _kind(rows, at, mark, keep_end_offset) == kind:
         at += 1
-    return Run(RunKind.COPIED if kind == _COPIED else RunKind.DROPPED, at)
+    return BatchRun(BatchRunKind.COPIED if kind == _COPIED else BatchRunKind.DROPPED, at)
 
 
 def end_of_filtered(columns: Columns, marks: bytearray, first: int) -> int:
@@ -182,7 +182,7 @@ def drop_tombstones(marks: bytearray, first: int, last: int) -> None:
 def _kind(
     rows: cython.p_longlong, batch: cython.Py_ssize_t, mark: cython.p_uchar, keep_end_offset: cython.longlong
 ) -> cython.int:
-    """Return the number of the batch's `RunKind`; _FILTERED if it is plain and keeps only some records."""
+    """Return the number of the batch's `BatchRunKind`; _FILTERED if it is plain and keeps only some records."""
     row: cython.Py_ssize_t = fields.ROW_SIZE * batch
     tied: cython.longlong = fields.TRANSACTIONAL_MASK | fields.CONTROL_MASK | fields.DELETE_HORIZON_MASK
     if rows[row + fields.MAGIC] != fields.CURRENT_MAGIC or rows[row + fields.ATTRIBUTES] & tied:

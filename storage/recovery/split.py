@@ -28,7 +28,7 @@ class SegmentOverflowError(Exception):
         self.segment = segment
 
 
-class _Run(NamedTuple):
+class _BatchRange(NamedTuple):
     """Adjacent batches of a window that go into one segment."""
 
     base_offset: Offset
@@ -57,8 +57,8 @@ def split_segment(segment: Segment, directory: SegmentDirectory, settings: Segme
     copied = 0
     for window in windows(segment.log, 0, size):
         ascending = _count_ascending(window.batches, end_offset)
-        for run in _runs(window.batches, ascending, parts[-1].base_offset, end_offset):
-            _copy(window, run, part_at(run.base_offset))
+        for batch_range in _batch_ranges(window.batches, ascending, parts[-1].base_offset, end_offset):
+            _copy(window, batch_range, part_at(batch_range.base_offset))
         if ascending:
             end_offset = window.batches[ascending - 1].end_offset
             copied = window.position + window.batches[ascending - 1].end_position
@@ -83,21 +83,23 @@ def _count_ascending(batches: Batches, end_offset: Offset) -> int:
     return len(batches)
 
 
-def _runs(batches: Batches, count: int, base_offset: Offset, end_offset: Offset) -> Iterator[_Run]:
+def _batch_ranges(
+    batches: Batches, count: int, base_offset: Offset, end_offset: Offset
+) -> Iterator[_BatchRange]:
     """Yield runs of the first `count` batches, one per segment.
 
-    They follow `end_offset`, the end of the segment at `base_offset`, which the first run may extend.
+    They follow `end_offset`, the end of the segment at `base_offset`, which the first range may extend.
     """
     first = 0
     for index in range(count):
         batch = batches[index]
         if batch.last_offset - base_offset > MAX_RELATIVE_OFFSET:
             if index > first:
-                yield _Run(base_offset, first, index)
+                yield _BatchRange(base_offset, first, index)
             first, base_offset = index, _base_for(batch, end_offset)
         end_offset = batch.end_offset
     if first < count:
-        yield _Run(base_offset, first, count)
+        yield _BatchRange(base_offset, first, count)
 
 
 def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
@@ -110,8 +112,8 @@ def _base_for(batch: BatchHeader, end_offset: Offset) -> Offset:
     return Offset(max(end_offset, batch.last_offset - MAX_RELATIVE_OFFSET))
 
 
-def _copy(window: Window, run: _Run, part: Segment) -> None:
-    chosen = [window.batches[index] for index in range(run.first, run.end)]
+def _copy(window: Window, batch_range: _BatchRange, part: Segment) -> None:
+    chosen = [window.batches[index] for index in range(batch_range.first, batch_range.end)]
     data = bytearray(window.data[chosen[0].position : chosen[-1].end_position])
     part.append(
         data, [PlacedBatch(batch.size_bytes, batch.last_offset, batch.max_timestamp) for batch in chosen]

@@ -20,8 +20,8 @@ from topicfs.fusefs.following.waiting_reads import Program, WaitingReads
 from topicfs.fusefs.metrics.collector import MetricsCollector
 from topicfs.fusefs.nodes.context import MountContext, Settings, Shared
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
-from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
 from topicfs.fusefs.nodes.nodes import Attributes, Node
+from topicfs.fusefs.nodes.view_measurer import ViewMeasurer
 from topicfs.fusefs.processes.signals import Look
 from topicfs.fusefs.reports import Reports
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
@@ -199,7 +199,7 @@ async def mounted(
         blocking=blocking,
         appending=lambda: appending,
         waiting=waiting,
-        measuring=MeasuringQueue(blocking),
+        measuring=ViewMeasurer(blocking),
         partitioners=partitioner_factory(partitioner),
         kernel=kernel,
         view_store=lambda partition: None,

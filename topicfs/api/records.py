@@ -8,7 +8,7 @@ from functools import partial
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
-from topicfs.formats.records import RecordRange, merged, runs
+from topicfs.formats.records import RecordRange, merged, record_slices
 from topicfs.storage import model
 from topicfs.storage.codec.records import Columns, columns_of
 from topicfs.storage.disk.native import system_clock
@@ -52,7 +52,7 @@ _new = partial(tuple.__new__, Record)
 
 def chunks(wanted: RecordRange, isolation: Isolation) -> Iterator[list[Record]]:
     """Yield the records of a range, some hundreds at a time, to fit in the processor's cache."""
-    for partition, columns, start, end in runs(wanted, isolation):
+    for partition, columns, start, end in record_slices(wanted, isolation):
         for first in range(start, end, CHUNK_RECORDS):
             yield _records_of(partition, columns, first, min(first + CHUNK_RECORDS, end))
 

@@ -17,7 +17,13 @@ from topicfs.coordination.engine import Engine
 from topicfs.examples import ExampleCommand
 from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING, Framing
 from topicfs.fusefs.appending.partitioners import KafkaPartitioner
-from topicfs.fusefs.appending.targets import Encoder, LineTarget, OnceLines, PartitionTarget, TopicTarget
+from topicfs.fusefs.appending.targets import (
+    Encoder,
+    ExactlyOnceEncoder,
+    LineTarget,
+    PartitionTarget,
+    TopicTarget,
+)
 from topicfs.fusefs.forms import DECODED_SUFFIXES, FORMS, FormError
 from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.reports import Reports
@@ -250,7 +256,9 @@ def _append_once(
     partitions = _partitions(topic, path)
     name = f"{Path(stream.name).resolve()} > {path}@{topic.topic_id}"
     run = NamedProducer(producers, producer, name, partitions)
-    outcome = run.append_file(stream, OnceLines(encoder, next(iter(partitions.values()))), whole_lines)
+    outcome = run.append_file(
+        stream, ExactlyOnceEncoder(encoder, next(iter(partitions.values()))), whole_lines
+    )
     passed = f", {outcome.passed_over} were there already" if outcome.passed_over else ""
     say(
         f"{producer}: {outcome.appended} records appended to {path}{passed}; "

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TypeAlias
 
-from topicfs.formats.records import RecordRange, RecordRun, runs
+from topicfs.formats.records import RecordRange, RecordSlice, record_slices
 from topicfs.storage.model import Isolation, TopicPartition
 
 Arrow: TypeAlias = Any
@@ -29,7 +29,7 @@ class ArrowMissingError(Exception):
 
 
 class ArrowBatches:
-    """Writes runs of records; `end` completes the file."""
+    """Writes slices of records; `end` completes the file."""
 
     def __init__(self, output: BinaryIO, make: Callable[[BinaryIO, Arrow], Arrow]) -> None:
         from topicfs.pipeline.source.arrow import SCHEMA
@@ -39,8 +39,8 @@ class ArrowBatches:
         self._held: list[Arrow] = []
         self._bytes = self._rows = 0
 
-    def add(self, run: RecordRun) -> None:
-        batch = _batch([run], self._schema)
+    def add(self, records: RecordSlice) -> None:
+        batch = _batch([records], self._schema)
         self._held.append(batch)
         self._bytes += batch.nbytes
         self._rows += batch.num_rows
@@ -72,12 +72,12 @@ def batch_reader(ranges: Sequence[RecordRange], isolation: Isolation) -> Arrow:
 
 def _batches(wanted: RecordRange, isolation: Isolation, schema: Arrow) -> Iterator[Arrow]:
     """Yield the records of a range; small batches of the partition are combined."""
-    held: list[RecordRun] = []
+    held: list[RecordSlice] = []
     held_bytes = rows = 0
-    for run in runs(wanted, isolation):
-        held.append(run)
-        held_bytes += run.columns.size_bytes
-        rows += run.end - run.start
+    for records in record_slices(wanted, isolation):
+        held.append(records)
+        held_bytes += records.columns.size_bytes
+        rows += records.end - records.start
         if held_bytes >= ARROW_READ_BYTES or rows >= READ_ROWS:
             yield _batch(held, schema)
             held, held_bytes, rows = [], 0, 0
@@ -85,13 +85,13 @@ def _batches(wanted: RecordRange, isolation: Isolation, schema: Arrow) -> Iterat
         yield _batch(held, schema)
 
 
-def _batch(held: Sequence[RecordRun], schema: Arrow) -> Arrow:
-    """Return the runs of one partition as an Arrow batch."""
+def _batch(held: Sequence[RecordSlice], schema: Arrow) -> Arrow:
+    """Return slices of one partition as an Arrow batch."""
     from topicfs.pipeline.source.arrow import record_batch
     from topicfs.pipeline.source.arrow_buffers import ColumnRange
 
     partition = TopicPartition(held[0].partition.topic, held[0].partition.number)
-    parts = [ColumnRange(run.columns, run.start, run.end) for run in held]
+    parts = [ColumnRange(records.columns, records.start, records.end) for records in held]
     return record_batch(parts, partition=partition, schema=schema)
 
 

@@ -13,7 +13,7 @@ import click
 
 from topicfs.coordination.engine import Engine
 from topicfs.formats.arrow_batches import ArrowBatches, ArrowMissingError, arrow_stream, parquet
-from topicfs.formats.records import Placed, Ranges, merged, ranges_of, runs
+from topicfs.formats.records import Placed, Ranges, merged, ranges_of, record_slices
 from topicfs.fusefs.selectors import SelectorError
 from topicfs.fusefs.times import written
 from topicfs.fusefs.views.records import headers_json
@@ -170,8 +170,8 @@ class ColumnPrinter:
     def show(self, engine: Engine, path: str) -> Offset | None:
         found = _found(engine, path, self._isolation)
         for wanted in found.ranges:
-            for run in runs(wanted, self._isolation):
-                self._batches.add(run)
+            for records in record_slices(wanted, self._isolation):
+                self._batches.add(records)
         return found.grows_at
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""The records of a path, as ranges of offsets; read in runs of columns, or one by one, merged by time."""
+"""The records of a path, as ranges of offsets; read in slices of columns, or one by one, merged by time."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ MAX_HELD_BATCH_BYTES = 64 * 2**20
 """Memory limit for the batches of all partitions; at least one batch of each is held."""
 
 
-class RecordRun(NamedTuple):
+class RecordSlice(NamedTuple):
     """Records [start, end) of some columns of a partition."""
 
     partition: Partition
@@ -115,7 +115,9 @@ class Placed(NamedTuple):
     record: Record
 
 
-def runs(wanted: RecordRange, isolation: Isolation, fetch_bytes: int | None = None) -> Iterator[RecordRun]:
+def record_slices(
+    wanted: RecordRange, isolation: Isolation, fetch_bytes: int | None = None
+) -> Iterator[RecordSlice]:
     """Yield the records of a range in order. Raises CorruptionError at a damaged batch, after the records before it."""
     partition, offset, end_offset = wanted
     while offset < end_offset:
@@ -127,7 +129,7 @@ def runs(wanted: RecordRange, isolation: Isolation, fetch_bytes: int | None = No
                 raise piece.error
             start, end = bisect_left(piece.offsets, offset), bisect_left(piece.offsets, end_offset)
             if start < end:
-                yield RecordRun(partition, piece, start, end)
+                yield RecordSlice(partition, piece, start, end)
         offset = max(fetched.next_offset, Offset(offset + 1))
 
 
@@ -144,9 +146,9 @@ def merged(wanted: Sequence[RecordRange], isolation: Isolation) -> Iterator[Plac
 
 def _records(wanted: RecordRange, isolation: Isolation, fetch_bytes: int) -> Iterator[Placed]:
     topic, number = wanted.partition.topic, wanted.partition.number
-    for run in runs(wanted, isolation, fetch_bytes):
-        for index in range(run.start, run.end):
-            yield Placed(topic, number, run.columns.record(index))
+    for records in record_slices(wanted, isolation, fetch_bytes):
+        for index in range(records.start, records.end):
+            yield Placed(topic, number, records.columns.record(index))
 
 
 def _keyed(

@@ -9,7 +9,7 @@ import pytest
 
 from topicfs.cluster.brokers.bounds import PartitionBounds
 from topicfs.cluster.cache.cache import CLEAN, Cache
-from topicfs.cluster.cache.run import FetchedWindow
+from topicfs.cluster.cache.cache_file import FetchedBatches
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.messages import WarningBook
 from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
@@ -31,7 +31,7 @@ def kept(tmp_path: Path) -> Path:
     stamp = BatchStamp(transactional=True, producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
     data = memoryview(bytes(encode(records, stamp)))
     cache = opened(tmp_path)
-    window = FetchedWindow(Offset(0), Offset(2), data, (ABORTED,), Isolation.READ_COMMITTED, 0)
+    window = FetchedBatches(Offset(0), Offset(2), data, (ABORTED,), Isolation.READ_COMMITTED, 0)
     cache.partition("cluster", "topic", 0).put(window, KNOWN)
     cache.close()
     return tmp_path
@@ -80,7 +80,7 @@ def test_no_cluster_id_leads_out_of_the_cache(tmp_path: Path, cluster_id: str) -
     directory = tmp_path / "a" / "cache"
     if cluster_id == "/":
         cluster_id = str(tmp_path / "outside")
-    window = FetchedWindow(
+    window = FetchedBatches(
         Offset(0),
         Offset(2),
         memoryview(bytes(encode([Record(Offset(n), Timestamp(1), None, b"v") for n in range(2)]))),

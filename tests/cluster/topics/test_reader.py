@@ -13,7 +13,7 @@ import pytest
 from testing.broker.client import Outgoing
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.cluster.brokers.fetch import FetchPartition, fetch
-from topicfs.cluster.cache.run import FetchedWindow
+from topicfs.cluster.cache.cache_file import FetchedBatches
 from topicfs.cluster.engine import open_engine
 from topicfs.cluster.topics.reader import FETCH_AHEAD_THREADS, FIRST_WINDOW_BYTES, WindowCache
 from topicfs.replication import open_engine as open_directories
@@ -281,7 +281,7 @@ def test_an_aborted_transaction_that_has_ended_hides_nothing_behind_it():
     """A part of a window begins behind its end: the same producer's later records were committed."""
     data = transactional(0, b"a") + transactional(1, b"\0" * 6, control=True) + transactional(2, b"b")
     aborted = (AbortedTransaction(ProducerId(7), Offset(0)),)
-    window = FetchedWindow(Offset(0), Offset(3), memoryview(data), aborted, Isolation.READ_COMMITTED, 0)
+    window = FetchedBatches(Offset(0), Offset(3), memoryview(data), aborted, Isolation.READ_COMMITTED, 0)
     assert aborted == window.part(Offset(0), 1).aborted
     assert aborted == window.part(Offset(1), 1).aborted
     assert () == window.part(Offset(2), 1).aborted
@@ -294,7 +294,7 @@ def test_parts_of_a_window_have_at_least_one_batch():
         for number in range(3)
     ]
     size = len(batches[0])
-    window = FetchedWindow(Offset(1), Offset(6), memoryview(b"".join(batches)), (), None, 0)
+    window = FetchedBatches(Offset(1), Offset(6), memoryview(b"".join(batches)), (), None, 0)
     assert [(batches[0], 2), (batches[0], 2), (batches[0] + batches[1], 4), (b"".join(batches), 6)] == [
         (bytes(part.data), part.next_offset)
         for part in (window.part(Offset(1), most) for most in (1, 2 * size - 1, 2 * size, 9 * size))
@@ -313,7 +313,7 @@ def test_damaged_windows_do_no_harm():
         for _ in range(random.randrange(1, 4)):
             data[random.randrange(len(data))] = random.randrange(256)
         end, last_offset = find_end(data)
-        window = FetchedWindow(Offset(0), Offset(last_offset + 1), memoryview(data)[:end], (), None, 0)
+        window = FetchedBatches(Offset(0), Offset(last_offset + 1), memoryview(data)[:end], (), None, 0)
         offset = 0
         while offset <= last_offset:
             try:

@@ -11,7 +11,7 @@ import trio.testing
 from tests.doubles.mount_client import APPEND, refused
 from tests.doubles.remote_client import TIME, Program, waiting
 from tests.doubles.stalling_engine import StallingEngine
-from topicfs.fusefs.nodes import measuring_queue
+from topicfs.fusefs.nodes import view_measurer
 
 
 @pytest.mark.parametrize("name", ["1", "1.json", "0-1", "1-", "-2", "@5", "@5-", "@5-@7", "99"])
@@ -94,7 +94,7 @@ async def test_a_copy_that_ends_where_the_known_part_ends_is_told_at_the_close(
     partition = engine.partition("orders", 0)
     for _ in range(200):
         partition.arrive(b"x" * 10_000)
-    monkeypatch.setattr(measuring_queue, "SLICE_BYTES", 10_000)
+    monkeypatch.setattr(view_measurer, "SLICE_BYTES", 10_000)
     first, second = [await client.open("orders/0/log") for _ in range(2)]
     await client.fs.read(first, 0, 6)
     size = (await client.stat("orders/0/log")).size
@@ -161,7 +161,7 @@ async def test_of_a_log_no_more_is_read_for_its_size_than_a_little(
     partition = engine.partition("orders", 0)
     for _ in range(200):
         partition.arrive(b"x" * 10_000)
-    monkeypatch.setattr(measuring_queue, "SLICE_BYTES", 10_000)
+    monkeypatch.setattr(view_measurer, "SLICE_BYTES", 10_000)
     fh = await client.open("orders/0/log")
     await client.fs.read(fh, 0, 6)
     before = engine.line.calls["read"]

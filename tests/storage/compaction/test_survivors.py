@@ -14,7 +14,7 @@ from topicfs.storage.compaction.survivors import (
     BEYOND_MAP,
     NULL_VALUE,
     STAYS,
-    RunKind,
+    BatchRunKind,
     count_staying,
     drop_tombstones,
     end_of_filtered,
@@ -82,8 +82,10 @@ def test_runs_cover_every_batch_once(batches, end_offset, keep_end_offset):
             start = header.record_end
             copied = all(mark & STAYS and not mark & NULL_VALUE for mark in mine)
             dropped = not any(mark & STAYS for mark in mine) and header.end_offset != keep_end_offset
-            assert kind is (RunKind.COPIED if copied else RunKind.DROPPED if dropped else RunKind.SINGLE)
-        assert kind is not RunKind.SINGLE or stop == first + 1
+            assert kind is (
+                BatchRunKind.COPIED if copied else BatchRunKind.DROPPED if dropped else BatchRunKind.SINGLE
+            )
+        assert kind is not BatchRunKind.SINGLE or stop == first + 1
         first = stop
     assert start == len(columns)
 
@@ -106,17 +108,17 @@ def test_batches_of_producers_and_transactions_are_looked_at():
     """A batch that carries a producer's sequence is no plain drop; one of a transaction is never plain."""
     gone = bytearray(1)
     of_producer = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0)
-    assert next_run(of_producer, gone, 0, keep_end_offset=-1).kind is RunKind.SINGLE
-    assert next_run(of_producer, bytearray([STAYS]), 0, keep_end_offset=-1).kind is RunKind.COPIED
+    assert next_run(of_producer, gone, 0, keep_end_offset=-1).kind is BatchRunKind.SINGLE
+    assert next_run(of_producer, bytearray([STAYS]), 0, keep_end_offset=-1).kind is BatchRunKind.COPIED
     tied = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-    assert next_run(tied, bytearray([STAYS]), 0, keep_end_offset=-1).kind is RunKind.SINGLE
+    assert next_run(tied, bytearray([STAYS]), 0, keep_end_offset=-1).kind is BatchRunKind.SINGLE
     assert [1, 0] == [end_of_nontransactional(columns, 0) for columns in (of_producer, tied)]
 
 
 def test_a_batch_with_a_horizon_is_looked_at():
     """Its tombstones may be due."""
     columns = log_of([[(b"a", b"1")]], delete_horizon_ms=Timestamp(5))
-    assert next_run(columns, bytearray([STAYS]), 0, keep_end_offset=-1).kind is RunKind.SINGLE
+    assert next_run(columns, bytearray([STAYS]), 0, keep_end_offset=-1).kind is BatchRunKind.SINGLE
 
 
 def test_due_tombstones_stay_no_longer():

@@ -1,4 +1,4 @@
-"""A run of adjacent batches in a file: what was appended is read from any offset, and nothing else ever is."""
+"""A cache file: adjacent batches in a file. What was appended is read from any offset, and nothing else ever is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from topicfs.cluster.cache.run import CachedRun, DamagedError
+from topicfs.cluster.cache.cache_file import CacheFile, DamagedError
 from topicfs.storage.codec.batch import find_offset, read_header
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.model import AbortedTransaction, Isolation, Offset, ProducerId, Record, Timestamp
@@ -29,45 +29,45 @@ def batch(base, *, size=4000, **stamp):
 def written(tmp_path):
     """A file of batches from offset 100 on, appended in three parts; and the batches."""
     batches = [batch(100 + RECORDS * number) for number in range(BATCHES)]
-    run = CachedRun(tmp_path / f"{100:020}.log", Offset(100))
+    cache_file = CacheFile(tmp_path / f"{100:020}.log", Offset(100))
     for first in range(0, BATCHES, BATCHES // 3):
         part = batches[first : first + BATCHES // 3]
-        run.append(memoryview(b"".join(part)), Offset(100 + RECORDS * (first + len(part))), ())
-    yield run, batches
-    run.close()
+        cache_file.append(memoryview(b"".join(part)), Offset(100 + RECORDS * (first + len(part))), ())
+    yield cache_file, batches
+    cache_file.close()
 
 
-def read(run, offset, max_bytes=1, isolation=Isolation.READ_COMMITTED):
-    return run.window(Offset(offset), max_bytes, isolation, 0).part(Offset(offset), max_bytes)
+def read(cache_file, offset, max_bytes=1, isolation=Isolation.READ_COMMITTED):
+    return cache_file.window(Offset(offset), max_bytes, isolation, 0).part(Offset(offset), max_bytes)
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "opened again"])
 def test_every_offset_is_found(written, again):
     """In its batch, at least one batch whatever is asked for, and up to the end."""
-    run, batches = written
+    cache_file, batches = written
     if again:
-        run.close()
-        run = CachedRun.load(run.path)
-    assert (100, 100 + RECORDS * BATCHES) == (run.base_offset, run.next_offset)
-    for offset in range(100, run.next_offset):
-        found = read(run, offset)
+        cache_file.close()
+        cache_file = CacheFile.load(cache_file.path)
+    assert (100, 100 + RECORDS * BATCHES) == (cache_file.base_offset, cache_file.next_offset)
+    for offset in range(100, cache_file.next_offset):
+        found = read(cache_file, offset)
         number = (offset - 100) // RECORDS
         assert (batches[number], 100 + RECORDS * (number + 1)) == (bytes(found.data), found.next_offset)
-    whole = read(run, 100, max_bytes=1 << 30)
-    assert (b"".join(batches), run.next_offset) == (bytes(whole.data), whole.next_offset)
+    whole = read(cache_file, 100, max_bytes=1 << 30)
+    assert (b"".join(batches), cache_file.next_offset) == (bytes(whole.data), whole.next_offset)
     if again:
-        run.close()
+        cache_file.close()
 
 
 def test_a_file_that_was_cut_off_ends_at_its_last_whole_batch(written):
     """Wherever the cut is; what was cut is appended again."""
-    run, batches = written
-    run.close()
+    cache_file, batches = written
+    cache_file.close()
     ends = [len(batches[0]) * number for number in range(1, BATCHES + 1)]
     for cut in (ends[-1] - 1, ends[-2] + 30, ends[20], ends[20] - 5, ends[0], 61, 5, 0):
-        with run.path.open("r+b") as file:
+        with cache_file.path.open("r+b") as file:
             file.truncate(cut)
-        shorter = CachedRun.load(run.path)
+        shorter = CacheFile.load(cache_file.path)
         whole = cut // len(batches[0])
         assert 100 + RECORDS * whole == shorter.next_offset
         assert whole * len(batches[0]) == shorter.size
@@ -77,10 +77,10 @@ def test_a_file_that_was_cut_off_ends_at_its_last_whole_batch(written):
 @pytest.mark.parametrize("seed", range(30))
 def test_damage_is_never_read(written, seed):
     """Bytes changed, zeroed, removed or added: each read gives what was written, or is refused."""
-    run, batches = written
-    run.close()
+    cache_file, batches = written
+    cache_file.close()
     chance = random.Random(seed)
-    data = bytearray(run.path.read_bytes())
+    data = bytearray(cache_file.path.read_bytes())
     for _ in range(chance.randint(1, 3)):
         at = chance.randrange(len(data))
         match chance.randrange(4):
@@ -92,9 +92,9 @@ def test_damage_is_never_read(written, seed):
                 del data[at : at + chance.randint(1, 9000)]
             case _:
                 data[at:at] = chance.randbytes(chance.randint(1, 200))
-    run.path.write_bytes(data)
+    cache_file.path.write_bytes(data)
     try:
-        damaged = CachedRun.load(run.path)
+        damaged = CacheFile.load(cache_file.path)
     except DamagedError:
         return
     for offset in range(100, 100 + RECORDS * BATCHES):
@@ -112,14 +112,14 @@ def test_damage_is_never_read(written, seed):
 
 def test_damage_under_an_open_file_is_seen(written):
     """Checksums are checked at each read."""
-    run, _ = written
-    data = bytearray(run.path.read_bytes())
+    cache_file, _ = written
+    data = bytearray(cache_file.path.read_bytes())
     data[len(data) // 2] ^= 1
-    run.path.write_bytes(data)
-    read(run, 100)
+    cache_file.path.write_bytes(data)
+    read(cache_file, 100)
     middle = 100 + RECORDS * BATCHES // 2
     with pytest.raises(DamagedError):
-        read(run, middle)
+        read(cache_file, middle)
 
 
 def test_aborted_transactions_are_those_that_overlap(tmp_path):
@@ -138,9 +138,9 @@ def test_aborted_transactions_are_those_that_overlap(tmp_path):
     )
     first = AbortedTransaction(ProducerId(7), Offset(0))
     open_at_the_end = AbortedTransaction(ProducerId(8), Offset(9))
-    run = CachedRun(tmp_path / f"{0:020}.log", Offset(0))
-    run.append(memoryview(data), Offset(RECORDS * len(stamps)), (first, open_at_the_end))
-    for one in (run, CachedRun.load(run.path)):
+    cache_file = CacheFile(tmp_path / f"{0:020}.log", Offset(0))
+    cache_file.append(memoryview(data), Offset(RECORDS * len(stamps)), (first, open_at_the_end))
+    for one in (cache_file, CacheFile.load(cache_file.path)):
         assert one.transactional
         assert first in read(one, 0).aborted
         assert first in read(one, RECORDS * 2).aborted
@@ -151,7 +151,7 @@ def test_aborted_transactions_are_those_that_overlap(tmp_path):
 
 def test_a_file_of_aborted_transactions_that_makes_no_sense_is_damage(written):
     """Without it, what was aborted would be shown."""
-    run, _ = written
-    run.path.with_suffix(".aborted").write_text("7 nonsense\n")
+    cache_file, _ = written
+    cache_file.path.with_suffix(".aborted").write_text("7 nonsense\n")
     with pytest.raises(DamagedError):
-        CachedRun.load(run.path)
+        CacheFile.load(cache_file.path)

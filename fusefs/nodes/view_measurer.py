@@ -24,7 +24,7 @@ class Measurable(Protocol):
     def measure(self, *, max_bytes: int | None = None) -> bool: ...
 
 
-class MeasuringQueue:
+class ViewMeasurer:
     """The running and queued measurements. Only for the event loop's thread."""
 
     def __init__(self, blocking: BlockingCalls) -> None:

@@ -1,4 +1,4 @@
-"""A run of adjacent batches in a file, which grows at its end and can be read from any offset.
+"""A cache file: adjacent batches in a file, which grows at its end and can be read from any offset.
 
 Each read verifies the checksums, so a damaged or truncated file never returns wrong records.
 """
@@ -30,7 +30,7 @@ class DamagedError(Exception):
     """Raised if a file differs from what was written."""
 
 
-class FetchedWindow(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Batches from an offset on, as fetched from the leader of `leader_epoch`."""
 
     offset: Offset
@@ -61,7 +61,7 @@ class FetchedWindow(NamedTuple):
         return Fetched(data[position:end], place, Offset(0), after, aborted)
 
 
-class CachedRun:
+class CacheFile:
     """Batches from `base_offset` up to `next_offset`. Only `window` may be called by several threads."""
 
     def __init__(self, path: Path, base_offset: Offset) -> None:
@@ -84,20 +84,20 @@ class CachedRun:
         """The offsets of each producer's commit and abort markers."""
 
     @classmethod
-    def load(cls, path: Path) -> CachedRun:
+    def load(cls, path: Path) -> CacheFile:
         """Open an existing file, cutting off a torn end. Raises OSError, DamagedError."""
-        run = cls(path, Offset(int(path.name.removesuffix(LOG_SUFFIX))))
+        cache_file = cls(path, Offset(int(path.name.removesuffix(LOG_SUFFIX))))
         try:
-            run._aborted = _read_aborted(path.with_suffix(ABORTED_SUFFIX))
-            size = os.fstat(run._descriptor).st_size
-            data = os.pread(run._descriptor, size, 0)
+            cache_file._aborted = _read_aborted(path.with_suffix(ABORTED_SUFFIX))
+            size = os.fstat(cache_file._descriptor).st_size
+            data = os.pread(cache_file._descriptor, size, 0)
             batches = scan(data)
-            run._note(batches, 0)
-            os.ftruncate(run._descriptor, run.size)
+            cache_file._note(batches, 0)
+            os.ftruncate(cache_file._descriptor, cache_file.size)
         except BaseException:
-            run.close()
+            cache_file.close()
             raise
-        return run
+        return cache_file
 
     def append(self, data: memoryview, next_offset: Offset, aborted: Iterable[AbortedTransaction]) -> None:
         """Append the following batches, and note the aborted transactions among them. Raises OSError, DamagedError."""
@@ -117,7 +117,7 @@ class CachedRun:
 
     def window(
         self, offset: Offset, max_bytes: int, isolation: Isolation, leader_epoch: int
-    ) -> FetchedWindow:
+    ) -> FetchedBatches:
         """Return the batch that contains `offset`, and about `max_bytes` of the following ones.
 
         The window may begin with earlier batches. Raises OSError, DamagedError.
@@ -139,7 +139,7 @@ class CachedRun:
         aborted: tuple[AbortedTransaction, ...] = ()
         if isolation is Isolation.READ_COMMITTED and self._aborted:
             aborted = self._aborted_between(first, last)
-        return FetchedWindow(
+        return FetchedBatches(
             offset, after, memoryview(data)[: batches.stop], aborted, isolation, leader_epoch
         )
 
@@ -207,7 +207,7 @@ def part_below(data: memoryview, end: Offset) -> memoryview:
 
 
 def _read_aborted(path: Path) -> list[AbortedTransaction]:
-    """Read a run's file of aborted transactions; empty if it does not exist. Raises DamagedError."""
+    """Read a cache file's list of aborted transactions; empty if it does not exist. Raises DamagedError."""
     if not path.exists():
         return []
     try:

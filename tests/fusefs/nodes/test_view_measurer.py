@@ -8,7 +8,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from topicfs.fusefs.nodes.measuring_queue import MeasuringQueue
+from topicfs.fusefs.nodes.view_measurer import ViewMeasurer
 from topicfs.fusefs.threads.blocking_calls import BlockingCalls
 from topicfs.storage.errors import PartitionOfflineError, SegmentDeletedError
 
@@ -34,7 +34,7 @@ class MeasuredView:
 
 async def measured_later(*views: MeasuredView) -> list[MeasuredView]:
     """Measure views in the background until each one is finished; return them in the order in which they finished."""
-    queue, told = MeasuringQueue(BlockingCalls()), []
+    queue, told = ViewMeasurer(BlockingCalls()), []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(queue.run)
         for view in views:
@@ -65,7 +65,7 @@ async def test_what_cannot_be_measured_holds_nothing_up():
 async def test_nobody_waits_for_what_is_gone():
     """`measure` returns at once if the records are deleted, instead of waiting."""
     view = MeasuredView(3, fails=SegmentDeletedError("x"))
-    assert not await MeasuringQueue(BlockingCalls()).measure(view, seconds=3600)
+    assert not await ViewMeasurer(BlockingCalls()).measure(view, seconds=3600)
     assert 1 == view.calls
 
 
@@ -79,7 +79,7 @@ async def test_who_opens_a_file_measures_behind_a_measurement_under_way(nursery:
             return super().measure(max_bytes=max_bytes)
 
     begun, go_on = threading.Event(), threading.Event()
-    queue, view = MeasuringQueue(BlockingCalls()), GrowingView(2)
+    queue, view = ViewMeasurer(BlockingCalls()), GrowingView(2)
     nursery.start_soon(queue.run)
     queue.measure_later(view, lambda: None, little=True)
     with trio.fail_after(20):
