@@ -33,9 +33,9 @@ from topicfs.storage.model import (
     Fetched,
     Isolation,
     Offset,
-    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
+    PartitionSummary,
     SegmentInfo,
     Timestamp,
     TimestampOffset,
@@ -122,7 +122,7 @@ class Partition(Protocol):
     def visible_end(self, isolation: Isolation) -> Offset:
         """Return the exclusive end that a reader sees, as in `offsets`, for callers that often need it (*known*)."""
 
-    def glance(self) -> PartitionGlance:
+    def summary(self) -> PartitionSummary:
         """Return a summary, for callers that look at all partitions again and again (*known*)."""
 
     def status(self) -> PartitionStatus:

@@ -226,7 +226,7 @@ class PartitionStatus(NamedTuple):
         return _spelled_state(self.offline)
 
 
-class PartitionGlance(NamedTuple):
+class PartitionSummary(NamedTuple):
     """A summary that needs no disk access and no request, for callers that look at very many partitions."""
 
     start_offset: Offset

@@ -40,9 +40,9 @@ from topicfs.storage.model import (
     Fetched,
     Isolation,
     Offset,
-    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
+    PartitionSummary,
     SegmentInfo,
     Timestamp,
     TimestampOffset,
@@ -163,9 +163,9 @@ class ClusterPartition:
     def visible_end(self, isolation: Isolation) -> Offset:
         return self.bounds.visible_end(isolation)
 
-    def glance(self) -> PartitionGlance:
+    def summary(self) -> PartitionSummary:
         bounds, metadata = self.bounds, self._leaders.metadata
-        return PartitionGlance(
+        return PartitionSummary(
             start_offset=bounds.log_start_offset,
             stable_end=bounds.last_stable_offset,
             end_offset=bounds.high_watermark,

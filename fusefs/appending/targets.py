@@ -267,7 +267,7 @@ class TopicTarget:
         count = len(partitions)
 
         def serves(number: int) -> bool:
-            return not partitions[number].glance().offline
+            return not partitions[number].summary().offline
 
         if not self._encoder.form.suffix:  # This form has values only, no keys.
             whole = self._partitioner.for_unkeyed(len(lines), count, serves)

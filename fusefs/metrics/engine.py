@@ -78,22 +78,22 @@ def _walk(
         sums = found.topics.setdefault(name if name in by_topic else OTHERS, TopicSums())
         for partition in topic.opened():
             pace.little()
-            glance = partition.glance()
+            summary = partition.summary()
             found.opened += 1
-            found.offline += glance.offline
-            found.under_replicated += glance.missing_replicas > 0
+            found.offline += summary.offline
+            found.under_replicated += summary.missing_replicas > 0
             sums.partitions += 1
-            sums.records += glance.end_offset - glance.start_offset
-            sums.end_offsets += glance.end_offset
-            sums.offline += glance.offline
-            if glance.log_bytes is None or sums.log_bytes is None:
-                sums.log_bytes = sums.log_bytes if glance.offline else None
+            sums.records += summary.end_offset - summary.start_offset
+            sums.end_offsets += summary.end_offset
+            sums.offline += summary.offline
+            if summary.log_bytes is None or sums.log_bytes is None:
+                sums.log_bytes = sums.log_bytes if summary.offline else None
             else:
-                sums.log_bytes += glance.log_bytes
+                sums.log_bytes += summary.log_bytes
             if wanted:
                 place = TopicPartition(name, partition.number)
                 if place in wanted:
-                    found.ends[place] = glance.stable_end
+                    found.ends[place] = summary.stable_end
         pace.little()
     return found
 

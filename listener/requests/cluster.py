@@ -112,7 +112,7 @@ def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
     found = []
     for number in topic.partitions():
         partition = opened.get(number)
-        offline = partition is not None and partition.glance().offline
+        offline = partition is not None and partition.summary().offline
         found.append(
             {
                 "errorCode": ErrorCode.LEADER_NOT_AVAILABLE if offline else ErrorCode.NONE,

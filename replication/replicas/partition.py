@@ -34,8 +34,8 @@ from topicfs.storage.model import (
     Appended,
     Fetched,
     Offset,
-    PartitionGlance,
     PartitionStatus,
+    PartitionSummary,
     Position,
     ReplicaStatus,
     TopicPartition,
@@ -409,9 +409,9 @@ class ReplicatedPartition(ServedPartition):
         missing = "; ".join(f"{one.path}: {one.cause}" for one in lacking)
         return serving.status()._replace(replicas=replicas, missing=missing or None)
 
-    def glance(self) -> PartitionGlance:
+    def summary(self) -> PartitionSummary:
         missing = max(len(self.state.assigned) - self.in_sync_replicas, 0)
-        return self._serving.glance()._replace(missing_replicas=missing)
+        return self._serving.summary()._replace(missing_replicas=missing)
 
     def _segment_healer(self) -> SegmentHealer:
         return self._controller.segment_healer(self)

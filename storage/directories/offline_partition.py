@@ -17,9 +17,9 @@ from topicfs.storage.model import (
     NO_TIMESTAMP,
     Isolation,
     Offset,
-    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
+    PartitionSummary,
     SegmentInfo,
     TopicPartition,
 )
@@ -69,9 +69,9 @@ class OfflinePartition:
         del isolation
         return self.log_start_offset
 
-    def glance(self) -> PartitionGlance:
+    def summary(self) -> PartitionSummary:
         start = self.log_start_offset
-        return PartitionGlance(start, start, start, log_bytes=None, offline=True)
+        return PartitionSummary(start, start, start, log_bytes=None, offline=True)
 
     def status(self) -> PartitionStatus:
         return PartitionStatus(

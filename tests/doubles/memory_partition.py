@@ -23,9 +23,9 @@ from topicfs.storage.model import (
     Fetched,
     Isolation,
     Offset,
-    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
+    PartitionSummary,
     Position,
     Record,
     SegmentInfo,
@@ -114,9 +114,9 @@ class MemoryPartition:
     def visible_end(self, isolation: Isolation) -> Offset:
         return self.offsets().visible_end(isolation)
 
-    def glance(self) -> PartitionGlance:
+    def summary(self) -> PartitionSummary:
         bounds = self.offsets()
-        return PartitionGlance(
+        return PartitionSummary(
             bounds.log_start_offset,
             bounds.last_stable_offset,
             bounds.log_end_offset,

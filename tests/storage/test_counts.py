@@ -41,8 +41,8 @@ def test_each_way_of_an_append_is_counted_once():
         size += len(batch)
         partition.append(batch, encoded_here=True)
     append_lines(partition, "e\nf\n")
-    assert (4, 4, 6, partition.glance().log_bytes) == appended(engine.counts, "orders")
-    assert partition.glance().log_bytes > size
+    assert (4, 4, 6, partition.summary().log_bytes) == appended(engine.counts, "orders")
+    assert partition.summary().log_bytes > size
     with pytest.raises(StorageError):
         partition.append(bytearray(b"no batch at all" * 10))
     assert 4 == appended(engine.counts, "orders")[0]
@@ -53,7 +53,7 @@ def test_bytes_that_readers_were_given_are_counted():
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders").partitions()[0]
     append_lines(partition, "a\nb\n")
-    size = partition.glance().log_bytes
+    size = partition.summary().log_bytes
     for _ in range(2):
         partition.read(Offset(0), max_bytes=1 << 20)
     partition.read(Offset(2), max_bytes=1 << 20, isolation=Isolation.READ_UNCOMMITTED)
@@ -81,10 +81,10 @@ def test_a_cleaning_is_counted_with_what_it_made_free():
     partition = engine.create_topic("prices", overrides=overrides).partitions()[0]
     for number in range(12):
         partition.append(encode(records([b"%d" % number * 40], key=b"k", timestamp=clock())))
-    before = partition.glance().log_bytes
+    before = partition.summary().log_bytes
     engine.maintain_now(clock())
     assert 1 == engine.counts.cleanings
-    assert before - partition.glance().log_bytes == engine.counts.cleaned_bytes > 0
+    assert before - partition.summary().log_bytes == engine.counts.cleaned_bytes > 0
 
 
 def test_logs_that_were_not_closed_in_order_are_counted_as_recovered():
@@ -109,7 +109,7 @@ def test_replicas_that_fall_out_of_sync_and_come_back_are_counted():
     break_disk(two.disk(2))
     two.append("c\n")
     assert (1, 0) == (two.engine.counts.isr_shrinks, two.engine.counts.isr_expands)
-    assert (False, 1) == (two.partition().glance().offline, two.partition().glance().missing_replicas)
+    assert (False, 1) == (two.partition().summary().offline, two.partition().summary().missing_replicas)
 
 
 def test_beyond_the_bound_topics_are_counted_together():

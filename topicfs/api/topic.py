@@ -197,7 +197,7 @@ class Topic(Readable):
         partitions = self._partitions()
 
         def serves(number: int) -> bool:
-            return self.polls or not partitions[number].glance().offline
+            return self.polls or not partitions[number].summary().offline
 
         with self._choosing:
             wanted = [KeyedValue(record.key, record.value)]

@@ -60,7 +60,7 @@ class EngineSource:
 
     def partitions(self, topic: str) -> list[PartitionSample]:
         with self._place.opened() as engine:
-            found = {number: one.glance() for number, one in engine.topic(topic).partitions().items()}
+            found = {number: one.summary() for number, one in engine.topic(topic).partitions().items()}
             return [
                 PartitionSample(
                     number=number,
@@ -85,23 +85,23 @@ class EngineSource:
 
 
 def _topic(topic: Topic, lags: Mapping[str, int], *, with_sizes: bool) -> TopicSample:
-    glances = [partition.glance() for partition in topic.partitions().values()]
-    sizes = [one.log_bytes for one in glances if not one.offline]
+    summaries = [partition.summary() for partition in topic.partitions().values()]
+    sizes = [one.log_bytes for one in summaries if not one.offline]
     if None in sizes and with_sizes:
         with suppress(StorageError):
             sizes = [partition.status().log_bytes for partition in topic.partitions().values()]
     known = [size for size in sizes if size is not None]
     log_bytes = sum(known) if len(known) == len(sizes) else None
-    end_offsets = sum(one.end_offset for one in glances)
+    end_offsets = sum(one.end_offset for one in summaries)
     return TopicSample(
-        partitions=len(glances),
-        records=sum(one.end_offset - one.start_offset for one in glances),
+        partitions=len(summaries),
+        records=sum(one.end_offset - one.start_offset for one in summaries),
         end_offsets=end_offsets,
         log_bytes=log_bytes,
         appended_records=end_offsets,
         appended_bytes=log_bytes,
         lags=lags,
-        offline=sum(one.offline for one in glances),
+        offline=sum(one.offline for one in summaries),
     )
 
 

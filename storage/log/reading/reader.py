@@ -24,9 +24,9 @@ from topicfs.storage.model import (
     FileSpan,
     Isolation,
     Offset,
-    PartitionGlance,
     PartitionOffsets,
     PartitionStatus,
+    PartitionSummary,
     SegmentInfo,
     Timestamp,
     TimestampOffset,
@@ -74,9 +74,9 @@ class LogReader:
     def visible_end(self, isolation: Isolation) -> Offset:
         return self.parts.state.visible_end(isolation)
 
-    def glance(self) -> PartitionGlance:
+    def summary(self) -> PartitionSummary:
         state = self.parts.state
-        return PartitionGlance(
+        return PartitionSummary(
             start_offset=state.start_offset,
             stable_end=state.last_stable_offset,
             end_offset=state.end_offset,

@@ -92,7 +92,7 @@ def test_a_partition_without_an_answer_is_shown_with_the_reason(silent):
     states = [one.status().offline for one in silent.partitions().values()]
     assert [SILENT] == [number for number, reason in enumerate(states) if reason is not None]
     assert "its leader answers LEADER_NOT_AVAILABLE" == states[SILENT]
-    assert [SILENT] == [number for number, one in silent.partitions().items() if one.glance().offline]
+    assert [SILENT] == [number for number, one in silent.partitions().items() if one.summary().offline]
 
 
 def test_keys_go_where_they_go_with_all_partitions_known(silent, client):

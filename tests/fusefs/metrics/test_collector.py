@@ -113,7 +113,7 @@ def test_appends_and_how_topics_stand(engine: Engine):
     assert (2, 3, 2) == tuple(
         of(found, metric, topic="orders") for metric in (table.APPENDS, table.RECORDS, table.BATCHES)
     )
-    size = sum(partition.glance().log_bytes for partition in partitions.values())
+    size = sum(partition.summary().log_bytes for partition in partitions.values())
     assert (size, size, 3, 2) == tuple(
         of(found, metric, topic="orders")
         for metric in (table.APPENDED_BYTES, table.TOPIC_BYTES, table.TOPIC_RECORDS, table.TOPIC_PARTITIONS)
