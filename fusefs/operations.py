@@ -37,7 +37,7 @@ def _pid(ctx: Any) -> int:
     return ctx.pid if ctx else 0
 
 
-def answered(
+def counted_handler(
     handler: Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Operations, P], Coroutine[Any, Any, T]]:
     """Wrap a handler: count it, let it raise only FUSEError, and make room for its answer."""
@@ -122,7 +122,7 @@ class Operations(pyfuse3.Operations):
     def _shown(self, attributes: Attributes) -> pyfuse3.EntryAttributes:
         return self._entry(attributes, node_id=attributes.ino, entry_timeout=0)
 
-    @answered
+    @counted_handler
     async def setattr(
         self,
         inode: int,
@@ -138,43 +138,43 @@ class Operations(pyfuse3.Operations):
         )
         return self._shown(await self._filesystem.setattr(inode, change, fh, _pid(ctx)))
 
-    @answered
+    @counted_handler
     async def readlink(self, inode: int, ctx: Any) -> bytes:
         filesystem = self._filesystem
         return (
             await filesystem.run_inline_or_in_thread(lambda: filesystem.readlink(inode), _pid(ctx))
         ).encode()
 
-    @answered
+    @counted_handler
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: Any) -> pyfuse3.EntryAttributes:
         """Count one lookup of the new node."""
         return self._found(await self._filesystem.mkdir(parent_inode, name, _pid(ctx)))
 
-    @answered
+    @counted_handler
     async def rmdir(self, parent_inode: int, name: bytes, ctx: Any) -> None:
         await self._filesystem.rmdir(parent_inode, name, _pid(ctx))
 
-    @answered
+    @counted_handler
     async def create(self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: Any) -> Any:
         raise self._filesystem.refuse(parent_inode, name, "creating a file")
 
-    @answered
+    @counted_handler
     async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: Any) -> Any:
         raise self._filesystem.refuse(parent_inode, name, "creating a file")
 
-    @answered
+    @counted_handler
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: Any) -> Any:
         raise self._filesystem.refuse(parent_inode, name, "creating a link")
 
-    @answered
+    @counted_handler
     async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: Any) -> Any:
         raise self._filesystem.refuse(new_parent_inode, new_name, "creating a link")
 
-    @answered
+    @counted_handler
     async def unlink(self, parent_inode: int, name: bytes, ctx: Any) -> None:
         await self._filesystem.unlink(parent_inode, name, _pid(ctx))
 
-    @answered
+    @counted_handler
     async def rename(
         self,
         parent_inode_old: int,
@@ -186,16 +186,16 @@ class Operations(pyfuse3.Operations):
     ) -> None:
         await self._filesystem.rename(parent_inode_old, name_old, parent_inode_new, name_new, _pid(ctx))
 
-    @answered
+    @counted_handler
     async def fsync(self, fh: int, datasync: bool) -> None:
         await self._filesystem.fsync(fh)
 
-    @answered
+    @counted_handler
     async def poll(self, inode: int, fh: int, poll_handle: Any, ctx: Any) -> int:
         notify = None if poll_handle is None else PollNotification(poll_handle, self.make_room)
         return self._filesystem.poll(fh, notify)
 
-    @answered
+    @counted_handler
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         """Count one lookup for each entry sent, except `.` and `..`."""
         filesystem, start, pid = self._filesystem, start_id, self._filesystem.reader_of(fh)
@@ -208,11 +208,11 @@ class Operations(pyfuse3.Operations):
                 if name not in (".", ".."):
                     filesystem.remember(found.node)
 
-    @answered
+    @counted_handler
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
         """Do nothing: changes of a directory are on disk when the call that made them returns."""
 
-    @answered
+    @counted_handler
     async def statfs(self, ctx: Any) -> pyfuse3.StatvfsData:
         disk = self._filesystem.statfs()
         shown = pyfuse3.StatvfsData()
@@ -222,23 +222,23 @@ class Operations(pyfuse3.Operations):
         shown.f_namemax = 255
         return shown
 
-    @answered
+    @counted_handler
     async def getxattr(self, inode: int, name: bytes, ctx: Any) -> bytes:
         filesystem, attribute = self._filesystem, name.decode("utf-8", "replace")
         return await filesystem.run_inline_or_in_thread(
             lambda: filesystem.getxattr(inode, attribute), _pid(ctx)
         )
 
-    @answered
+    @counted_handler
     async def listxattr(self, inode: int, ctx: Any) -> list[bytes]:
         filesystem = self._filesystem
         names = await filesystem.run_inline_or_in_thread(lambda: filesystem.listxattr(inode), _pid(ctx))
         return [name.encode() for name in names]
 
-    @answered
+    @counted_handler
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: Any) -> None:
         raise FileError(Refusal.FIXED_ATTRIBUTE)
 
-    @answered
+    @counted_handler
     async def removexattr(self, inode: int, name: bytes, ctx: Any) -> None:
         raise FileError(Refusal.FIXED_ATTRIBUTE)

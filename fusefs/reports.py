@@ -37,7 +37,7 @@ class Reports:
         line = f"{logging.getLevelName(level).lower()} {said}"
         # A program that repeats an error in a loop must not flood the log or push out other messages.
         self.newest = self._clock()
-        count, due = self._told.again(line, self.newest, newest_last=True)
+        count, due = self._told.count_repeat(line, self.newest, newest_last=True)
         if due:
             _LOGGER.log(level, "%s%s", said, times(count))
 

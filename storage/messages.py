@@ -81,7 +81,7 @@ class Repeats:
         self._lines: OrderedDict[str, _Counted] = OrderedDict()
         self._lock = Lock()
 
-    def again(self, line: str, now: Timestamp, *, newest_last: bool) -> tuple[int, bool]:
+    def count_repeat(self, line: str, now: Timestamp, *, newest_last: bool) -> tuple[int, bool]:
         """Count `line`; return how often it occurred, and whether to report it again."""
         with self._lock:
             counted = self._lines.get(line)
@@ -92,7 +92,7 @@ class Repeats:
                 return 1, True
             if newest_last:
                 self._lines.move_to_end(line)
-            return counted.again(now)
+            return counted.count_repeat(now)
 
     def lines(self) -> list[tuple[str, int, Timestamp]]:
         """Return each line, how often it occurred, and the time of the last occurrence."""
@@ -109,7 +109,7 @@ class _Counted:
         self._pause_ms = FIRST_PAUSE_MS
         self._due = now + FIRST_PAUSE_MS
 
-    def again(self, now: Timestamp) -> tuple[int, bool]:
+    def count_repeat(self, now: Timestamp) -> tuple[int, bool]:
         self.count += 1
         self.last = now
         if now < self._due:
@@ -133,7 +133,7 @@ class WarningBook:
     def add(self, line: str, *, level: int = logging.WARNING) -> None:
         """Add a line, with control characters escaped; `level` is its log level."""
         line = printable(line)
-        count, due = self._repeats.again(line, self._clock(), newest_last=False)
+        count, due = self._repeats.count_repeat(line, self._clock(), newest_last=False)
         if due:
             _LOGGER.log(level, "%s%s", line, times(count))
 

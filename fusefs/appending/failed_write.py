@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from topicfs.fusefs.appending.framing import NOTHING, Waiting
+from topicfs.fusefs.appending.framing import NOTHING, FramingState
 from topicfs.storage.errors import NotEnoughReplicasAfterAppendError
 
 MAX_REQUEST_BYTES = 1024 * 1024
@@ -29,7 +29,7 @@ class FailedWrite(NamedTuple):
 
     data: bytes
     error: Exception
-    after: Waiting
+    after: FramingState
     """The framing state if the program goes on with new data."""
     unheard: bool
     """True if the kernel may have dropped the error."""
@@ -44,11 +44,11 @@ class FailedWrite(NamedTuple):
         kept = isinstance(self.error, NotEnoughReplicasAfterAppendError)
         return min(len(data), len(self.data)) if same and kept else 0
 
-    def followed_by(self, data: bytes, begun: Waiting) -> Waiting:
+    def followed_by(self, data: bytes, begun: FramingState) -> FramingState:
         """Return the framing state before `data`, which is new data; `begun` was the state before the failed write."""
         if begun != NOTHING and self.data.startswith(data):
             # The rest of a begun line is repeated, in a smaller piece.
-            return Waiting(refused=self.error)
+            return FramingState(refused=self.error)
         return self.after
 
 

@@ -15,7 +15,7 @@ from topicfs.storage.codec.binary.frame import FRAME_SIZE, size_at
 from topicfs.storage.errors import InvalidRecordError, RecordTooLargeError
 
 
-class Waiting(NamedTuple):
+class FramingState(NamedTuple):
     """The state that an open file keeps between two writes."""
 
     tail: bytes = b""
@@ -24,7 +24,7 @@ class Waiting(NamedTuple):
     """Why the beginning of the current line was refused: the rest of the line, up to its newline, is refused too."""
 
 
-NOTHING = Waiting()
+NOTHING = FramingState()
 
 
 class Framed(NamedTuple):
@@ -32,7 +32,7 @@ class Framed(NamedTuple):
 
     lines: bytes
     """Whole lines, each with its newline, or whole batches; empty if none is complete."""
-    waiting: Waiting
+    waiting: FramingState
     """The state to use if this write is accepted."""
 
     @property
@@ -41,7 +41,7 @@ class Framed(NamedTuple):
         return not self.lines and not self.waiting.tail
 
 
-def frame(waiting: Waiting, data: bytes) -> Framed:
+def frame(waiting: FramingState, data: bytes) -> Framed:
     """Split `data`, which follows `waiting`, after its last newline."""
     if waiting.refused is not None:
         line_end = data.find(b"\n") + 1
@@ -50,11 +50,11 @@ def frame(waiting: Waiting, data: bytes) -> Framed:
         waiting, data = NOTHING, data[line_end:]
     cut = data.rfind(b"\n") + 1
     if not cut:
-        return Framed(b"", Waiting(waiting.tail + data))
+        return Framed(b"", FramingState(waiting.tail + data))
     if cut == len(data):
         return Framed(waiting.tail + data if waiting.tail else data, NOTHING)
     # Avoid a second copy of up to 1 MiB.
-    return Framed(waiting.tail + memoryview(data)[:cut], Waiting(data[cut:]))
+    return Framed(waiting.tail + memoryview(data)[:cut], FramingState(data[cut:]))
 
 
 SPREAD_BYTES = 4096
@@ -82,7 +82,7 @@ class Framing:
         """Return whether `data` certainly consists of whole records, if nothing waits before it."""
         return data.endswith(b"\n")
 
-    def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
+    def frame(self, waiting: FramingState, data: bytes, limit: int) -> Framed:
         """Split `data`, which follows `waiting`, after the last whole record; at most `limit` bytes may wait.
 
         Raises RecordTooLargeError, InvalidRecordError.
@@ -92,9 +92,9 @@ class Framing:
             raise RecordTooLargeError(f"a line longer than max.message.bytes={limit}")
         return framed
 
-    def after_refusal(self, data: bytes, error: Exception) -> Waiting:
+    def after_refusal(self, data: bytes, error: Exception) -> FramingState:
         """Return the state after `data` was refused with `error`."""
-        return NOTHING if data.endswith(b"\n") else Waiting(refused=error)
+        return NOTHING if data.endswith(b"\n") else FramingState(refused=error)
 
     def ended(self, tail: bytes) -> bytes:
         """Return what to append of an incomplete record when its file is closed. Raises InvalidRecordError."""
@@ -145,17 +145,17 @@ class BatchFraming(Framing):
     def is_whole(self, data: bytes) -> bool:
         return False
 
-    def frame(self, waiting: Waiting, data: bytes, limit: int) -> Framed:
+    def frame(self, waiting: FramingState, data: bytes, limit: int) -> Framed:
         if waiting.refused is not None:
             raise InvalidRecordError(
                 "an earlier batch was refused, so the start of this one is unknown; open the file again"
             )
         data = waiting.tail + data if waiting.tail else data
         cut = _end_of_batches(data, limit)
-        return Framed(data[:cut], Waiting(data[cut:]))
+        return Framed(data[:cut], FramingState(data[cut:]))
 
-    def after_refusal(self, data: bytes, error: Exception) -> Waiting:
-        return Waiting(refused=error)
+    def after_refusal(self, data: bytes, error: Exception) -> FramingState:
+        return FramingState(refused=error)
 
     def ended(self, tail: bytes) -> bytes:
         raise InvalidRecordError(f"the last batch is incomplete: only {len(tail)} bytes of it were written")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import trio
 
 from topicfs.fusefs.appending.failed_write import FailedWrite, may_go_on
-from topicfs.fusefs.appending.framing import LINES, NOTHING, Framed, Framing, Waiting
+from topicfs.fusefs.appending.framing import LINES, NOTHING, Framed, Framing, FramingState
 from topicfs.fusefs.appending.in_flight import WritesInFlight
 from topicfs.fusefs.appending.linger_buffer import LingerBuffer, RemoteLingerBuffer
 from topicfs.fusefs.appending.targets import LineTarget
@@ -174,12 +174,12 @@ class AppendHandle:
             raise waiting.refused.with_traceback(None)
         return framed
 
-    def _fail(self, data: bytes, error: Exception, waiting: Waiting | None = None) -> None:
+    def _fail(self, data: bytes, error: Exception, waiting: FramingState | None = None) -> None:
         """Record that nothing of `data` was kept; `waiting` is the framing state after it, if known."""
         if waiting is None or errno_of(error) in LINES_AT_FAULT:
             after = self._framing.after_refusal(data, error)
         else:
-            after = Waiting(refused=error) if waiting.tail else waiting
+            after = FramingState(refused=error) if waiting.tail else waiting
         self._failed = FailedWrite(data, error, after, unheard=may_go_on(self._taken_bytes))
         self._taken_bytes = 0
 
@@ -305,7 +305,7 @@ class AppendHandle:
                 if self._is_held():
                     self._failure = error  # The program that closed a duplicate may ignore this error.
                 elif self._waiting.tail:
-                    self._waiting = Waiting(refused=error)
+                    self._waiting = FramingState(refused=error)
                 raise
             self._raise_earlier_failure()
             self._raise_unheard()
@@ -322,7 +322,7 @@ class AppendHandle:
     def refuse_begun(self, error: Exception) -> None:
         """Drop an incomplete line after an error, and refuse the rest of it up to its newline."""
         if self._waiting.tail:
-            self._waiting = Waiting(refused=error)
+            self._waiting = FramingState(refused=error)
 
     def opener_appends(self) -> bool:
         """Return whether the opener has the file open with O_APPEND now."""
@@ -397,5 +397,5 @@ class AppendHandle:
             else:
                 self._append(lines)
         except Exception as error:
-            self._waiting = Waiting(refused=error)
+            self._waiting = FramingState(refused=error)
             raise

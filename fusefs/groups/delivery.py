@@ -96,7 +96,7 @@ class Delivery:
         """Return `offset`, or the offset of the first record lost since the chunk was given, if that is smaller."""
         return min((offset, *share.cuts[len(self._cuts) :]))
 
-    def give(self, size: int) -> Text:
+    def read(self, size: int) -> Text:
         """Return at most `size` bytes: whole records, or a part if not one fits. Raises the chunk's error."""
         if self._chunk is None:
             assert self._next is not None
@@ -128,7 +128,7 @@ class Delivery:
 
     # Other members
 
-    def owed(self) -> TopicPartition | None:
+    def unanswered_partition(self) -> TopicPartition | None:
         """Return the partition with records that were given and are not done."""
         if self._share is None or self._chunk is None:
             return None
@@ -145,7 +145,7 @@ class Delivery:
         chunk, share = self._chunk, self._share
         if chunk is None or share is None or share.partition != partition:
             return True
-        if self.owed() is None:
+        if self.unanswered_partition() is None:
             share.go_to(self._kept(share, chunk.at_or_before(self._answered).offset))
             self._drop()
             return True

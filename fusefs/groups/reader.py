@@ -156,7 +156,7 @@ class GroupHandle(Handle):
                 if self._changes:
                     self._adopt()
                 if self._delivery.has_text:
-                    data = self._delivery.give(size)
+                    data = self._delivery.read(size)
                     self._commit()
                     return data
                 self._ended = await self._patiently(self._look_for_end)
@@ -221,7 +221,7 @@ class GroupHandle(Handle):
         warn = partial(what.reports.warning, what.path.removeprefix("/"))
         reset = what.engine.groups.config(what.group).auto_offset_reset
         chunk = share.next(reset, what.clock(), warn, self._room)
-        if chunk is None and self._delivery.owed() != partition:
+        if chunk is None and self._delivery.unanswered_partition() != partition:
             share.pass_over()
         return chunk
 

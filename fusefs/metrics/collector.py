@@ -42,7 +42,7 @@ class MetricsCollector(Collector):
         """Yield the families of one scrape."""
         with self._turn:
             pace = Pace()
-            yield from pace.over(self._families(pace))
+            yield from pace.paced(self._families(pace))
 
     def describe(self) -> Iterable[Family]:
         """Return every family without samples, because a scrape may select families by name."""

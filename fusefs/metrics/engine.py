@@ -77,7 +77,7 @@ def _walk(
         found.partitions += len(topic.partitions())
         sums = found.topics.setdefault(name if name in by_topic else OTHERS, TopicSums())
         for partition in topic.opened():
-            pace.little()
+            pace.count_step()
             summary = partition.summary()
             found.opened += 1
             found.offline += summary.offline
@@ -94,7 +94,7 @@ def _walk(
                 place = TopicPartition(name, partition.number)
                 if place in wanted:
                     found.ends[place] = summary.stable_end
-        pace.little()
+        pace.count_step()
     return found
 
 
@@ -156,7 +156,7 @@ def _group_families(
         yield single(table.GROUPS, summary.groups)
         yield single(table.GROUP_MEMBERS, summary.members)
     lags: dict[tuple[str, str], int] = {}
-    for group, own in pace.over(positions.items()):
+    for group, own in pace.paced(positions.items()):
         for place, position in own.items():
             if place in ends:
                 key = (group, place.topic)

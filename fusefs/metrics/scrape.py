@@ -46,14 +46,14 @@ class Pace:
             self._sleep(REST_SECONDS)
             self._until = self._clock() + self._step
 
-    def little(self) -> None:
+    def count_step(self) -> None:
         """Count a small step, and pause if it has worked long enough."""
         self._left -= 1
         if not self._left:
             self._left = STEPS_PER_CLOCK_CHECK
             self.rest()
 
-    def over(self, items: Iterable[Item]) -> Iterator[Item]:
+    def paced(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yield items, pausing after each time slice."""
         for item in items:
             yield item

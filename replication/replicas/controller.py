@@ -34,7 +34,7 @@ from topicfs.replication.replicas.rules.state import (
     elect_unclean,
     ended_move,
     joined,
-    without,
+    without_replicas,
 )
 from topicfs.replication.replicas.served_partition import Replica
 from topicfs.replication.replicas.sound_reads import SegmentHealer
@@ -306,7 +306,7 @@ class ReplicaController:
 
     def leave(self, partition: ReplicatedPartition, replica: ReplicaId) -> None:
         """Remove a follower that will be copied again; the caller holds the partition's lock (OSError)."""
-        state = without(partition.state, {replica}, {})
+        state = without_replicas(partition.state, {replica}, {})
         self._log_change(partition, state)
         self._agree_and_take_roles([partition], {partition.name: state}, but={replica})
 
@@ -375,7 +375,7 @@ class ReplicaController:
         for partition in partitions:
             ends = {number: end for number, end in self._ends(partition.name).items() if number not in gone}
             known = {number: end for number, end in ends.items() if number in partition.state.in_sync}
-            changed = without(partition.state, gone, known)
+            changed = without_replicas(partition.state, gone, known)
             if changed != partition.state:
                 changes[partition.name] = changed
                 if (

@@ -275,7 +275,7 @@ class ReplicatedPartition(ServedPartition):
 
     def _complete(self, leader: Replica, before: Offset, batches: bytearray | None) -> bool:
         """Replicate what was appended at `before`; False if no replica in sync has it: append it again."""
-        return self._hand_on(leader, before, batches) or self._leading().log.log_end_offset > before
+        return self._replicate(leader, before, batches) or self._leading().log.log_end_offset > before
 
     def _append_to(self, log: Log, batches: bytearray, encoded_here: bool, accepted: bool) -> Appended:
         """Append to the leader's log; listeners are called once, after the followers have it."""
@@ -301,11 +301,11 @@ class ReplicatedPartition(ServedPartition):
             raise errors.PartitionOfflineError(f"{self.name}: {self._reason()}")
         return leader
 
-    def _hand_on(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
+    def _replicate(self, leader: Replica, start_offset: Offset, batches: bytearray | None) -> bool:
         """Let followers fetch from `start_offset`; `batches`: the bytes there, if known. False if the leader failed."""
         log = leader.log
         if batches is not None and _BASE_OFFSET.unpack_from(batches, BASE_OFFSET_POSITION)[0] == start_offset:
-            self._give(batches, start_offset, log)
+            self._append_to_followers(batches, start_offset, log)
         # Start at the lowest end: an unexpected error may have left a follower behind earlier.
         while self._followers and (offset := self._least_end()) < log.parts.state.end_offset:
             try:
@@ -322,7 +322,7 @@ class ReplicatedPartition(ServedPartition):
             self.listeners.notify()
         return True
 
-    def _give(self, batches: bytearray, start_offset: Offset, leader: Log) -> None:
+    def _append_to_followers(self, batches: bytearray, start_offset: Offset, leader: Log) -> None:
         """Append the leader's new bytes directly to the followers that end at `start_offset`."""
         segment_base_offset = leader.parts.state.chain.segments[-1].base_offset
         for follower in self._followers:

@@ -95,7 +95,7 @@ class CheckpointWriter:
         self.write_recovery_points(logs)
         self.write_log_start_offsets(logs)
 
-    def knows(self, partition: TopicPartition) -> bool:
+    def is_fully_checkpointed(self, partition: TopicPartition) -> bool:
         """Return whether the files have the partition's lines, as they do after a clean close."""
         with self._lock:
             written = self._written

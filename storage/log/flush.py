@@ -59,8 +59,8 @@ class FlushProgress:
         sealed_ones, flushed = self._sealed, self._flushed
         if not sealed_ones:  # The usual case, and the engine asks each log often.
             return flushed
-        holding = (sealed.end_offset - 1 for sealed in sealed_ones if sealed.holds)
-        return Offset(min(flushed, next(holding, flushed)))
+        held_from = (sealed.end_offset - 1 for sealed in sealed_ones if sealed.holds)
+        return Offset(min(flushed, next(held_from, flushed)))
 
     def sealed(self, segment: Segment, end_offset: Offset) -> None:
         """Note, under the log's lock, that a roll closed `segment`, which ends at `end_offset`.

@@ -52,7 +52,9 @@ def _may_wait(directories: Directories, topic: str, numbers: Iterable[int]) -> C
     """Return the partitions of which the checkpoints have everything that must be known."""
     partitions = (TopicPartition(topic, number) for number in numbers)
     found = ((one, directories.by_partition.get(one)) for one in partitions)
-    return {one.partition for one, place in found if place is not None and place.writer.knows(one)}
+    return {
+        one.partition for one, place in found if place is not None and place.writer.is_fully_checkpointed(one)
+    }
 
 
 def _load_later(directories: Directories, topic: LogTopic, warn: ReportLine, number: int) -> Partition:

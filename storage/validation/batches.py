@@ -155,7 +155,7 @@ def read_batches(batches: Buffer, *, check_crc: bool = True) -> list[Incoming]:
     return incoming_of(scanned)
 
 
-def without(
+def drop_batches(
     batches: bytearray, incoming: Sequence[Incoming], positions: Container[int]
 ) -> tuple[bytearray, list[Incoming]]:
     """Return copies of the batches that do not begin at one of `positions`, and their headers."""

@@ -44,7 +44,7 @@ def test_the_same_line_is_told_less_and_less_often() -> None:
     told = [
         minute
         for minute in range(60)
-        if repeats.again("full", ManualClock(minute * 60_000)(), newest_last=False)[1]
+        if repeats.count_repeat("full", ManualClock(minute * 60_000)(), newest_last=False)[1]
     ]
     assert [0, 1, 3, 7, 15, 31] == told
 
@@ -55,7 +55,7 @@ def test_the_pause_is_an_hour_at_most() -> None:
     told = [
         hour
         for hour in range(60)
-        if repeats.again("full", ManualClock(hour * 3_600_000)(), newest_last=False)[1]
+        if repeats.count_repeat("full", ManualClock(hour * 3_600_000)(), newest_last=False)[1]
     ]
     assert told == list(range(60))
 
@@ -64,7 +64,7 @@ def test_the_oldest_lines_go() -> None:
     """So many are kept, each with its count and the time it came last."""
     repeats = Repeats(kept=2)
     for moment, line in enumerate("abbc"):
-        repeats.again(line, ManualClock(moment)(), newest_last=False)
+        repeats.count_repeat(line, ManualClock(moment)(), newest_last=False)
     assert [("b", 2, 2), ("c", 1, 3)] == repeats.lines()
 
 

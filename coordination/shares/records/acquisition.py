@@ -148,7 +148,7 @@ class _Acquisition:
                 raise _Enough
             return
         self._window.lease(whole, self._wanted.member, self._now)
-        self._give(batch.first, batch.last, whole.count)
+        self._add_acquired(batch.first, batch.last, whole.count)
 
     def _is_throttled(self, batch: InFlightBatch) -> bool:
         limit = throttle_limit(self._limit)
@@ -244,7 +244,7 @@ class _Acquisition:
             before = batch
         return before.last if before is not None and offset <= before.last else offset
 
-    def _give(self, first: int, last: int, count: int) -> None:
+    def _add_acquired(self, first: int, last: int, count: int) -> None:
         self._result.append(Acquired(first, last, count))
         self._acquired += last - first + 1
 

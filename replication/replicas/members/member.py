@@ -71,7 +71,7 @@ class ReplicatingDirectory:
         self._opening, self.files, self.counts = opening, opening.files, opening.counts
         self._warn = warn
         self._failed_before = False
-        self._pause_s = FIRST_RETRY_SECONDS
+        self._pause_seconds = FIRST_RETRY_SECONDS
         self._next_attempt = 0.0
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class ReplicatingDirectory:
         if isinstance(files, NativeFileSystem):
             self.mountpoint = str(mountpoint_of(self.path))
         self._engine, self.failure = engine, None
-        self._pause_s = FIRST_RETRY_SECONDS
+        self._pause_seconds = FIRST_RETRY_SECONDS
 
     def _make(self, cluster_id: str) -> None:
         files = self._opening.files
@@ -178,7 +178,7 @@ class ReplicatingDirectory:
         if self.failure is None:
             self.failure = reason
             self._failed_before = True
-            self._next_attempt = time.monotonic() + self._pause_s
+            self._next_attempt = time.monotonic() + self._pause_seconds
             self._warn(f"{self.path}: {reason}")
 
     def attempt(self, cluster_id: str, check: Callable[[], None]) -> bool:
@@ -193,8 +193,8 @@ class ReplicatingDirectory:
             self.failure = reason
             if isinstance(error, StorageError) and reason != before:
                 self._warn(f"{self.path}: {reason}")
-            self._pause_s = min(2 * self._pause_s, LONGEST_RETRY_SECONDS)
-            self._next_attempt = time.monotonic() + self._pause_s
+            self._pause_seconds = min(2 * self._pause_seconds, LONGEST_RETRY_SECONDS)
+            self._next_attempt = time.monotonic() + self._pause_seconds
             return False
         return True
 

@@ -59,7 +59,7 @@ def new_state(assigned: tuple[ReplicaId, ...]) -> ReplicaState:
     return ReplicaState(assigned, assigned, assigned[0])
 
 
-def without(
+def without_replicas(
     state: ReplicaState, gone: Collection[ReplicaId], ends: Mapping[ReplicaId, LogEnd]
 ) -> ReplicaState:
     """Return the state after replicas failed; `ends` has the ends of the logs that are there.

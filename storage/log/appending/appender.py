@@ -42,9 +42,9 @@ from topicfs.storage.validation.batches import (
     check_as_follower,
     check_as_leader,
     check_times,
+    drop_batches,
     first_offset,
     for_accepted,
-    without,
 )
 from topicfs.storage.validation.conversion import convert
 
@@ -112,7 +112,7 @@ class LogAppender:
             base_offset = parts.state.end_offset
             pending = self._check_producers(batches, incoming, now, origin, guard)
             if pending.repeats:
-                batches, incoming = without(batches, incoming, pending.repeats)
+                batches, incoming = drop_batches(batches, incoming, pending.repeats)
             if not incoming:
                 return self._answer_repeats(pending)
             self._note_epoch(parts.leader_epoch, base_offset)

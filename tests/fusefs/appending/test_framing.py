@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.doubles.records import batch
-from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING, Framed, Waiting, frame
+from topicfs.fusefs.appending.framing import BATCHES, LINES, NOTHING, Framed, FramingState, frame
 from topicfs.storage.errors import RecordTooLargeError
 
 ERROR = RecordTooLargeError("too long")
 
 
-def feed(*pieces: bytes) -> tuple[bytes, Waiting]:
+def feed(*pieces: bytes) -> tuple[bytes, FramingState]:
     """Frame the pieces one after the other; return all whole lines, and the state after the last piece."""
     lines, waiting = b"", NOTHING
     for piece in pieces:
@@ -44,7 +44,7 @@ def test_a_batch_of_exactly_the_limit_passes():
 
 def test_the_last_line_waits_until_its_newline_comes():
     """A line that arrives in pieces is returned as one line, once its newline has arrived."""
-    assert feed(b"a\nbe", b"gun", b"!\nc") == (b"a\nbegun!\n", Waiting(b"c"))
+    assert feed(b"a\nbe", b"gun", b"!\nc") == (b"a\nbegun!\n", FramingState(b"c"))
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda data: data.replace(b"\x00", b"\n"))))
@@ -53,7 +53,7 @@ def test_the_cut_of_the_writes_changes_nothing(pieces: list[bytes]):
     whole = b"".join(pieces)
     cut = whole.rfind(b"\n") + 1
 
-    assert feed(*pieces) == (whole[:cut], Waiting(whole[cut:]))
+    assert feed(*pieces) == (whole[:cut], FramingState(whole[cut:]))
 
 
 def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
@@ -63,7 +63,7 @@ def test_after_a_refused_piece_of_a_line_its_rest_is_skipped():
     framed = frame(waiting, b'load": 1}\ngood\nne')
 
     assert b"good\n" == framed.lines
-    assert framed.waiting == Waiting(b"ne")
+    assert framed.waiting == FramingState(b"ne")
 
 
 def test_skipping_goes_on_over_writes_without_a_newline():
@@ -72,7 +72,7 @@ def test_skipping_goes_on_over_writes_without_a_newline():
 
     framed = frame(refused, b"y" * 10)
 
-    assert framed == Framed(b"", Waiting(refused=ERROR))
+    assert framed == Framed(b"", FramingState(refused=ERROR))
     assert framed.is_empty
 
 

@@ -242,7 +242,7 @@ def test_a_scrape_rests():
     """A scrape pauses each time it has worked for `step_seconds`."""
     now, rests = [0.0], []
     pace = Pace(clock=lambda: now[0], sleep=rests.append, step_seconds=1.0)
-    for step, _ in enumerate(pace.over(range(10)), 1):
+    for step, _ in enumerate(pace.paced(range(10)), 1):
         now[0] += 0.5
         assert step // 2 - (step % 2 == 0) <= len(rests) <= step // 2
     assert [REST_SECONDS] * 5 == rests
@@ -259,9 +259,9 @@ def test_between_little_things_the_clock_is_rarely_looked_at():
     pace = Pace(clock=clock)
     begun = len(looks)
     for _ in range(STEPS_PER_CLOCK_CHECK - 1):
-        pace.little()
+        pace.count_step()
     assert begun == len(looks)
-    pace.little()
+    pace.count_step()
     assert begun + 1 == len(looks)
 
 

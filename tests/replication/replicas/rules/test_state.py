@@ -14,7 +14,7 @@ from topicfs.replication.replicas.rules.state import (
     joined,
     new_state,
     reassigned,
-    without,
+    without_replicas,
 )
 from topicfs.replication.replicas.topics import place
 from topicfs.storage.model import Offset
@@ -35,15 +35,15 @@ def test_a_new_partition_has_all_in_sync_and_the_first_leads():
 
 def test_a_lost_follower_leaves_those_in_sync():
     """The leader and its epoch stay; the change has a version of its own."""
-    state = without(new_state(ALL), {TWO}, ends(n1=(0, 5), n3=(0, 5)))
+    state = without_replicas(new_state(ALL), {TWO}, ends(n1=(0, 5), n3=(0, 5)))
     assert ReplicaState(ALL, (ONE, THREE), ONE, 0, 1) == state
 
 
 def test_a_lost_leader_is_replaced_by_the_first_assigned_that_has_most():
     """In a new epoch."""
-    state = without(new_state(ALL), {ONE}, ends(n2=(0, 5), n3=(0, 5)))
+    state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 5), n3=(0, 5)))
     assert (TWO, 1, (TWO, THREE)) == (state.leader, state.leader_epoch, state.in_sync)
-    state = without(new_state(ALL), {ONE}, ends(n2=(0, 4), n3=(0, 5)))
+    state = without_replicas(new_state(ALL), {ONE}, ends(n2=(0, 4), n3=(0, 5)))
     assert THREE == state.leader
 
 
@@ -55,8 +55,8 @@ def test_a_later_epoch_is_more_than_a_longer_log():
 
 def test_the_last_in_sync_stay_so():
     """With all of them gone nobody leads, and the next leader must be one of those that were there last."""
-    state = without(new_state((ONE, TWO)), {TWO}, ends(n1=(0, 5)))
-    state = without(state, {ONE}, {})
+    state = without_replicas(new_state((ONE, TWO)), {TWO}, ends(n1=(0, 5)))
+    state = without_replicas(state, {ONE}, {})
     assert (None, (ONE,)) == (state.leader, state.in_sync)
     assert None is elect(state, ends(n2=(0, 5))).leader
     assert ONE == elect(state, ends(n1=(0, 5), n2=(0, 5))).leader
