@@ -77,7 +77,7 @@ REFUSALS = (errors.StorageError, OSError, RefusedError)
 """The errors that are answered. Any other one is a mistake here, and ends the connection."""
 
 
-def answered(answer: Values, make: Callable[[], Values | None]) -> Values:
+def answer_or_error(answer: Values, make: Callable[[], Values | None]) -> Values:
     """Return the answer to one part of a request: `answer` with what `make` returns, or with the error that it raises."""
     try:
         return {**answer, "errorCode": ErrorCode.NONE, "errorMessage": None, **(make() or {})}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from topicfs.listener.broker import Broker, Request
-from topicfs.listener.errors import RefusedError, answered
+from topicfs.listener.errors import RefusedError, answer_or_error
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.config.broker import broker_settings
 from topicfs.storage.config.kinds import split_list
@@ -29,7 +29,7 @@ _LISTS = ("cleanup.policy",)
 def describe_configs(broker: Broker, request: Request) -> Values:
     """Answer DescribeConfigs."""
     results = [
-        answered({**_resource(one), "configs": []}, partial(_describe, broker, one, request.values))
+        answer_or_error({**_resource(one), "configs": []}, partial(_describe, broker, one, request.values))
         for one in request.values["resources"]
     ]
     return {"throttleTimeMs": 0, "results": results}
@@ -101,7 +101,7 @@ def incremental_alter_configs(broker: Broker, request: Request) -> Values:
     resources, only_check = request.values["resources"], request.values["validateOnly"]
     named = [_resource(one) for one in resources]
     responses = [
-        answered(_resource(one), partial(_alter, broker, one, named, only_check=only_check))
+        answer_or_error(_resource(one), partial(_alter, broker, one, named, only_check=only_check))
         for one in resources
     ]
     return {"throttleTimeMs": 0, "responses": responses}

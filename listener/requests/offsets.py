@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from topicfs.listener.broker import Broker, LocalPartition, Request, check_leader_epoch
-from topicfs.listener.errors import RefusedError, answered
+from topicfs.listener.errors import RefusedError, answer_or_error
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Isolation, Offset, Timestamp, TimestampOffset
 from topicfs.storage.wire import Values
@@ -46,7 +46,7 @@ def _list(broker: Broker, request: Request, topic: str, one: Values) -> Values:
         partition = _partition(broker, topic, one["partitionIndex"], one.get("currentLeaderEpoch", -1))
         return _shown(_find(partition, Timestamp(one["timestamp"]), request))
 
-    return answered(_shown(_NOTHING), find)
+    return answer_or_error(_shown(_NOTHING), find)
 
 
 def _shown(found: TimestampOffset) -> Values:
@@ -87,7 +87,7 @@ def offset_for_leader_epoch(broker: Broker, request: Request) -> Values:
                 None if end is None or epoch < 0 else {"leaderEpoch": end.epoch, "endOffset": end.end_offset}
             )
 
-        return answered({"leaderEpoch": -1, "endOffset": -1}, find)
+        return answer_or_error({"leaderEpoch": -1, "endOffset": -1}, find)
 
     return _for_each(request, "topic", "partition", ask)
 
@@ -103,6 +103,6 @@ def delete_records(broker: Broker, request: Request) -> Values:
             with broker.rest():
                 return {"lowWatermark": partition.delete_records(Offset(one["offset"]))}
 
-        return answered({"lowWatermark": -1}, delete)
+        return answer_or_error({"lowWatermark": -1}, delete)
 
     return _for_each(request, "name", "partitionIndex", ask)

@@ -7,7 +7,7 @@ from functools import partial
 from uuid import UUID
 
 from topicfs.listener.broker import Broker, Request
-from topicfs.listener.errors import RefusedError, answered
+from topicfs.listener.errors import RefusedError, answer_or_error
 from topicfs.listener.requests.configs import created_settings
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.checkpoints.identifiers import decode_id
@@ -25,7 +25,7 @@ def create_topics(broker: Broker, request: Request) -> Values:
     names = [one["name"] for one in asked]
     nothing = {"topicId": UUID(int=0), "numPartitions": -1, "replicationFactor": -1, "configs": []}
     topics = [
-        answered(
+        answer_or_error(
             {"name": one["name"], **nothing}, partial(_create, broker, one, names, only_check=only_check)
         )
         for one in {one["name"]: one for one in asked}.values()
@@ -111,7 +111,7 @@ def create_partitions(broker: Broker, request: Request) -> Values:
     asked, only_check = request.values["topics"], request.values["validateOnly"]
     names = [one["name"] for one in asked]
     results = [
-        answered({"name": one["name"]}, partial(_extend, broker, one, names, only_check=only_check))
+        answer_or_error({"name": one["name"]}, partial(_extend, broker, one, names, only_check=only_check))
         for one in asked
     ]
     return {"throttleTimeMs": 0, "results": results}
@@ -141,7 +141,10 @@ def delete_topics(broker: Broker, request: Request) -> Values:
     asked = request.values.get("topics")
     if asked is None:
         asked = [{"name": name, "topicId": UUID(int=0)} for name in request.values["topicNames"]]
-    return {"throttleTimeMs": 0, "responses": [answered(one, partial(_delete, broker, one)) for one in asked]}
+    return {
+        "throttleTimeMs": 0,
+        "responses": [answer_or_error(one, partial(_delete, broker, one)) for one in asked],
+    }
 
 
 def _delete(broker: Broker, one: Values) -> Values:
