@@ -281,7 +281,7 @@ class MergedReader:
         self._form, self._isolation = form, isolation
         self._rounds: list[list[tuple[MergedRange, Source]]] = []
         """The first rounds, for reading again from the front: KEPT_ROUNDS, and one more if there were more."""
-        self._ahead: deque[list[tuple[MergedRange, Source]]] = deque()
+        self._rounds_left: deque[list[tuple[MergedRange, Source]]] = deque()
         """The rounds that are not started yet."""
         self._ends: dict[int, tuple[Offset, Source]] = {}
         """The end of the last round in each partition."""
@@ -301,7 +301,7 @@ class MergedReader:
                 ranges.append((share._replace(start_offset=start), source))
         if not ranges and self._rounds:
             return
-        self._ahead.append(ranges)
+        self._rounds_left.append(ranges)
         if len(self._rounds) <= KEPT_ROUNDS:
             self._rounds.append(ranges)
 
@@ -309,11 +309,11 @@ class MergedReader:
         self._text = bytearray()
         self._position = 0
         self._error: CorruptionError | SegmentDeletedError | None = None
-        self._ahead = deque(self._rounds)
+        self._rounds_left = deque(self._rounds)
         self._begin_round()
 
     def _begin_round(self) -> None:
-        ranges = self._ahead.popleft()
+        ranges = self._rounds_left.popleft()
         self._unplaced = [
             _MergeInput(share, source, rank, len(ranges)) for rank, (share, source) in enumerate(ranges)
         ]
@@ -389,7 +389,7 @@ class MergedReader:
         if not self._place():
             return None
         first = self._first()
-        if first is None and self._ahead:
+        if first is None and self._rounds_left:
             self._begin_round()
             return None
         if first is None:

@@ -1,9 +1,9 @@
-"""Read-ahead for compressed logs: threads inflate the next stretches while the reader returns the window before them.
+"""Read-ahead for compressed logs: threads inflate the next chunks while the reader returns the window before them.
 
-    window given out │ stretch, inflated by a thread │ stretch, being inflated │ not fetched yet …
+    window given out │ chunk, inflated by a thread │ chunk, being inflated │ not fetched yet …
                      ▲ its reader waits here for the first of them
 
-A stretch is the text of batches that were fetched together. The reader's own thread fetches them, so that no thread
+A chunk is the text of batches that were fetched together. The reader's own thread fetches them, so that no thread
 reads a file of a deleted topic or of a mount that ends. A thread copies a bounded number of bytes. Batches that it
 cannot copy are left to the reader, which decodes them in order and finds the error.
 """
@@ -32,10 +32,10 @@ _LOGGER = logging.getLogger("topicfs")
 
 LARGEST_CONTENT_BYTES = 2**20
 """A batch that inflates to more than this is left to the reader."""
-STRETCH_CONTENT_BYTES = 4 * 2**20
-"""A thread stops after about this many inflated bytes of a stretch; the reader does the rest."""
+CHUNK_CONTENT_BYTES = 4 * 2**20
+"""A thread stops after about this many inflated bytes of a chunk; the reader does the rest."""
 ROOM_BYTES = 2**17
-"""Space left free before a stretch's text, for the text of the same read that precedes it."""
+"""Space left free before a chunk's text, for the text of the same read that precedes it."""
 
 
 class Begun:
@@ -97,7 +97,7 @@ class Begun:
 
 
 class Inflated(NamedTuple):
-    """A finished stretch: the text of its first batches, in a buffer with free space before it."""
+    """A finished chunk: the text of its first batches, in a buffer with free space before it."""
 
     begun: Begun
     passed_bytes: int
@@ -116,7 +116,7 @@ class Inflated(NamedTuple):
         return memoryview(text)[start : self.end].toreadonly()
 
 
-class Stretch:
+class PrefetchChunk:
     """Batches to inflate, either by a thread or by the reader, whichever needs them first."""
 
     __slots__ = (
@@ -158,7 +158,7 @@ class Stretch:
 
     @property
     def next_offset(self) -> Offset:
-        """Offset to read after the stretch."""
+        """Offset to read after the chunk."""
         return min(self._fetched.next_offset, self.end_offset)
 
     @property
@@ -188,7 +188,7 @@ class Stretch:
             self._done.release()
 
     def result(self) -> Inflated | None:
-        """Return the result, inflating or waiting if necessary; None if the stretch was canceled or failed."""
+        """Return the result, inflating or waiting if necessary; None if the chunk was canceled or failed."""
         if not self._wanted:
             return None
         self.inflate()
@@ -200,14 +200,14 @@ class Stretch:
         begun = self._begun or Begun(fetched, scan(fetched.data, check_crc=True), self.offset)
         first, count = begun.number, len(begun.batches)
         text, used, taken = begin_text(b"", ROOM_BYTES + room), ROOM_BYTES, 0
-        while begun.number < count and taken < STRETCH_CONTENT_BYTES and self._wanted:
+        while begun.number < count and taken < CHUNK_CONTENT_BYTES and self._wanted:
             copied, used, inflated_bytes = copy_inflated(
                 fetched.data,
                 begun.batches.rows,
                 text,
                 used,
                 first=begun.number,
-                size=ROOM_BYTES + STRETCH_CONTENT_BYTES,
+                size=ROOM_BYTES + CHUNK_CONTENT_BYTES,
                 start_offset=self.offset,
                 end_offset=self.end_offset,
                 max_content_bytes=LARGEST_CONTENT_BYTES,
@@ -220,29 +220,29 @@ class Stretch:
 
 
 TEXT_BYTES = 2**19
-"""Approximate text size of a stretch, unless a read asks for more."""
+"""Approximate text size of a chunk, unless a read asks for more."""
 LARGEST_FETCH_BYTES = 2**20
 """Limit on the batches in one fetch: a read(2) of more than 1 MiB is slower than two."""
 MAX_READ_AHEAD_THREADS = 4
 MAX_CHUNKS = 16
-"""Limit on stretches of all readers that were started and not used yet."""
+"""Limit on chunks of all readers that were started and not used yet."""
 STOPPED_READER_SECONDS = 1.0
-"""When space is needed, a stretch not used for this long is canceled: its reader has stopped."""
+"""When space is needed, a chunk not used for this long is canceled: its reader has stopped."""
 
 
 class Pool:
-    """Threads that inflate stretches, one per processor (up to 4); none on a single processor. Thread-safe."""
+    """Threads that inflate chunks, one per processor (up to 4); none on a single processor. Thread-safe."""
 
     def __init__(self, processors: int) -> None:
         self.threads = min(processors, MAX_READ_AHEAD_THREADS) if processors > 1 else 0
         self._begun = 0
         self._lock = threading.Lock()
-        self._queue: SimpleQueue[weakref.ref[Stretch]] = SimpleQueue()
-        self._kept: deque[tuple[weakref.ref[Stretch], float]] = deque()
+        self._queue: SimpleQueue[weakref.ref[PrefetchChunk]] = SimpleQueue()
+        self._kept: deque[tuple[weakref.ref[PrefetchChunk], float]] = deque()
 
-    def begin(self, stretch: Stretch) -> bool:
-        """Queue a stretch for the next free thread; return False if too many stretches are not used yet."""
-        now, reference = time.monotonic(), weakref.ref(stretch)
+    def begin(self, chunk: PrefetchChunk) -> bool:
+        """Queue a chunk for the next free thread; return False if too many chunks are not used yet."""
+        now, reference = time.monotonic(), weakref.ref(chunk)
         with self._lock:
             if not self._has_room(now):
                 return False
@@ -254,27 +254,27 @@ class Pool:
         return True
 
     def _has_room(self, now: float) -> bool:
-        """Return whether there is room for a stretch, canceling an abandoned one if necessary."""
+        """Return whether there is room for a chunk, canceling an abandoned one if necessary."""
         if len(self._kept) < MAX_CHUNKS:
             return True
         self._kept = deque(kept for kept in self._kept if kept[0]() is not None)
         if len(self._kept) < MAX_CHUNKS:
             return True
         oldest, since = self._kept[0]
-        stretch = oldest()
+        chunk = oldest()
         if now - since < STOPPED_READER_SECONDS:
             return False
-        if stretch is not None:
-            stretch.give_up()
+        if chunk is not None:
+            chunk.give_up()
         self._kept.popleft()
         return True
 
     def _work(self) -> None:
         while True:
-            stretch = self._queue.get()()
-            if stretch is not None:
-                stretch.inflate()
-            del stretch
+            chunk = self._queue.get()()
+            if chunk is not None:
+                chunk.inflate()
+            del chunk
 
 
 POOL = Pool(len(os.sched_getaffinity(0)))
@@ -282,17 +282,17 @@ POOL = Pool(len(os.sched_getaffinity(0)))
 
 
 class ReadGoal(NamedTuple):
-    """What a reader knows about its next stretches."""
+    """What a reader knows about its next chunks."""
 
     step: int
-    """Size of its reads in bytes of text; a stretch should end a little after the end of a read."""
+    """Size of its reads in bytes of text; a chunk should end a little after the end of a read."""
     batch_share: float
     """Bytes of batches per byte of text, from the last copies."""
     batch_bytes: float
     """Average size of a batch."""
 
     def text_bytes(self, spilled: int) -> int:
-        """Return the best text size of a stretch that begins `spilled` bytes after the start of a read."""
+        """Return the best text size of a chunk that begins `spilled` bytes after the start of a read."""
         whole = max(TEXT_BYTES // self.step, 1) * self.step
         margin = int(self.batch_bytes / self.batch_share / 2) + TEXT_BYTES // 32
         size = whole - spilled % self.step + margin
@@ -308,42 +308,42 @@ class ReadGoal(NamedTuple):
         return int(left / self.batch_share)
 
 
-class Ahead:
-    """The stretches that are inflated ahead for one reader. Not thread-safe."""
+class Prefetcher:
+    """The chunks that are inflated ahead for one reader. Not thread-safe."""
 
     def __init__(self, fetch: Callable[[Offset, int], Fetched | None]) -> None:
         """`fetch` returns batches from an offset on, or None if they should not be read ahead."""
         self._fetch = fetch
         self._pool = POOL
-        self._stretches: deque[Stretch] = deque()
+        self._chunks: deque[PrefetchChunk] = deque()
 
     def __bool__(self) -> bool:
-        return bool(self._stretches)
+        return bool(self._chunks)
 
-    def take(self, offset: Offset) -> Stretch | None:
-        """Return the first stretch if it begins at `offset`; otherwise drop all stretches."""
-        if self._stretches[0].offset == offset:
-            return self._stretches.popleft()
-        self._stretches.clear()
+    def take(self, offset: Offset) -> PrefetchChunk | None:
+        """Return the first chunk if it begins at `offset`; otherwise drop all chunks."""
+        if self._chunks[0].offset == offset:
+            return self._chunks.popleft()
+        self._chunks.clear()
         return None
 
     def clear(self) -> None:
-        self._stretches.clear()
+        self._chunks.clear()
 
     def fill(
         self, offset: Offset, end_offset: Offset, begun: Begun | None, spilled: int, aim: ReadGoal
     ) -> bool:
-        """Add stretches, at most one per thread; return whether one of them took over `begun`.
+        """Add chunks, at most one per thread; return whether one of them took over `begun`.
 
         The first one starts at `offset`, and continues `begun` if that is given. `spilled` is the number of bytes of
-        text between the start of a read and the first stretch.
+        text between the start of a read and the first chunk.
         """
-        stretches, most = self._stretches, self._pool.threads
+        chunks, most = self._chunks, self._pool.threads
         taken_over = False
-        if stretches:
-            offset, begun = stretches[-1].next_offset, None
-            spilled += sum(stretch.text_bytes for stretch in stretches)
-        while len(stretches) < most and offset < end_offset:
+        if chunks:
+            offset, begun = chunks[-1].next_offset, None
+            spilled += sum(chunk.text_bytes for chunk in chunks)
+        while len(chunks) < most and offset < end_offset:
             if begun is None:
                 text_bytes = aim.text_bytes(spilled)
                 fetched = self._fetch(offset, aim.fetch_bytes(text_bytes))
@@ -351,11 +351,11 @@ class Ahead:
                 text_bytes, fetched = aim.rest(begun), begun.fetched
             if fetched is None:
                 break
-            stretch = Stretch(fetched, offset, end_offset, text_bytes=text_bytes, begun=begun)
-            if not self._pool.begin(stretch):
+            chunk = PrefetchChunk(fetched, offset, end_offset, text_bytes=text_bytes, begun=begun)
+            if not self._pool.begin(chunk):
                 break
-            stretches.append(stretch)
+            chunks.append(chunk)
             taken_over = taken_over or begun is not None
-            offset, begun = stretch.next_offset, None
+            offset, begun = chunk.next_offset, None
             spilled += text_bytes
         return taken_over

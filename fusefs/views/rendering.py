@@ -13,7 +13,7 @@ from topicfs.fusefs.allowance import RequestTooLargeError, current
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.views.decoded_fetch import Damage, DecodedFetch, Piece
 from topicfs.fusefs.views.measure import Source
-from topicfs.fusefs.views.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Ahead, Begun, ReadGoal
+from topicfs.fusefs.views.read_ahead import LARGEST_FETCH_BYTES, TEXT_BYTES, Begun, Prefetcher, ReadGoal
 from topicfs.fusefs.views.sparse_index import Entry
 from topicfs.storage.codec.batch import scan
 from topicfs.storage.codec.columns import Columns
@@ -61,7 +61,7 @@ class Rendering:
         self._plain = self._straight  # no compressed or aborted batch so far
         self._pieces: deque[Piece] = deque()
         self._begun: Begun | None = None  # compressed batches that are partly copied
-        self._ahead = Ahead(self._fetch_ahead)  # compressed batches, too
+        self._prefetcher = Prefetcher(self._fetch_chunk)  # compressed batches, too
         self._inflates = True  # values of compressed batches could be copied
         self._rendered = 0  # records of the first piece
         self._from_offset = self._next_offset = self._end_offset = view.start_offset
@@ -79,7 +79,7 @@ class Rendering:
     def go_to(self, offset: Offset, size: int) -> None:
         """Continue from another offset, where `size` bytes will be read."""
         self._pieces.clear()
-        self._ahead.clear()
+        self._prefetcher.clear()
         self._begun, self._inflates = None, True
         self._rendered = 0
         self._next_offset = offset
@@ -148,8 +148,8 @@ class Rendering:
 
     def _copied(self, begun: Text, least: int, step: int, front: Entry | None) -> Text | None:
         """Copy values to a window until a batch cannot be copied (goes to `_pieces`); None if no value was copied."""
-        if (ahead := self._taken_ahead(begun, step, front)) is not None:
-            return ahead
+        if (prefetched := self._take_prefetched(begun, step, front)) is not None:
+            return prefetched
         size = least = min(least, LARGEST_READ_BYTES)
         most, margin = self._fetch_bytes, 0
         reads_through = most == TEXT_WINDOW_BYTES
@@ -171,7 +171,7 @@ class Rendering:
         if end == len(begun):
             return None
         if reads_through and self._batch_bytes and not self._pieces:
-            self._look_ahead(self._next_offset, self._begun, end, step)
+            self._prefetch(self._next_offset, self._begun, end, step)
         if 2 * end < len(text):
             del text[end:]
         return memoryview(text)[:end].toreadonly()
@@ -223,32 +223,32 @@ class Rendering:
         if text_bytes:
             self._batch_share = passed_bytes / text_bytes
 
-    def _taken_ahead(self, begun: Text, step: int, front: Entry | None) -> Text | None:
-        """Return the next window if it was inflated ahead: `begun`, followed by the text of a stretch."""
-        if not self._ahead or self._begun is not None or self._end_ahead(front) is None:
+    def _take_prefetched(self, begun: Text, step: int, front: Entry | None) -> Text | None:
+        """Return the next window if it was inflated ahead: `begun`, followed by the text of a chunk."""
+        if not self._prefetcher or self._begun is not None or self._end_ahead(front) is None:
             return None
         request = current()
         if request is not None:
             request.begin(0)
-        stretch = self._ahead.take(self._next_offset)
-        if stretch is None:
+        chunk = self._prefetcher.take(self._next_offset)
+        if chunk is None:
             return None
-        self._look_ahead(stretch.next_offset, None, len(begun) + stretch.text_bytes, step)
-        found = stretch.result()
+        self._prefetch(chunk.next_offset, None, len(begun) + chunk.text_bytes, step)
+        found = chunk.result()
         if found is None or not found.passed_bytes:
             return None
         if request is not None:
             request.remaining -= found.inflated_bytes
-        self._go_on(found.begun, found.passed_bytes, found.end - found.start, stretch.end_offset)
+        self._go_on(found.begun, found.passed_bytes, found.end - found.start, chunk.end_offset)
         return found.behind(begun) if found.end > found.start else None
 
-    def _look_ahead(self, offset: Offset, begun: Begun | None, spilled: int, step: int) -> None:
-        """Let threads inflate the next batches; see `Ahead.fill`."""
+    def _prefetch(self, offset: Offset, begun: Begun | None, spilled: int, step: int) -> None:
+        """Let threads inflate the next batches; see `Prefetcher.fill`."""
         aim = ReadGoal(step, self._batch_share, self._batch_bytes)
-        if self._ahead.fill(offset, self._view.end_offset(), begun, spilled, aim):
+        if self._prefetcher.fill(offset, self._view.end_offset(), begun, spilled, aim):
             self._begun = None
 
-    def _fetch_ahead(self, offset: Offset, max_bytes: int) -> Fetched | None:
+    def _fetch_chunk(self, offset: Offset, max_bytes: int) -> Fetched | None:
         """Fetch batches for a thread; None if the reader itself must fetch them, which then gets the error, if any."""
         if self._view.source.partition.available_end(offset) <= offset:
             return None

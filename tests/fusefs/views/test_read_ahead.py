@@ -13,7 +13,7 @@ from topicfs.fusefs import allowance as allowances
 from topicfs.fusefs.allowance import Allowance
 from topicfs.fusefs.forms import VALUES
 from topicfs.fusefs.views import read_ahead
-from topicfs.fusefs.views.read_ahead import MAX_CHUNKS, STOPPED_READER_SECONDS, Pool, ReadGoal, Stretch
+from topicfs.fusefs.views.read_ahead import MAX_CHUNKS, STOPPED_READER_SECONDS, Pool, PrefetchChunk, ReadGoal
 from topicfs.fusefs.views.reader import ViewReader
 from topicfs.fusefs.views.view import PartitionViews
 from topicfs.storage.codec.headers import BatchStamp, Codec
@@ -161,12 +161,12 @@ def test_what_was_inflated_counts_as_the_reader_s(monkeypatch: pytest.MonkeyPatc
     assert 2**24 - allowance.remaining >= 2**18
 
 
-def stretch(codec: Codec = Codec.LZ4) -> Stretch:
+def chunk(codec: Codec = Codec.LZ4) -> PrefetchChunk:
     """Return the first batch of a log, to be inflated ahead."""
     partition = MemoryPartition()
     partition.append(compressed(0, codec))
     fetched = partition.read(Offset(0), max_bytes=1, isolation=Isolation.READ_COMMITTED)
-    return Stretch(fetched, Offset(0), Offset(RECORDS), text_bytes=2**15)
+    return PrefetchChunk(fetched, Offset(0), Offset(RECORDS), text_bytes=2**15)
 
 
 FIRST = b"".join(value(number) + b"\n" for number in range(RECORDS))
@@ -174,7 +174,7 @@ FIRST = b"".join(value(number) + b"\n" for number in range(RECORDS))
 
 def test_whoever_comes_first_does_the_work() -> None:
     """Inflating is done by a thread or by the reader, whichever comes first; the result is the same."""
-    by_thread, by_reader = stretch(), stretch()
+    by_thread, by_reader = chunk(), chunk()
     by_thread.inflate()
     for begun in (by_thread, by_reader):
         found = begun.result()
@@ -184,7 +184,7 @@ def test_whoever_comes_first_does_the_work() -> None:
 
 def test_more_than_there_is_room_for_is_put_in_front_by_copying() -> None:
     """If the text before it is longer than the reserved space, the result is copied."""
-    found = stretch().result()
+    found = chunk().result()
 
     assert found is not None
     assert bytes(2**18) + FIRST == found.behind(bytes(2**18))
@@ -192,7 +192,7 @@ def test_more_than_there_is_room_for_is_put_in_front_by_copying() -> None:
 
 def test_nobody_waits_for_what_was_given_up() -> None:
     """After `give_up`, the result is None, whether the work was done or not."""
-    before, after = stretch(), stretch()
+    before, after = chunk(), chunk()
     before.give_up()
     after.inflate()
     after.give_up()
@@ -200,7 +200,7 @@ def test_nobody_waits_for_what_was_given_up() -> None:
     assert [None, None] == [before.result(), after.result()]
 
 
-def test_stretches_are_bounded_and_the_oldest_makes_room_once_its_reader_has_stopped(
+def test_chunks_are_bounded_and_the_oldest_makes_room_once_its_reader_has_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pool accepts MAX_CHUNKS unused items; after STOPPED_READER_SECONDS the oldest is dropped for a new one."""
@@ -208,13 +208,13 @@ def test_stretches_are_bounded_and_the_oldest_makes_room_once_its_reader_has_sto
     monkeypatch.setattr(read_ahead.time, "monotonic", lambda: now[0])
     pool = Pool(1)  # No threads: a thread would keep the item it works on.
     for _ in range(2 * MAX_CHUNKS):
-        assert pool.begin(stretch())
-    kept = [stretch() for _ in range(MAX_CHUNKS)]
+        assert pool.begin(chunk())
+    kept = [chunk() for _ in range(MAX_CHUNKS)]
     assert all(pool.begin(one) for one in kept)
-    assert not pool.begin(stretch())
+    assert not pool.begin(chunk())
     now[0] += STOPPED_READER_SECONDS
 
-    assert pool.begin(stretch())
+    assert pool.begin(chunk())
     assert [True] + [False] * (MAX_CHUNKS - 1) == [one.result() is None for one in kept]
 
 
@@ -238,7 +238,7 @@ def test_thousands_of_readers_share_the_threads(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("step", [2**17, 2**20])
-def test_stretches_end_a_little_behind_the_end_of_a_read(step: int) -> None:
+def test_chunks_end_a_little_behind_the_end_of_a_read(step: int) -> None:
     """What is inflated ahead ends shortly after the end of a read, so that little of a window is copied."""
     aim = ReadGoal(step, batch_share=0.5, batch_bytes=8192)
     for spilled in (0, 1000, step - 1000, 5 * step + 70_000):
