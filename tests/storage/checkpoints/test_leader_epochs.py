@@ -42,19 +42,19 @@ def test_file_is_created_empty(disk: SimulatedDisk) -> None:
 
 
 def test_bytes_of_the_file(disk: SimulatedDisk) -> None:
-    """Epoch 0 from offset 0 on is the 8 bytes of a fresh partition."""
+    """The file of a new partition holds epoch 0 from offset 0, in 8 bytes."""
     opened(disk, (0, 0))
     assert b"0\n1\n0 0\n" == disk.read_bytes(FILE)
 
 
 def test_epochs_survive_reopening(disk: SimulatedDisk) -> None:
-    """Row 145: what was assigned is read back by the next instance."""
+    """Row 145: a new instance reads back the assigned epochs."""
     opened(disk, (2, 6), (3, 11))
     assert ((2, 6), (3, 11)) == opened(disk).entries
 
 
 def test_assigned_epoch_is_on_disk_at_once(disk: SimulatedDisk) -> None:
-    """A crash right after `assign` loses nothing of it."""
+    """An epoch survives a crash right after `assign`."""
     disk.sync_directory(Path("/"))
     opened(disk, (2, 6))
     disk.crash(keep=0.0)
@@ -81,7 +81,7 @@ def test_epochs_and_offsets_ascend(
 
 
 def test_assign_tells_whether_it_changed_anything(disk: SimulatedDisk) -> None:
-    """The latest epoch again is no change and no write."""
+    """Assigning the latest epoch again changes and writes nothing."""
     epochs = opened(disk, (1, 10))
     writes = len(disk.calls)
     assert not epochs.assign(1, Offset(10))
@@ -91,7 +91,7 @@ def test_assign_tells_whether_it_changed_anything(disk: SimulatedDisk) -> None:
 
 
 def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
-    """They are mistakes of the caller; nothing changes."""
+    """A negative epoch or offset raises ValueError and changes nothing."""
     epochs = opened(disk)
     for epoch, offset in ((-1, 0), (0, -1)):
         with pytest.raises(ValueError, match="negative"):
@@ -112,18 +112,18 @@ def test_negative_epochs_and_offsets_are_refused(disk: SimulatedDisk) -> None:
     ],
 )
 def test_end_offset_for(disk: SimulatedDisk, epoch: int, expected: EpochEnd | None) -> None:
-    """Row 144: latest: the log's end; above: undefined; between: the next start; below: the first start."""
+    """Row 144: an epoch ends where the next one starts; the latest ends at the log's end; a later one is unknown."""
     epochs = opened(disk, (2, 11), (4, 13), (5, 15))
     assert expected == epochs.end_offset_for(epoch, Offset(17))
 
 
 def test_end_offset_without_entries(disk: SimulatedDisk) -> None:
-    """A log without epochs knows no end."""
+    """A log without epochs has no end offset for any epoch."""
     assert opened(disk).end_offset_for(0, Offset(9)) is None
 
 
 def test_epoch_for_offset(disk: SimulatedDisk) -> None:
-    """The entry whose range holds the offset; none before the first."""
+    """An offset has the epoch whose range holds it; an offset before the first epoch has none."""
     epochs = opened(disk, (1, 5), (3, 8))
     assert [None, 1, 1, 3, 3] == [epochs.epoch_for_offset(Offset(offset)) for offset in (4, 5, 7, 8, 100)]
 
@@ -143,14 +143,14 @@ def test_epoch_for_offset(disk: SimulatedDisk) -> None:
 def test_truncation_from_the_start(
     disk: SimulatedDisk, start_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """Row 145: entries up to the new start collapse into one that starts there; the latest always stays."""
+    """Row 145: entries up to the new start become one entry at the new start; the latest always stays."""
     epochs = opened(disk, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_start(Offset(start_offset))
     assert expected == list(epochs.entries)
 
 
 def test_start_moves_the_first_epoch(disk: SimulatedDisk) -> None:
-    """Row 74: (0,0) (1,7) (2,10) with new start 5 become (0,5) (1,7) (2,10)."""
+    """Row 74: with the new start 5, the entries (0,0) (1,7) (2,10) become (0,5) (1,7) (2,10)."""
     epochs = opened(disk, (0, 0), (1, 7), (2, 10))
     epochs.truncate_from_start(Offset(5))
     assert ((0, 5), (1, 7), (2, 10)) == epochs.entries
@@ -170,14 +170,14 @@ def test_start_moves_the_first_epoch(disk: SimulatedDisk) -> None:
 def test_truncation_from_the_end(
     disk: SimulatedDisk, end_offset: int, expected: list[tuple[int, int]]
 ) -> None:
-    """Row 145: entries that start at or after the new end go, one that starts exactly there too."""
+    """Row 145: truncating removes the entries that start at or after the new end."""
     epochs = opened(disk, (2, 6), (3, 8), (4, 11))
     epochs.truncate_from_end(Offset(end_offset))
     assert expected == list(epochs.entries)
 
 
 def test_truncation_is_written_by_flush(disk: SimulatedDisk) -> None:
-    """Truncation changes memory; `flush` brings the file after it, once."""
+    """Truncation changes only memory; `flush` writes the file."""
     epochs = opened(disk, (2, 6), (3, 8))
     epochs.truncate_from_end(Offset(8))
     assert epochs.dirty
@@ -188,7 +188,7 @@ def test_truncation_is_written_by_flush(disk: SimulatedDisk) -> None:
 
 
 def test_clear(disk: SimulatedDisk) -> None:
-    """A log that begins again knows no epochs."""
+    """After `clear` a log has no epochs."""
     epochs = opened(disk, (2, 6))
     epochs.clear()
     epochs.flush()
@@ -197,13 +197,13 @@ def test_clear(disk: SimulatedDisk) -> None:
 
 
 def test_latest_and_earliest(disk: SimulatedDisk) -> None:
-    """Both ends of the list."""
+    """`earliest` and `latest` return the two ends of the list."""
     epochs = opened(disk, (2, 6), (3, 8))
     assert (EpochEntry(2, Offset(6)), EpochEntry(3, Offset(8))) == (epochs.earliest, epochs.latest)
 
 
 def test_failed_write_is_tried_again(disk: SimulatedDisk) -> None:
-    """An epoch that could not be written stays due, and the file is as before."""
+    """If writing an epoch fails, the file stays as it was, and `flush` writes the epoch."""
     epochs = opened(disk, (1, 0))
     disk.fail("sync", suffix=".tmp")
     with pytest.raises(OSError, match="leader-epoch"):
@@ -214,7 +214,7 @@ def test_failed_write_is_tried_again(disk: SimulatedDisk) -> None:
 
 
 def test_read_only_disk_is_not_written(disk: SimulatedDisk) -> None:
-    """On a read-only disk memory alone counts, and a missing file is no entries."""
+    """On a read-only disk epochs change only in memory; a missing file means no entries."""
     epochs = LeaderEpochs.open(DIRECTORY, disk.read_only_view())
     epochs.assign(1, Offset(3))
     assert ((1, 3),) == epochs.entries
@@ -222,7 +222,7 @@ def test_read_only_disk_is_not_written(disk: SimulatedDisk) -> None:
 
 
 def test_moved_directory(disk: SimulatedDisk) -> None:
-    """After its directory was renamed the file is written where it is now."""
+    """After a rename of the directory the file is written at its new path."""
     epochs = opened(disk, (1, 0))
     disk.rename(DIRECTORY, Path("/t-0.x-delete"))
     epochs.moved(Path("/t-0.x-delete"))
@@ -232,7 +232,7 @@ def test_moved_directory(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"0\n", b"0\n0\n"])
 def test_files_without_entries(data: bytes) -> None:
-    """Empty, version alone, and a count of 0 all mean none."""
+    """An empty file, a version alone and a count of 0 all mean no entries."""
     assert () == decode_epochs(data, file=FILE)
 
 
@@ -243,13 +243,13 @@ def test_files_without_entries(data: bytes) -> None:
      b"0\n1\n-1 0\n"],
 )  # fmt: skip
 def test_bad_files_are_corruption(data: bytes) -> None:
-    """Wrong version, count, field count, number or encoding: the error names the file."""
+    """A wrong version, count, number of fields, number or encoding raises an error that names the file."""
     with pytest.raises(CorruptionError) as caught:
         decode_epochs(data, file=FILE)
     assert FILE == caught.value.file
 
 
 def test_encoding_is_one_blank_and_one_newline() -> None:
-    """Two entries as a broker writes them."""
+    """Two entries are encoded byte for byte as a broker writes them."""
     entries = (EpochEntry(0, Offset(0)), EpochEntry(3, Offset(4503599627370496)))
     assert b"0\n2\n0 0\n3 4503599627370496\n" == encode_epochs(entries)

@@ -48,7 +48,7 @@ def disk() -> SimulatedDisk:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_atomic_write_survives_power_loss(seed: int) -> None:
-    """After each step a crash leaves the old content or the new; after the last one the new."""
+    """A crash after any step of `write_atomically` leaves the old content or the new one."""
     for steps in range(6):
         disk = SimulatedDisk(seed=seed)
         disk.make_directory(DATA)
@@ -65,7 +65,7 @@ def test_atomic_write_survives_power_loss(seed: int) -> None:
 
 
 def test_atomic_write_is_durable(disk: SimulatedDisk) -> None:
-    """Once it returned, nothing can take the new content back."""
+    """After `write_atomically` has returned, no crash takes the new content back."""
     write_atomically(disk, FILE, b"old")
     write_atomically(disk, FILE, b"new")
     disk.crash(keep=0.0)
@@ -74,7 +74,7 @@ def test_atomic_write_is_durable(disk: SimulatedDisk) -> None:
 
 
 def test_offsets_as_a_broker_writes_them(disk: SimulatedDisk) -> None:
-    """Version, count, then topic, partition and offset with one blank between."""
+    """The file has the version, the count, and lines of topic, partition and offset with single blanks."""
     offsets = {TopicPartition("g-lz4", 0): Offset(400), TopicPartition("t", 1): Offset(1)}
     write_offsets(disk, FILE, offsets)
     assert b"0\n2\ng-lz4 0 400\nt 1 1\n" == disk.read_bytes(FILE)
@@ -82,14 +82,14 @@ def test_offsets_as_a_broker_writes_them(disk: SimulatedDisk) -> None:
 
 
 def test_missing_and_empty_checkpoints_have_no_offsets(disk: SimulatedDisk) -> None:
-    """No file, no bytes and a version alone are all no entries."""
+    """A missing file, an empty file and a version alone all mean no entries."""
     assert {} == read_offsets(disk, FILE)
     for data in (b"", b"0\n", b"0\n0\n"):
         assert {} == decode_offsets(data, file=FILE)
 
 
 def test_readers_take_any_blanks_between_fields() -> None:
-    """Fields are split at runs of blanks."""
+    """Any run of blanks separates two fields."""
     assert decode_offsets(b"0\n1\nt \t 3   7\n", file=FILE) == {TopicPartition("t", 3): Offset(7)}
 
 
@@ -108,14 +108,14 @@ def test_readers_take_any_blanks_between_fields() -> None:
     ],
 )
 def test_malformed_checkpoints_are_corruption(data: bytes, position: int) -> None:
-    """The error says where in which file."""
+    """The error names the file and the position of the fault."""
     with pytest.raises(CorruptionError) as caught:
         decode_offsets(data, file=FILE)
     assert (FILE, position) == (caught.value.file, caught.value.position)
 
 
 def test_topic_id_file(disk: SimulatedDisk) -> None:
-    """Row 148: 43 bytes, no newline at the end; read back as written; no file is no id."""
+    """Row 148: the file has 43 bytes without a final newline; a missing file means no ID."""
     assert read_topic_id(disk, DATA) is None
     write_topic_id(disk, DATA, TOPIC_ID)
     assert b"version: 0\ntopic_id: 1EvPSKI_SvihSIy3lMKMvg" == disk.read_bytes(DATA / "partition.metadata")
@@ -124,7 +124,7 @@ def test_topic_id_file(disk: SimulatedDisk) -> None:
 
 
 def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
-    """Rows 64 and 148: the same id again is no write, a different one an error that changes nothing."""
+    """Rows 64 and 148: the same ID is not written again; a different one raises an error and changes nothing."""
     write_topic_id(disk, DATA, TOPIC_ID)
     calls = [call for call in disk.calls if call[0] == "rename"]
     write_topic_id(disk, DATA, TOPIC_ID)
@@ -140,27 +140,27 @@ def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
      b"\xff\xfe",     b"version 0"],
 )  # fmt: skip
 def test_malformed_topic_ids_are_corruption(data: bytes) -> None:
-    """Row 148: each is refused with the file's name."""
+    """Row 148: a malformed file raises an error that names the file."""
     with pytest.raises(CorruptionError, match=r"partition\.metadata"):
         decode_partition_metadata(data, file=DATA / "partition.metadata")
 
 
 @pytest.mark.parametrize("version", [0, 1, 7])
 def test_a_later_version_of_the_topic_id_is_read(version: int) -> None:
-    """A broker that was downgraded reads what the newer one wrote, and so does this."""
+    """A downgraded broker reads the file of a newer version, and so does topicfs."""
     data = f"version: {version}\ntopic_id: {TOPIC_ID}\nmore: 1".encode()
     assert TOPIC_ID == decode_partition_metadata(data, file=DATA / "partition.metadata")
 
 
 def test_ids_are_kafkas() -> None:
-    """128 bits as base64url, 22 characters, no padding."""
+    """An ID is 128 bits as base64url: 22 characters without padding."""
     unique = decode_id(TOPIC_ID)
     assert TOPIC_ID == encode_id(unique)
     assert UUID(int=1) == decode_id("AAAAAAAAAAAAAAAAAAAAAQ")
 
 
 def test_new_ids_are_no_options_and_not_reserved() -> None:
-    """An id that begins with a dash, or one of the reserved, is drawn again."""
+    """`new_id` draws again if an ID begins with a dash or is a reserved one."""
     dash = UUID(bytes=b"\xf8" + b"\0" * 15)
     good = UUID(int=1 << 100)
     drawn = iter([dash, UUID(int=0), UUID(int=1), good])
@@ -169,7 +169,7 @@ def test_new_ids_are_no_options_and_not_reserved() -> None:
 
 
 def test_meta_properties_of_a_broker() -> None:
-    """A real broker's file."""
+    """A real broker's meta.properties is read field by field."""
     expected = MetaProperties(
         cluster_id="_uqHDrtZRiWyQpGqbURDug", node_id=1, directory_id="MMIwBAUIVlUP3MeynQaJLA"
     )
@@ -177,7 +177,7 @@ def test_meta_properties_of_a_broker() -> None:
 
 
 def test_meta_properties_are_written_as_a_broker_does(disk: SimulatedDisk) -> None:
-    """The same values at the same second give the same bytes."""
+    """The same values at the same second give a broker's bytes."""
     meta = decode_meta_properties(META_PROPERTIES, file=DATA)
     write_meta_properties(disk, DATA, meta, written_at=Timestamp(1_795_233_807_000))
     assert META_PROPERTIES == disk.read_bytes(DATA / "meta.properties")
@@ -185,7 +185,7 @@ def test_meta_properties_are_written_as_a_broker_does(disk: SimulatedDisk) -> No
 
 
 def test_meta_properties_of_version_0() -> None:
-    """It requires nothing; the node's number is called broker.id."""
+    """Version 0 requires no field; it calls the node's ID broker.id."""
     assert decode_meta_properties(b"version=0\nbroker.id=3\n", file=DATA) == MetaProperties(None, 3, None, 0)
     assert decode_meta_properties(b"version=0\n", file=DATA) == MetaProperties(None, None, None, 0)
 
@@ -202,14 +202,14 @@ def test_meta_properties_of_version_0() -> None:
     ],
 )
 def test_malformed_meta_properties_are_corruption(data: bytes, cause: str) -> None:
-    """Each is refused with what is wrong."""
+    """A malformed file raises an error that says what is wrong."""
     with pytest.raises(CorruptionError) as caught:
         decode_meta_properties(data, file=DATA)
     assert cause in str(caught.value)
 
 
 def test_marker_is_kafkas_and_durable(disk: SimulatedDisk) -> None:
-    """Row 147: JSON with version and broker epoch; it survives a crash right after."""
+    """Row 147: the marker is JSON with a version and a broker epoch, and survives a crash right after."""
     assert not is_marked_clean(disk, DATA)
     mark_clean(disk, DATA)
     disk.crash(keep=0.0)
@@ -218,7 +218,7 @@ def test_marker_is_kafkas_and_durable(disk: SimulatedDisk) -> None:
 
 
 def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
-    """Row 32: once taken, a crash does not bring it back."""
+    """Row 32: a crash does not bring back a removed marker."""
     mark_clean(disk, DATA)
     assert remove_mark(disk, DATA)
     disk.crash(keep=0.0)
@@ -230,7 +230,7 @@ def test_taken_marker_is_gone_for_good(disk: SimulatedDisk) -> None:
     [b'{"version":0,"brokerEpoch":1355}', b'{"version":1,"brokerEpoch":7,"unknown":true}', b"[]", b""],
 )
 def test_a_marker_counts_whatever_it_says(disk: SimulatedDisk, content: bytes) -> None:
-    """Row 147: a broker's has its epoch, a later one's fields of its own, and an old one's nothing at all."""
+    """Row 147: the marker counts with any content: a broker's epoch, unknown fields, or nothing."""
     disk.write_bytes(DATA / ".kafka_cleanshutdown", content)
     assert is_marked_clean(disk, DATA)
     assert remove_mark(disk, DATA)

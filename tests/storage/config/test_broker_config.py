@@ -26,9 +26,10 @@ message.max.bytes=2000000
 
 
 def test_defaults_are_kafkas() -> None:
-    """The duties' periods are a broker's, but for the look for logs to flush, which a broker never takes.
+    """The defaults are a broker's, with two exceptions.
 
-    And an empty group waits for nobody, where a broker gives others three seconds to join as well.
+    topicfs looks for logs to flush each second, a broker never; and an empty group does not wait for further members,
+    while a broker waits three seconds.
     """
     expected = {
         "node.id": 1,
@@ -63,7 +64,7 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_server_properties_are_read_unchanged() -> None:
-    """Known names take effect, topic defaults among them; the others are named in the file's order."""
+    """Known names take effect, also as topic defaults; unknown names are listed in the file's order."""
     config, ignored, directories, given = EngineConfig.from_properties(parse_properties(SERVER_PROPERTIES))
     assert (7, 3, 1_000, 500) == (
         config.node_id,
@@ -83,7 +84,7 @@ def test_server_properties_are_read_unchanged() -> None:
 
 
 def test_first_synonym_present_wins() -> None:
-    """log.retention.ms goes before .minutes, and .minutes before .hours, whatever their order in the file."""
+    """log.retention.ms wins over .minutes, and .minutes over .hours, in any order in the file."""
     properties = {"log.retention.hours": "1", "log.retention.minutes": "2", "log.retention.ms": "3"}
     values = []
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
@@ -93,14 +94,14 @@ def test_first_synonym_present_wins() -> None:
 
 
 def test_negative_retention_means_forever_in_every_unit() -> None:
-    """-1 hours is no limit, not minus an hour."""
+    """A retention of -1 hours means no limit."""
     assert (
         -1 == EngineConfig.from_properties({"log.retention.hours": "-1"}).config.topic_defaults.retention_ms
     )
 
 
 def test_topics_made_here_keep_records_unless_the_file_says_otherwise() -> None:
-    """Without a word on retention new topics get retention.ms=-1; with one, the file's default."""
+    """New topics get retention.ms=-1 unless the file sets a retention."""
     assert {"retention.ms": "-1"} == EngineConfig().creation_overrides
     assert {"retention.ms": "-1"} == EngineConfig.from_properties({}).config.creation_overrides
     assert {} == EngineConfig.from_properties({"log.retention.minutes": "9"}).config.creation_overrides
@@ -123,7 +124,7 @@ def test_bad_values_are_refused_under_the_brokers_name(name: str, value: str) ->
 
 
 def test_settings_that_do_not_fit_together_are_refused() -> None:
-    """The topic defaults are checked as a whole too."""
+    """Topic defaults that contradict each other are refused."""
     with pytest.raises(InvalidConfigError, match="must not be larger"):
         EngineConfig.from_properties(
             {"log.cleaner.min.compaction.lag.ms": "10", "log.cleaner.max.compaction.lag.ms": "5"}

@@ -19,13 +19,13 @@ OF_OTHER_PARTS = re.compile(r"remote\.|local\.|errors\.|unclean\.|internal\.|\w+
 
 
 def test_every_setting_of_a_log_has_a_row():
-    """Tiered storage, replication and share groups apart."""
+    """Each topic setting has a row, except those of tiered storage, replication and share groups."""
     assert [name for name in SETTINGS if not OF_OTHER_PARTS.match(name)] == [row[0] for row in TOPIC_ROWS]
 
 
 @pytest.mark.parametrize(("name", "default", "synonyms"), TOPIC_ROWS)
 def test_a_row_has_the_default_and_the_brokers_name(name, default, synonyms):
-    """Of several names of a broker the later ones are told by their ends."""
+    """A row has the default and the broker's names; the later names may be given by their ends."""
     written = default.strip("`").replace(f"2⁶³{MINUS}1", str(2**63 - 1)).replace(MINUS, "-")
     assert setting(name).default_text == written
     told = re.findall(r"`([\w.]+)`", synonyms.replace("same", f"`{name}`"))
@@ -38,7 +38,7 @@ OUR_OWN = {"log.flush.scheduler.interval.ms", "group.initial.rebalance.delay.ms"
 
 
 def test_every_setting_of_the_broker_has_its_default():
-    """But for what a broker never does by default, for a wait that shells do not want, and for the node's name."""
+    """The section has each default, except the three settings of OUR_OWN."""
     section = " ".join(TEXT[TEXT.index("### Broker settings") : TEXT.index("## Versions")].split())
     for name in broker_settings().keys() - OUR_OWN:
         default = broker_settings()[name].row.kind.print(broker_settings()[name].default)

@@ -21,14 +21,14 @@ class Row(NamedTuple):
     default: str
     unit: str
     valid: tuple[str, ...]
-    """Values at the edges, in the spelling in which they are shown again."""
+    """Values at the edges of the valid range, as they are printed."""
     invalid: tuple[str, ...]
     synonym: str | None
-    """The broker setting that gives the default; None: there is none."""
+    """The broker setting that gives the default; None if there is none."""
 
 
 def at_least(name: str, default: str, unit: str, bounds: tuple[int, str], synonym: str | None) -> Row:
-    """A whole number from a minimum up to Java's largest."""
+    """Return the row of an integer setting from a minimum up to Java's largest."""
     minimum, largest = bounds
     past = PAST_INT if largest == INT else PAST_LONG
     return Row(
@@ -67,7 +67,7 @@ TABLE = [
     at_least("segment.jitter.ms", "0", "ms", (0, LONG), "log.roll.jitter.ms"),
     at_least("segment.ms", "604800000", "ms", (1, LONG), "log.roll.ms"),
     truth("unclean.leader.election.enable", "unclean.leader.election.enable"),
-    # Tiered storage is refused where it would have a meaning, see test_tiered_storage_is_refused.
+    # Values that turn on tiered storage are refused: see test_tiered_storage_is_refused.
     Row("remote.storage.enable", "false", "", ("false",), ("true", "yes", ""), None),
     truth("remote.log.copy.disable", None),
     truth("remote.log.delete.on.disable", None),
@@ -96,34 +96,34 @@ def cases(which: str) -> list[tuple[Row, str]]:
 
 
 def test_the_table_is_whole() -> None:
-    """No setting is missing, none is one too many, and they come in the table's order."""
+    """The settings are those of Kafka's table, in its order."""
     assert [row.name for row in TABLE] == list(SETTINGS)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_defaults_and_units(row: Row) -> None:
-    """Kafka's default, in Kafka's spelling, and what it counts."""
+    """Each setting has Kafka's default in Kafka's spelling, and Kafka's unit."""
     found = setting(row.name)
     assert (row.default, row.unit) == (found.default_text, found.row.unit)
 
 
 @pytest.mark.parametrize(("row", "value"), cases("valid"), ids=lambda one: getattr(one, "name", one))
 def test_values_at_the_edges_are_taken(row: Row, value: str) -> None:
-    """And shown again as they were given."""
+    """A value at the edge is accepted and printed as it was given."""
     lag = {"max.compaction.lag.ms": value} if row.name == "min.compaction.lag.ms" and value != "0" else {}
     assert TopicConfig.from_overrides({row.name: value, **lag}).value_text(row.name) == value
 
 
 @pytest.mark.parametrize(("row", "value"), cases("invalid"), ids=lambda one: getattr(one, "name", one))
 def test_values_beyond_the_edges_are_refused(row: Row, value: str) -> None:
-    """By the setting's name and the value."""
+    """A value beyond the edge raises an error with the setting's name and the value."""
     with pytest.raises(InvalidConfigError, match=f"^{row.name}={value}".replace("*", r"\*")):
         TopicConfig.from_overrides({row.name: value})
 
 
 @pytest.mark.parametrize("row", [row for row in TABLE if row.synonym], ids=lambda row: row.name)
 def test_a_brokers_setting_gives_the_default(row: Row) -> None:
-    """Under the first of its names, with the same values."""
+    """The broker setting of the row's synonym sets the default."""
     assert row.synonym is not None
     value = row.valid[0]
     read = EngineConfig.from_properties({row.synonym: value})
@@ -133,7 +133,7 @@ def test_a_brokers_setting_gives_the_default(row: Row) -> None:
 
 @pytest.mark.parametrize(("name", "value", "topic_name", "expected"), LATER_SYNONYMS)
 def test_a_brokers_other_spellings(name: str, value: str, topic_name: str, expected: str) -> None:
-    """In minutes and hours; a negative one means none in every unit."""
+    """The broker's settings in minutes and hours are converted; a negative one means no limit."""
     read = EngineConfig.from_properties({name: value})
     assert read.config.topic_defaults.value_text(topic_name) == expected
     assert read.given[topic_name] == name

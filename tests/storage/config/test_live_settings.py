@@ -1,4 +1,4 @@
-"""Which settings an engine takes over while it serves, and how a change of them is told."""
+"""Which settings an engine reloads while it runs, and how it reports a change."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ BEFORE = EngineConfig()
 
 
 def of(**properties: str) -> EngineConfig:
-    """The settings of a server.properties."""
+    """Return the settings of a server.properties."""
     return EngineConfig.from_properties(
         {name.replace("_", "."): value for name, value in properties.items()}
     ).config
 
 
 def test_defaults_of_topics_and_periods_are_taken_over():
-    """All that a broker calls dynamic, and more."""
+    """A reload changes topic defaults, periods and the other settings that Kafka calls dynamic."""
     wanted = of(log_retention_ms="1000", log_cleaner_enable="false", follower_replication_throttled_rate="7")
     assert wanted == reloaded_config(BEFORE, wanted)
 
 
 def test_what_is_read_at_the_start_stays():
-    """Ids, threads, and the limits of groups."""
+    """A reload does not change IDs, numbers of threads, and limits of groups."""
     wanted = of(node_id="7", num_recovery_threads_per_data_dir="9", group_max_size="3", num_partitions="5")
     assert BEFORE._replace(num_partitions=5, creation_overrides=wanted.creation_overrides) == reloaded_config(
         BEFORE, wanted
@@ -30,12 +30,12 @@ def test_what_is_read_at_the_start_stays():
 
 
 def test_a_follower_stays_one():
-    """That is no setting of a file."""
+    """A reload leaves `follows`, which no file sets, as it is."""
     assert reloaded_config(BEFORE._replace(follows=True), BEFORE).follows
 
 
 def test_changes_have_kafkas_names_and_spelling():
-    """Those of a server.properties, the topics' first; each says when it holds."""
+    """A change is reported with Kafka's name and spelling, and whether it needs a restart; topic settings first."""
     wanted = of(
         log_retention_hours="1", log_cleanup_policy="compact,delete", node_id="7", log_cleaner_enable="false"
     )
@@ -48,12 +48,12 @@ def test_changes_have_kafkas_names_and_spelling():
 
 
 def test_the_same_settings_differ_in_nothing():
-    """Nor do those that mean the same."""
+    """Equal settings have no differences, also if they are written differently."""
     assert [] == list(differences(BEFORE, of(log_retention_hours="168")))
 
 
 def test_each_setting_of_the_engine_shows_its_change():
-    """Whichever it is."""
+    """Each broker setting reports its change, and whether the change needs a restart."""
     for name, own in broker_settings().items():
         other = not own.default if isinstance(own.default, bool) else own.default - 1
         (change,) = differences(BEFORE, BEFORE._replace(**{own.field: other}))

@@ -39,18 +39,18 @@ def test_reading(data: bytes, expected: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("data", [b"a=\\u12", b"a=\\uzzzz", b"a=\\ud83d"])
 def test_malformed_escapes_are_refused(data: bytes) -> None:
-    """Half an escape is no guess at what was meant."""
+    """A malformed escape is refused."""
     with pytest.raises(PropertiesError):
         parse_properties(data)
 
 
 def test_writing() -> None:
-    """A comment, the time as java.util.Date prints it, then the values, escaped."""
+    """The file has a comment, the time as java.util.Date prints it, and the escaped values."""
     written = format_properties({"a b": " c=d", "e": "f:é"}, comment="", written_at=1_795_233_807_000)
     assert b"#\n#Sat Nov 21 04:03:27 UTC 2026\na\\ b=\\ c\\=d\ne=f\\:\\u00E9\n" == written
 
 
 @given(st.dictionaries(TEXTS, TEXTS))
 def test_what_is_written_reads_back(values: dict[str, str]) -> None:
-    """Any names and values survive the file."""
+    """Any names and values are read back as they were written."""
     assert values == parse_properties(format_properties(values))

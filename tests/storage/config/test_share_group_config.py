@@ -1,4 +1,4 @@
-"""The settings of share groups: Kafka's names and bounds, our defaults."""
+"""The settings of share groups: Kafka's names and bounds, the project's defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topicfs.storage.errors import InvalidConfigError
 
 
 def test_the_defaults():
-    """Those of a broker, but for where a group begins, and what it sees of transactions."""
+    """The defaults are a broker's, except for the start offset and the isolation level."""
     shown = {one.name: one.value for one in share_group_settings(ShareGroupSettings(), {})}
 
     assert {
@@ -36,13 +36,13 @@ def test_the_defaults():
     ],
 )
 def test_what_is_refused(name: str, value: str):
-    """Outside of the bounds, no such word, no such name."""
+    """Values out of bounds, unknown words and unknown names are refused."""
     with pytest.raises(InvalidConfigError):
         ShareGroupSettings.from_overrides({name: value})
 
 
 def test_a_group_may_begin_some_time_ago():
-    """As a broker reads it."""
+    """A duration in share.auto.offset.reset is read as a broker reads it."""
     settings = ShareGroupSettings.from_overrides({"share.auto.offset.reset": "by_duration:PT1H"})
 
     assert 3_600_000 == settings.share_auto_offset_reset.milliseconds

@@ -95,14 +95,14 @@ def test_defaults_are_kafkas() -> None:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_printed_values_read_back(name: str) -> None:
-    """What a setting prints, it reads as the same value."""
+    """Each setting reads back the value that it prints."""
     config = TopicConfig()
     assert config == TopicConfig.from_overrides({name: config.value_text(name)})
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_setting_says_what_it_is(name: str) -> None:
-    """Each row has a meaning in a whole sentence, and a unit if it is a number of something."""
+    """Each setting has a meaning in a whole sentence, and a unit if it is a quantity."""
     row = setting(name).row
     assert row.meaning.endswith(".")
     assert not name.endswith(".ms") or row.unit == "ms"
@@ -120,7 +120,7 @@ def test_bad_values_are_refused(name: str, value: str) -> None:
 
 
 def test_error_says_what_is_valid() -> None:
-    """The words after `must be` are those of the setting's kind."""
+    """The words after `must be` describe the setting's kind."""
     with pytest.raises(
         InvalidConfigError, match=r"^segment.bytes=1: must be a whole number from 1048576 to 2147483647$"
     ):
@@ -128,33 +128,33 @@ def test_error_says_what_is_valid() -> None:
 
 
 def test_unknown_names_are_refused() -> None:
-    """A name that is no topic setting is refused, broker settings included."""
+    """A name that is not a topic setting is refused, also if it is a broker setting."""
     for name in ("no.such.setting", "log.segment.bytes", "segment_bytes", ""):
         with pytest.raises(InvalidConfigError, match="no such topic setting"):
             TopicConfig.from_overrides({name: "1"})
 
 
 def test_overrides_replace_defaults() -> None:
-    """What is not overridden comes from the defaults given, not from Kafka's."""
+    """A setting without an override has the value of the given defaults, not Kafka's."""
     defaults = TopicConfig(retention_ms=5, segment_ms=6)
     config = TopicConfig.from_overrides({"retention.ms": " -1 "}, defaults)
     assert (-1, 6) == (config.retention_ms, config.segment_ms)
 
 
 def test_values_that_do_not_fit_together_are_refused() -> None:
-    """min.compaction.lag.ms may not exceed max.compaction.lag.ms, wherever each comes from."""
+    """min.compaction.lag.ms may not exceed max.compaction.lag.ms, wherever their values come from."""
     with pytest.raises(InvalidConfigError, match="must not be larger than max"):
         TopicConfig.from_overrides({"min.compaction.lag.ms": "10"}, TopicConfig(max_compaction_lag_ms=9))
 
 
 def test_tiered_storage_is_refused() -> None:
-    """A setting that promises what is not here is refused instead of kept without effect."""
+    """A setting of a feature that topicfs does not have is refused, not kept without effect."""
     with pytest.raises(InvalidConfigError, match="tiered storage"):
         TopicConfig.from_overrides({"remote.storage.enable": "true"})
 
 
 def test_cleanup_policies() -> None:
-    """The policy is a list that may be empty."""
+    """cleanup.policy is a list that may be empty."""
     both = TopicConfig.from_overrides({"cleanup.policy": "compact, delete"})
     neither = TopicConfig.from_overrides({"cleanup.policy": ""})
     assert (True, True) == (both.compacts, both.deletes)
@@ -162,20 +162,20 @@ def test_cleanup_policies() -> None:
 
 
 def test_internal_segment_bytes_overrides_segment_bytes() -> None:
-    """Tests get segments below the minimum through the hidden setting."""
+    """internal.segment.bytes allows tests segments below the minimum of segment.bytes."""
     assert TopicConfig().segment_bytes == TopicConfig().effective_segment_bytes
     assert 200 == TopicConfig.from_overrides({"internal.segment.bytes": "200"}).effective_segment_bytes
     assert setting("internal.segment.bytes").row.hidden
 
 
 def test_compacted_topics_roll_for_the_compaction_lag() -> None:
-    """The smaller of segment.ms and max.compaction.lag.ms counts, for compacted topics only."""
+    """A compacted topic rolls after the smaller of segment.ms and max.compaction.lag.ms."""
     config = TopicConfig(segment_ms=100, max_compaction_lag_ms=30)
     compacted = TopicConfig(segment_ms=100, max_compaction_lag_ms=30, cleanup_policy=("compact",))
     assert (100, 30) == (config.effective_segment_ms, compacted.effective_segment_ms)
 
 
 def test_timestamp_type_is_a_value_of_its_own() -> None:
-    """Settings carry the model's types, not text."""
+    """`message_timestamp_type` is a TimestampType, not text."""
     config = TopicConfig.from_overrides({"message.timestamp.type": "LogAppendTime"})
     assert TimestampType.LOG_APPEND_TIME is config.message_timestamp_type

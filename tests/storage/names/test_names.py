@@ -27,26 +27,26 @@ UNIQUE = "0123456789abcdef0123456789abcdef"
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "-", "__consumer_offsets", "t" * 249])
 def test_legal_topic_names(name: str) -> None:
-    """1 to 249 characters of [a-zA-Z0-9._-]."""
+    """A topic name has 1 to 249 characters of [a-zA-Z0-9._-]."""
     check_topic_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "@status", "é", "a\n", "t" * 250])
 def test_illegal_topic_names(name: str) -> None:
-    """Everything else is refused in one line."""
+    """Any other name raises an error of one line."""
     with pytest.raises(InvalidNameError) as caught:
         check_topic_name(name)
     assert "\n" not in str(caught.value)
 
 
 def test_collisions() -> None:
-    """`.` and `_` are the same character in metric names."""
+    """Names that differ only in `.` and `_` collide, as in Kafka's metric names."""
     assert collision_key("a.b_c") == collision_key("a_b.c")
     assert collision_key("a.b") != collision_key("a-b")
 
 
 def test_internal_topics() -> None:
-    """Kafka's three, and nothing else that begins with underscores."""
+    """Kafka's three internal topics are internal; another name with two underscores is not."""
     assert [True, True, True, False] == [
         is_internal(name)
         for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "__mine")
@@ -62,7 +62,7 @@ def test_internal_topics() -> None:
     ],
 )
 def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -> None:
-    """Row 146: a topic's own dashes stay its own."""
+    """Row 146: the last dash separates the topic from the partition."""
     assert PartitionDirectoryName(expected, DirectoryMark.LIVE) == parse_partition_directory(name)
     assert name == partition_directory(expected)
 
@@ -76,7 +76,7 @@ def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -
     ],
 )  # fmt: skip
 def test_other_directories_are_no_partitions(name: str) -> None:
-    """What does not parse is somebody else's directory."""
+    """A directory whose name does not parse is not a partition."""
     assert parse_partition_directory(name) is None
 
 
@@ -90,7 +90,7 @@ def test_marked_directories(mark: DirectoryMark) -> None:
 
 
 def test_marked_names_are_cut_to_255_bytes() -> None:
-    """Row 146: the topic is cut, never the partition or the mark; a future name stays whole, as in Kafka."""
+    """Row 146: a long topic name is cut to keep partition and mark; a future name stays whole, as in Kafka."""
     partition = TopicPartition("t" * 249, 123)
     deleted = marked_directory(partition, DirectoryMark.DELETE)
     future = marked_directory(partition, DirectoryMark.FUTURE)
@@ -102,7 +102,7 @@ def test_marked_names_are_cut_to_255_bytes() -> None:
 
 
 def test_unique_parts_differ() -> None:
-    """A topic deleted twice leaves two directories."""
+    """Deleting a topic twice leaves two directories with different names."""
     partition = TopicPartition("t", 0)
     assert marked_directory(partition, DirectoryMark.DELETE) != marked_directory(
         partition, DirectoryMark.DELETE
@@ -110,7 +110,7 @@ def test_unique_parts_differ() -> None:
 
 
 def test_live_is_no_mark() -> None:
-    """Asking for a mark that is none is a mistake of the caller."""
+    """`marked_directory` refuses LIVE, which is not a mark."""
     with pytest.raises(ValueError, match="no mark"):
         marked_directory(TopicPartition("t", 0), DirectoryMark.LIVE)
 
@@ -118,7 +118,7 @@ def test_live_is_no_mark() -> None:
 @pytest.mark.parametrize("kind", SegmentFileKind)
 @pytest.mark.parametrize("state", SegmentFileState)
 def test_segment_files(kind: SegmentFileKind, state: SegmentFileState) -> None:
-    """20 digits, the suffix, the temporary suffix after it; and back."""
+    """A segment file's name has 20 digits, the suffix, and the temporary suffix, and parses back."""
     name = segment_file(Offset(42), kind, state)
     assert f"00000000000000000042{kind.value}{state.value}" == name
     assert SegmentFileName(Offset(42), kind, state) == parse_segment_file(name)
@@ -133,5 +133,5 @@ def test_segment_files(kind: SegmentFileKind, state: SegmentFileState) -> None:
     ],
 )  # fmt: skip
 def test_other_files_belong_to_no_segment(name: str) -> None:
-    """What does not parse is left alone."""
+    """A file whose name does not parse does not belong to a segment."""
     assert parse_segment_file(name) is None

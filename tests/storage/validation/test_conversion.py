@@ -25,7 +25,7 @@ def records(*times, key=b"k"):
 
 
 def appended(batch, origin=Origin.CLIENT, **settings):
-    """The first batch of a log as it stands after an append: header and records."""
+    """Append `batch` to a new log and return the header and the records that the log then holds."""
     log = LogOnDisk(**settings).log
     log.append(batch, origin=origin)
     data = log.read(Offset(0), max_bytes=10_000).data
@@ -38,7 +38,7 @@ def appended(batch, origin=Origin.CLIENT, **settings):
     [(2, 3, True), (0, 3, False), (15, 3, False), (-3, 3, False), (5, 6, False), (1, 2, False)],
 )
 def test_counts_and_offsets_must_agree(delta, count, taken):
-    """Row 122: three records; last offset delta and count as declared."""
+    """Row 122: a batch whose count, last offset delta and records disagree is refused."""
     batch = encode(records(NOW, NOW, NOW))
     struct.pack_into(">i", batch, 23, delta)
     struct.pack_into(">i", batch, 57, count)
@@ -51,13 +51,13 @@ def test_counts_and_offsets_must_agree(delta, count, taken):
 
 
 def test_a_batch_without_records_is_refused():
-    """Row 128: only compaction leaves such batches."""
+    """Row 128: a client's batch without records is refused; only compaction leaves such batches."""
     with pytest.raises(InvalidRecordError):
         appended(encode([], base_offset=0, last_offset=0, max_timestamp=NOW))
 
 
 def test_a_batch_that_counts_no_records_is_refused():
-    """A count of 0 and a delta of -1 agree with each other, and would give one offset twice."""
+    """A count of 0 with a delta of -1 is refused: the next batch would get the same offset."""
     batch = encode(records(NOW))[:61]
     struct.pack_into(">i", batch, 8, 61 - 12)
     struct.pack_into(">i", batch, 23, -1)
@@ -69,7 +69,7 @@ def test_a_batch_that_counts_no_records_is_refused():
 
 @pytest.mark.parametrize("declared", [5, NOW - 7, NOW + 9])
 def test_a_batch_is_found_by_the_times_of_its_records(declared):
-    """What its header declared as the largest is corrected in the log, and so in all that is said of the segment."""
+    """A wrong largest timestamp in a header is corrected from the records, in the log and in its segment."""
     batch = encode(records(NOW, NOW + 2))
     set_max_timestamp(batch, 0, Timestamp(declared), TimestampType.CREATE_TIME)
     on_disk = LogOnDisk()
@@ -84,7 +84,7 @@ def test_a_batch_is_found_by_the_times_of_its_records(declared):
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_producers_codec_is_kept(codec):
-    """compression.type=producer passes a batch on byte for byte, but for offset and epoch."""
+    """With compression.type=producer only the offset and the epoch of a batch change."""
     batch = encode(records(NOW, NOW), BatchStamp(codec=codec))
     header, read = appended(bytearray(batch))
     assert (header.codec, header.checksum, len(read)) == (codec, read_header(batch).checksum, 2)
@@ -93,7 +93,7 @@ def test_the_producers_codec_is_kept(codec):
 @pytest.mark.parametrize("target", ["gzip", "snappy", "lz4", "zstd", "uncompressed"])
 @pytest.mark.parametrize("source", [Codec.NONE, *CODECS])
 def test_another_codec_causes_recompression(source, target):
-    """Row 124: records, times and producer fields stay."""
+    """Row 124: recompression keeps records, times and producer fields."""
     stamp = BatchStamp(codec=source, producer_id=ProducerId(7), producer_epoch=1, base_sequence=3)
     wanted = records(NOW, NOW + 5, NOW - 5)
     header, read = appended(encode(wanted, stamp), compression_type=target)
@@ -104,7 +104,7 @@ def test_another_codec_causes_recompression(source, target):
 
 
 def test_another_level_causes_none():
-    """Row 124: only the codec matters."""
+    """Row 124: a different level of the same codec does not cause recompression."""
     batch = encode(records(NOW), BatchStamp(codec=Codec.GZIP, compression_level=1))
     header, _ = appended(bytearray(batch), compression_type="gzip", compression_gzip_level=9)
     assert header.checksum == read_header(batch).checksum
@@ -120,7 +120,7 @@ def test_the_size_is_checked_again_after_recompression():
 
 
 def test_compressed_inner_offsets_are_made_dense():
-    """Row 125: the bounds agree, the numbers between them do not; old clients wrote such batches."""
+    """Row 125: inner offsets with gaps, from old clients, are renumbered if the batch's bounds are right."""
     plain = encode(records(NOW, NOW), BatchStamp())
     second = len(plain) - (len(plain) - 61) // 2
     assert 2 == plain[second + 4]
@@ -135,7 +135,7 @@ def test_compressed_inner_offsets_are_made_dense():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_append_time_is_stamped_in_place(codec):
-    """Row 126: type bit, largest timestamp now, checksum right, base timestamp untouched."""
+    """Row 126: the type bit, the largest timestamp and the checksum change; the base timestamp stays."""
     header, read = appended(
         encode(records(5, 6), BatchStamp(codec=codec)), message_timestamp_type=TimestampType.LOG_APPEND_TIME
     )
@@ -144,7 +144,7 @@ def test_append_time_is_stamped_in_place(codec):
 
 
 def test_append_time_with_recompression():
-    """Row 126: the same over another codec."""
+    """Row 126: recompression also stamps the append time."""
     header, read = appended(
         encode(records(5, 6)),
         message_timestamp_type=TimestampType.LOG_APPEND_TIME,
@@ -155,7 +155,7 @@ def test_append_time_with_recompression():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_records_too_old_or_too_new_refuse_the_batch(codec):
-    """Row 127: all records at fault are named, and the times are looked at before the keys."""
+    """Row 127: the error names all records at fault; times are checked before keys."""
     settings = {
         "message_timestamp_before_max_ms": 1000,
         "message_timestamp_after_max_ms": 1000,
@@ -170,7 +170,7 @@ def test_records_too_old_or_too_new_refuse_the_batch(codec):
 
 
 def test_an_hour_ahead_is_the_default_limit():
-    """message.timestamp.after.max.ms; the past has none."""
+    """By default a record may be at most an hour in the future, and of any age."""
     with pytest.raises(InvalidTimestampError, match=r"after\.max\.ms=3600000"):
         appended(encode(records(NOW + 3_600_001)))
     assert 2 == len(appended(encode(records(0, NOW + 3_600_000)))[1])
@@ -178,7 +178,7 @@ def test_an_hour_ahead_is_the_default_limit():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, *CODECS])
 def test_compacted_topics_want_a_key_of_every_record(codec):
-    """Row 63: in compressed batches too."""
+    """Row 63: a compacted topic refuses a record without a key, also in a compressed batch."""
     batch = encode([*records(NOW), Record(Offset(1), Timestamp(NOW), None, b"v")], BatchStamp(codec=codec))
     with pytest.raises(InvalidRecordError, match="record 1 without a key") as caught:
         appended(batch, cleanup_policy=("compact",))
@@ -186,7 +186,7 @@ def test_compacted_topics_want_a_key_of_every_record(codec):
 
 
 def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
-    """It is recomputed from the records, and the checksum with it."""
+    """The largest timestamp and the checksum are computed again from the records."""
     batch = encode(records(NOW, NOW + 7))
     struct.pack_into(">q", batch, 35, 12345)
     seal(batch, 0, len(batch))
@@ -195,13 +195,13 @@ def test_a_header_that_misstates_its_largest_timestamp_is_corrected():
 
 
 def test_markers_of_coordinators_are_never_compressed():
-    """Row 123: also under a topic with a codec."""
+    """Row 123: a transaction marker stays uncompressed in a topic with a codec."""
     header, _ = appended(marker(), origin=Origin.COORDINATOR, compression_type="snappy")
     assert (header.codec, header.is_control) == (Codec.NONE, True)
 
 
 def test_records_that_do_not_parse_refuse_the_batch():
-    """A right checksum over wrong records."""
+    """Malformed records under a right checksum are refused."""
     batch = encode(records(NOW))
     batch[61] = 1
     seal(batch, 0, len(batch))
@@ -210,7 +210,7 @@ def test_records_that_do_not_parse_refuse_the_batch():
 
 
 def test_batches_made_here_are_believed():
-    """The mount's own batches are not decoded again; the limit on the future still holds."""
+    """Batches that the mount encoded are not decoded again; the limit on future timestamps still holds."""
     log = LogOnDisk().log
     log.append(encode(records(NOW)), encoded_here=True)
     with pytest.raises(InvalidTimestampError):
