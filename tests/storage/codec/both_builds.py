@@ -1,6 +1,6 @@
-"""Run with `--plain` or without: prints a digest of what this build makes of many batches, sound and damaged.
+"""Print a digest of what this build computes for many random batches, valid and damaged; run with or without `--plain`.
 
-A program of its own, for a process imports either build of a module but not both.
+It is a program of its own because a process can import only one build of a module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WHERE = {"place": TopicPartition("t", 1), "start_offset": 0, "end_offset": 2**62
 
 
 def some_octets(chooser: random.Random) -> bytes | None:
-    """Null, text, or anything."""
+    """Return null, text or random bytes."""
     kind = chooser.randrange(4)
     if kind == 0:
         return None
@@ -38,7 +38,7 @@ def some_octets(chooser: random.Random) -> bytes | None:
 
 
 def some_batch(chooser: random.Random) -> bytearray:
-    """One to five records under any stamp."""
+    """Return a batch of one to five records with a random stamp."""
     offset = chooser.randrange(2**40)
     records = []
     for _ in range(chooser.randrange(1, 6)):
@@ -57,7 +57,7 @@ def some_batch(chooser: random.Random) -> bytearray:
 
 
 def damaged(chooser: random.Random, batch: bytearray) -> bytearray:
-    """Some bytes changed under a checksum that is right again, or an end cut off."""
+    """Change some bytes under a recomputed checksum, and sometimes cut off the last byte."""
     for _ in range(chooser.randrange(4)):
         batch[chooser.randrange(12, len(batch))] = chooser.choice(
             (0, 1, 0x7F, 0x80, 0xFF, chooser.randrange(256))
@@ -68,7 +68,7 @@ def damaged(chooser: random.Random, batch: bytearray) -> bytearray:
 
 
 def findings(data: bytearray) -> list[Any]:
-    """Everything that can be asked of these bytes."""
+    """Return the results of all readers for these bytes."""
     scanned = scan(data, check_crc=True)
     text = bytearray()
     joined = copy_values(data, text, 0, start_offset=0, end_offset=2**62)

@@ -1,4 +1,4 @@
-"""The batch header: golden bytes of a real broker's classes, and every way a header can be wrong."""
+"""The batch header: golden bytes made by Kafka's classes, and each fault that a header can have."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PRODUCER = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 5}
 
 
 def test_golden_batch_is_read_field_by_field():
-    """Every header field of the golden batch comes out as kafka-storage.md#a-batch-in-bytes shows it."""
+    """Each field of the golden batch is as kafka-storage.md#a-batch-in-bytes shows it."""
     header = read_header(GOLDEN)
 
     assert (0, len(GOLDEN), 100, 102, 9, 2) == header[:6]
@@ -82,19 +82,19 @@ def test_golden_batch_is_read_field_by_field():
 
 
 def test_golden_batch_is_written_byte_for_byte():
-    """The same three records, encoded, are the golden bytes."""
+    """Encoding the same three records gives the golden bytes."""
     assert GOLDEN == encode(RECORDS, BatchStamp(leader_epoch=9, **PRODUCER))
 
 
 def test_golden_batch_gives_its_records_back():
-    """Keys, values, nulls, empties, headers, negative time deltas: all as written."""
+    """Keys, values, nulls, empty values, headers and negative time deltas are decoded as they were written."""
     (columns,) = decode(GOLDEN)
 
     assert RECORDS == list(columns)
 
 
 def test_tombstone_pass_before_and_after():
-    """Row 137: a delete horizon takes the base timestamp's place and leaves the records' own times."""
+    """Row 137: the delete horizon replaces the base timestamp, and the records keep their own times."""
     stamp = BatchStamp(**PRODUCER)
     horizon = 1700000100000 + 86400000
 
@@ -107,7 +107,7 @@ def test_tombstone_pass_before_and_after():
 
 
 def test_batch_emptied_by_compaction():
-    """Rows 129 and 136: no records are left, but bounds, producer and max timestamp stay: 61 bytes."""
+    """Rows 129 and 136: an emptied batch has 61 bytes and keeps its bounds, producer and largest timestamp."""
     emptied = encode([], BatchStamp(**PRODUCER), base_offset=0, last_offset=1, max_timestamp=1700000000010)
 
     assert COMPACTED_AWAY == emptied
@@ -121,14 +121,14 @@ def test_batch_emptied_by_compaction():
     [(1, 78), (2, 95)],
 )
 def test_worked_example_sizes(record_count, size_bytes):
-    """One record key1/value1 takes 61 + 17 bytes, and key2/value2 17 more."""
+    """The record key1/value1 takes 61 + 17 bytes, and key2/value2 adds 17."""
     records = [Record(i, 0, f"key{i + 1}".encode(), f"value{i + 1}".encode()) for i in range(record_count)]
 
     assert size_bytes == len(encode(records))
 
 
 def test_offsets_and_epoch_are_assigned_outside_the_checksum():
-    """Row 132: a leader's patch leaves the batch valid, and only those two fields changed."""
+    """Row 132: assigning offset and epoch changes only these two fields, and the checksum stays valid."""
     batch = bytearray(b"\xee" * 5 + GOLDEN)
 
     assign_offsets(batch, 5, base_offset=7_000_000_000, leader_epoch=12)
@@ -144,7 +144,7 @@ LIMITS = {"max_batch_bytes": len(OWN), "latest_timestamp": 1000}
 
 
 def test_plain_batches_get_their_places_at_once():
-    """As one by one by `assign_offsets`; what the log wants to know of each comes back."""
+    """`assign_plain` writes what `assign_offsets` writes batch by batch, and returns size, end and time of each."""
     batches, alone = OWN + OWN, [bytearray(OWN), bytearray(OWN)]
     placed = assign_plain(batches, base_offset=2**40, leader_epoch=7, **LIMITS)
     for number, batch in enumerate(alone):
@@ -154,7 +154,7 @@ def test_plain_batches_get_their_places_at_once():
 
 
 def test_one_plain_batch_gets_its_place():
-    """As among several, and it is counted; of two it is refused, whole as they are."""
+    """`assign_one` writes what `assign_plain` writes and counts the append; it refuses two batches unchanged."""
     batch, among, counts = bytearray(OWN), bytearray(OWN), TopicCounts(None)
     (placed,) = assign_plain(among, base_offset=2**40, leader_epoch=7, **LIMITS)
     assert (placed[1:], among) == (assign_one(batch, 2**40, 7, len(OWN), 1000, counts), batch)
@@ -190,7 +190,7 @@ def test_one_plain_batch_gets_its_place():
     ],
 )
 def test_what_is_not_plain_is_left_as_it_is(other: bytearray):
-    """Also where batches before it are plain: nothing of the append has changed."""
+    """If any batch of the append is not plain, no batch is changed."""
     batches = OWN + other
     before = bytes(batches)
 
@@ -202,7 +202,7 @@ def test_what_is_not_plain_is_left_as_it_is(other: bytearray):
 
 
 def test_append_time_overrides_every_record_and_is_sealed():
-    """Row 132: with LogAppendTime readers see the max timestamp everywhere, the base timestamp stays the producer's."""
+    """Row 132: LogAppendTime gives each record the largest timestamp; the base timestamp stays the producer's."""
     batch = bytearray(GOLDEN)
 
     set_append_time(batch, 0, 1800000000000)
@@ -234,7 +234,7 @@ def test_sequences_wrap_at_two_to_the_31(sequence, delta, expected):
 
 
 def test_last_sequence_wraps_inside_a_batch():
-    """Row 130: a batch may begin before the wrap and end after it."""
+    """Row 130: a batch's sequences may wrap inside the batch."""
     records = [Record(i, 0, None, b"") for i in range(21)]
     stamp = BatchStamp(producer_id=1, producer_epoch=0, base_sequence=2**31 - 1 - 10)
 
@@ -242,7 +242,7 @@ def test_last_sequence_wraps_inside_a_batch():
 
 
 def test_every_truncation_is_torn():
-    """Row 138: whatever is missing at the end, it is an interrupted write, not corruption."""
+    """Row 138: a batch cut off at any byte is torn, not corrupt."""
     for kept in range(len(GOLDEN)):
         with pytest.raises(TornBatchError) as caught:
             read_header(GOLDEN[:kept])
@@ -251,7 +251,7 @@ def test_every_truncation_is_torn():
 
 @pytest.mark.parametrize("length", [-(2**31), -1, 0, 13, 48])
 def test_length_that_no_batch_has_is_corrupt(length):
-    """Row 138: a declared length below the smallest batch is damage, not a torn write."""
+    """Row 138: a declared length below the smallest batch is corruption, not a torn write."""
     batch = bytearray(GOLDEN)
     struct.pack_into(">i", batch, 8, length)
 
@@ -263,7 +263,7 @@ def test_length_that_no_batch_has_is_corrupt(length):
 
 @pytest.mark.parametrize("magic", [3, 127, 255])
 def test_unknown_magic_is_corrupt(magic):
-    """Row 138: formats above v2 do not exist."""
+    """Row 138: a magic above 2 is corruption."""
     batch = bytearray(GOLDEN)
     batch[16] = magic
 
@@ -275,7 +275,7 @@ def test_unknown_magic_is_corrupt(magic):
     ("base_offset", "last_delta"), [(-1, 2), (-(2**63), 0), (0, -1), (2**63 - 1, 0), (2**63 - 2, 2**31 - 1)]
 )
 def test_offsets_that_no_log_has_are_corrupt(base_offset, last_delta):
-    """Neither negative offsets nor ones past the int64 range come out of a header."""
+    """Negative offsets and offsets beyond int64 in a header are corruption."""
     batch = bytearray(GOLDEN)
     struct.pack_into(">q", batch, 0, base_offset)
     struct.pack_into(">i", batch, 23, last_delta)
@@ -285,7 +285,7 @@ def test_offsets_that_no_log_has_are_corrupt(base_offset, last_delta):
 
 
 def test_checksum_mismatch_names_both_sums():
-    """Row 131: the message tells what is stored and what the bytes give."""
+    """Row 131: the message names the stored checksum and the computed one."""
     batch = bytearray(GOLDEN)
     batch[-1] ^= 1
 
@@ -294,7 +294,7 @@ def test_checksum_mismatch_names_both_sums():
 
 
 def test_scan_reads_adjacent_batches_and_stops_at_the_torn_one():
-    """Row 140: whole batches come out with their positions; the rest is named in `problem`."""
+    """Row 140: `scan` returns the whole batches with their positions, and the torn one as `problem`."""
     data = b"??" + GOLDEN * 3 + GOLDEN[:70]
 
     batches = scan(data, 2, check_crc=True)
@@ -307,7 +307,7 @@ def test_scan_reads_adjacent_batches_and_stops_at_the_torn_one():
 
 
 def test_scan_without_checksums_passes_over_damage():
-    """A recovery asks for checksums, a lookup does not."""
+    """`scan` finds a wrong checksum only with `check_crc`."""
     damaged = bytearray(GOLDEN)
     damaged[-1] ^= 1
     data = GOLDEN + damaged + GOLDEN
@@ -317,7 +317,7 @@ def test_scan_without_checksums_passes_over_damage():
 
 
 def test_scan_is_bounded_by_max_batches_and_by_end():
-    """A limit is no problem: the rest is simply not looked at."""
+    """`scan` stops at `max_batches` or at the end that was given, without a problem."""
     data = GOLDEN * 4
 
     limited = scan(data, max_batches=2)
@@ -331,13 +331,13 @@ def test_scan_is_bounded_by_max_batches_and_by_end():
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 2), (0, len(GOLDEN) + 1), (3, 2)])
 def test_scan_refuses_bounds_outside_the_buffer(start, end):
-    """Bounds are checked before anything is read."""
+    """`scan` refuses bounds outside the buffer before it reads."""
     with pytest.raises(ValueError, match="not within"):
         scan(GOLDEN, start, end)
 
 
 def test_headers_index_like_a_sequence():
-    """Negative indexes count from the end; others raise."""
+    """Negative indexes count from the end; indexes out of range raise IndexError."""
     batches = scan(GOLDEN * 2)
 
     assert batches[1] == batches[-1]
@@ -348,12 +348,12 @@ def test_headers_index_like_a_sequence():
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(data).cast("b")])
 def test_any_buffer_does(kind):
-    """Bytes, bytearrays and views of signed or unsigned bytes read alike."""
+    """A header is read from bytes, bytearrays, and views of signed or unsigned bytes."""
     assert 100 == read_header(kind(GOLDEN)).base_offset
 
 
 def test_unknown_codec_is_corrupt_when_asked_for():
-    """Three of the eight codec numbers mean nothing."""
+    """Reading `codec` raises an error for a number without a codec."""
     batch = bytearray(GOLDEN)
     batch[22] = 5
     seal(batch, 0, len(batch))
@@ -371,7 +371,7 @@ def test_unknown_codec_is_corrupt_when_asked_for():
     ],
 )
 def test_attribute_bits(attributes, expected):
-    """Bits 3, 4 and 5."""
+    """Bits 3, 4 and 5 are timestamp type, transactional and control."""
     batch = bytearray(GOLDEN)
     batch[22] = attributes
     header = read_header(batch)
@@ -380,7 +380,7 @@ def test_attribute_bits(attributes, expected):
 
 
 OLD_ENTRY = "000000000000000a00000018cf056e6e01000000000000000001000000016b0000000176"
-"""Of format v1, with its own kind of checksum."""
+"""A batch of format v1, which has a CRC-32."""
 
 
 @pytest.mark.parametrize(
@@ -391,7 +391,7 @@ OLD_ENTRY = "000000000000000a00000018cf056e6e01000000000000000001000000016b00000
     ],
 )
 def test_old_formats_are_listed_too(entry, timestamp):
-    """Row 138: the golden v1 and v0 entries: their offset, their time, their own checksum."""
+    """Row 138: the golden v1 and v0 entries are listed with offset and time, and pass their own checksum."""
     batches = scan(bytes.fromhex(entry), check_crc=True)
 
     assert batches.problem is None
@@ -408,7 +408,7 @@ def test_old_formats_are_listed_too(entry, timestamp):
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 900, 1023, 1024, 1025, 5000])
 def test_short_checksums_are_the_librarys(size: int):
-    """Short batches and long ones are summed in different ways, to the same end."""
+    """The checksums of short and of long batches, which different code computes, both equal the library's."""
     batch = encode([Record(0, 0, None, bytes(range(256)) * 20 + b"tail"[: size % 4])])[: 61 + 9]
     batch += bytes(number * 7 % 251 for number in range(size))
     struct.pack_into(">i", batch, 8, len(batch) - 12)
@@ -423,7 +423,7 @@ def test_short_checksums_are_the_librarys(size: int):
 )
 @pytest.mark.parametrize("damaged", range(6))
 def test_checksums_of_neighbors_fail_each_by_itself(sizes: tuple[int, ...], damaged: int):
-    """They are computed three at a time, of batches that end one after the other: a wrong one is still found where it is."""
+    """A wrong checksum is reported at its batch, although `scan` computes three adjacent checksums together."""
     batches = [encode([Record(0, 0, None, b"v" * size)]) for size in sizes * 2]
     position = sum(len(batch) for batch in batches[:damaged])
     batches[damaged][-1] ^= 1
@@ -435,7 +435,7 @@ def test_checksums_of_neighbors_fail_each_by_itself(sizes: tuple[int, ...], dama
 
 
 def test_a_wrong_checksum_in_an_old_format_is_found_between_new_batches():
-    """They have a sum of another kind, which is never computed along."""
+    """A wrong CRC-32 in an old format is found, although the CRC-32C sums around it are computed together."""
     entry = bytes.fromhex(OLD_ENTRY)
     wrong = entry[:-1] + bytes([entry[-1] ^ 1])
     batch = encode([Record(0, 0, None, b"v")])
@@ -445,7 +445,7 @@ def test_a_wrong_checksum_in_an_old_format_is_found_between_new_batches():
 
 
 def test_the_end_of_batches_is_found_without_reading_them_all():
-    """As `scan` finds it: behind whole ones, before a torn or impossible one, and with the last offset of the last."""
+    """`find_end` returns what `scan` finds: the end of the whole batches and their last offset."""
     first = encode([Record(3, 0, None, b"v")])
     last = encode([Record(7, 0, None, b"v"), Record(9, 0, None, b"w")])
     impossible = bytearray(first)
@@ -458,7 +458,7 @@ def test_the_end_of_batches_is_found_without_reading_them_all():
 
 
 def test_the_batch_of_an_offset_is_found_by_headers_alone():
-    """Of batches of which only the headers are there as well, and behind the end of the data; no further than to a bad one."""
+    """`find_offset` needs only headers; it stops at a bad header or at the end of the data."""
     batches = [bytes(encode([Record(offset, 0, None, b"v" * 99)])) for offset in (3, 5, 9)]
     size, data = len(batches[0]), b"".join(batches)
     impossible = b"\xff" + batches[1][1:]
@@ -488,13 +488,13 @@ def test_the_batch_of_an_offset_is_found_by_headers_alone():
     ],
 )
 def test_batches_are_counted_as_long_as_their_offsets_ascend(last_offsets, lowest, limit, expected):
-    """From the lowest that may come up to the limit, each above the one before."""
+    """Counting stops at the first offset that is not above the previous one, or is out of bounds."""
     found = headers({"last_offset": offset} for offset in last_offsets)
     assert expected == found.count_ascending(lowest, limit)
 
 
 def test_the_largest_of_a_field_is_that_of_the_batches_asked_for():
-    """Of the first so many; negative numbers too."""
+    """`largest` returns the largest value of a field in the first `count` batches, also if it is negative."""
     found = headers({"leader_epoch": epoch, "producer_id": -1} for epoch in (-3, -7, 5, 4))
     assert [-3, -3, 5, 5] == [found.largest("leader_epoch", count) for count in (1, 2, 3, 4)]
     assert -1 == found.largest("producer_id", 4)

@@ -1,4 +1,4 @@
-"""How much of one batch is taken apart, however few bytes it has itself."""
+"""Limits on what is decoded from one batch, however small the batch itself is."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LZ4_HEADER = bytes.fromhex("04224d18604082")
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_content_is_inflated_up_to_a_bound(codec):
-    """One byte more is refused as oversize, not as damage, with the batch's position."""
+    """Content one byte above the limit raises OversizeBatchError with the batch's position."""
     content = deflate(codec, bytes(1000))
     assert bytes(1000) == inflate(codec, content, limit=1000)
     with pytest.raises(OversizeBatchError, match="more than 999 bytes inflated") as caught:
@@ -41,14 +41,14 @@ def test_content_is_inflated_up_to_a_bound(codec):
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_the_bound_of_a_batch_holds_without_a_word(codec):
-    """MAX_CONTENT_BYTES is what `decode` takes where nothing else is said."""
+    """`decode` inflates at most MAX_CONTENT_BYTES by default."""
     batch = sealed(bytes(MAX_CONTENT_BYTES + 1), codec=codec)
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_CONTENT_BYTES} bytes inflated"):
         decode(batch)
 
 
 def test_a_plain_batch_has_the_same_bound():
-    """A batch of 64 MiB and a byte is not taken apart, whatever is in it."""
+    """An uncompressed batch larger than 64 MiB is not decoded."""
     value = bytes(MAX_CONTENT_BYTES - 61 - 13)
     largest = sealed(record(value))
     assert MAX_CONTENT_BYTES == len(largest)
@@ -66,7 +66,7 @@ def test_a_plain_batch_has_the_same_bound():
     ],
 )
 def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
-    """Empty ones inflate to nothing, and each takes its time: exactly the bound passes."""
+    """The number of members or blocks is limited, as empty ones cost time without output."""
     before = {Codec.SNAPPY: XERIAL_HEADER, Codec.LZ4: LZ4_HEADER}.get(codec, b"")
     after = bytes(4) if codec is Codec.LZ4 else b""
     assert b"" == inflate(codec, before + part * most + after)
@@ -75,7 +75,7 @@ def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
 
 
 def test_gzip_members_longer_and_shorter_than_a_stride_are_one_content():
-    """A member's input is given in strides of 64 KiB; what it leaves belongs to the next one."""
+    """Gzip members are read on across strides of 64 KiB, whatever their sizes."""
     noise = b"".join(struct.pack(">I", zlib.crc32(b"%d" % number)) for number in range(60_000))
     parts = [b"a", noise, b"", noise[:70_000], b"end"]
     members = b"".join(gzip.compress(part) for part in parts)
@@ -86,7 +86,7 @@ def test_gzip_members_longer_and_shorter_than_a_stride_are_one_content():
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_batch_has_a_bounded_number_of_records(codec):
-    """A few kilobytes may declare, and hold, millions: each would take 64 bytes."""
+    """The number of records is limited: a few kilobytes may hold millions, of 64 bytes of memory each."""
     content = SHORTEST_RECORD * (MAX_RECORDS + 1)
     with pytest.raises(
         OversizeBatchError, match=f"{MAX_RECORDS + 1} records in a batch; at most {MAX_RECORDS}"
@@ -96,7 +96,7 @@ def test_a_batch_has_a_bounded_number_of_records(codec):
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_record_has_a_bounded_number_of_headers(codec):
-    """The bound is read; one more is oversize; a count that does not fit is damage."""
+    """The limit of headers is accepted, one more is oversize, and a count that does not fit is corruption."""
     (columns,) = decode(sealed(record(headers=empty_headers(MAX_HEADERS)), codec=codec))
     assert 4 * MAX_HEADERS == len(columns.header_spans(0))
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_HEADERS} headers"):
@@ -107,7 +107,7 @@ def test_a_record_has_a_bounded_number_of_headers(codec):
 
 
 def test_a_wrapper_of_an_old_format_has_a_bounded_number_of_messages():
-    """They are read one by one."""
+    """The number of messages in a wrapper is limited, as they are read one by one."""
 
     def entry(value, offset, codec=0):
         body = struct.pack(">bbii", 0, codec, -1, len(value)) + value
@@ -133,7 +133,7 @@ def test_a_wrapper_of_an_old_format_has_a_bounded_number_of_messages():
     ],
 )
 def test_what_shows_no_record_is_not_inflated(attributes, aborted):
-    """Batches of aborted transactions and markers are listed without a look inside."""
+    """Batches of markers and of aborted transactions are listed without being inflated."""
     batch = sealed(bytes(1000), codec=Codec.GZIP, attributes=attributes, producer=(3, 0, 0))
     (columns,) = decode(batch, aborted=aborted, max_content_bytes=1)
     assert (0, 1, len(batch)) == (len(columns), len(columns.batches), columns.batches.stop)
@@ -142,7 +142,7 @@ def test_what_shows_no_record_is_not_inflated(attributes, aborted):
 
 
 def test_one_by_one_gives_what_stands_before_the_fault():
-    """`decode_each` raises where `decode` does, but behind the sound batches before it."""
+    """`decode_each` returns the valid batches before a fault, then raises what `decode` raises."""
     sound = sealed(record(b"a")) + sealed(record(b"b"), codec=Codec.GZIP) + sealed(record(b"c"))
     assert [len(columns) for columns in decode(sound)] == [len(columns) for columns in decode_each(sound)]
     for fault in (sealed(bytes(2000), codec=Codec.GZIP), sealed(record())[:-1]):
@@ -153,7 +153,7 @@ def test_one_by_one_gives_what_stands_before_the_fault():
 
 
 def test_the_size_of_columns_is_that_of_what_they_hold():
-    """Eight numbers a record, and the bytes they point into: of a plain batch its own, of others what was inflated."""
+    """The size counts eight numbers for each record, and the plain batches or the inflated content."""
     content = record(b"a" * 100) + record(b"b", delta=1)
     plain, packed = sealed(content, count=2), sealed(content, count=2, codec=Codec.ZSTD)
     sizes = [columns.size_bytes for columns in decode(plain + packed + plain + plain)]
@@ -161,7 +161,7 @@ def test_the_size_of_columns_is_that_of_what_they_hold():
 
 
 def test_records_are_counted_off_by_the_bytes_of_their_parts():
-    """Keys, values and headers; at least one record, and none twice."""
+    """`within` takes as many records as fit by keys, values and headers, and at least one."""
     content = b"".join(
         record(b"v" * size, key=b"k", headers=b"\2\2n\2x", delta=delta)
         for delta, size in enumerate([4, 5, 90, 0])
@@ -176,7 +176,7 @@ def test_records_are_counted_off_by_the_bytes_of_their_parts():
 
 
 def test_blocks_of_a_zstd_frame_are_counted_up_to_a_bound():
-    """Of three bytes each there may be millions in a batch."""
+    """The number of blocks in a zstd frame is limited: a batch may hold millions of three bytes each."""
     head = b"\x28\xb5\x2f\xfd\x00\x68"
     assert b"" == inflate(Codec.ZSTD, head + bytes(3) * (MAX_PARTS - 1) + b"\x01\x00\x00")
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_PARTS} blocks"):
@@ -184,6 +184,6 @@ def test_blocks_of_a_zstd_frame_are_counted_up_to_a_bound():
 
 
 def test_bytes_behind_a_gzip_member_cost_one_look():
-    """However many they are, and whatever header they begin with."""
+    """Bytes after the last gzip member are skipped without being parsed, whatever they begin with."""
     content = gzip.compress(b"value") + b"\x1f\x8b\x08\x18" + b"x" * (32 * 2**20)
     assert b"value" == inflate(Codec.GZIP, content)

@@ -1,4 +1,4 @@
-"""The compiled modules and their plain sources: the same results, in one run."""
+"""The compiled modules and their plain sources give the same results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def digest_of(*options: str) -> tuple[str, str]:
-    """Which build ran, and what it found in a few hundred batches."""
+    """Return the name of the build that ran and the digest of its results for a few hundred batches."""
     command = [sys.executable, "-m", "tests.storage.codec.both_builds", "300", "1", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     build, digest = done.stdout.split()
@@ -18,7 +18,7 @@ def digest_of(*options: str) -> tuple[str, str]:
 
 
 def test_both_builds_find_the_same():
-    """Scans, records, errors, renderings and what the renderings parse to, over sound and damaged batches."""
+    """Both builds give the same scans, records, errors, renderings and parsed batches."""
     compiled, plain = digest_of(), digest_of("--plain")
 
     assert ("so", "py") == (compiled[0], plain[0])

@@ -1,4 +1,4 @@
-"""Batches compressed as they stand: what the longer way by records makes, byte by byte."""
+"""Compressing encoded batches gives the same bytes as encoding their records again with the codec."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGEST = 2**30
 
 @given(st.lists(record_lists(), min_size=1, max_size=3), st.sampled_from(COMPRESSING))
 def test_compressed_batches_are_those_of_encoding_again(lists, codec):
-    """Of batches that have been made by this codec, as every producer makes them."""
+    """`compress_batches` writes what encoding the records again with the codec writes."""
     plain, expected = bytearray(), bytearray()
     for records in lists:
         (batch,) = encode_columns(decode(encode(records))[0])
@@ -30,7 +30,7 @@ def test_compressed_batches_are_those_of_encoding_again(lists, codec):
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_the_level_is_taken(codec):
-    """Level 1, where there are levels."""
+    """`compress_batches` uses the given level, for codecs that have levels."""
     batch = encode([Record(n, 0, None, b"value %d" % n) for n in range(50)])
     (expected,) = encode_columns(decode(batch)[0], BatchStamp(codec=codec, compression_level=1))
 
@@ -48,7 +48,7 @@ def test_the_level_is_taken(codec):
     ids=["compressed", "empty", "torn", "large"],
 )
 def test_others_are_left_alone(other):
-    """Also behind one that could be compressed."""
+    """`compress_batches` returns None if any batch is compressed, empty, torn or too large."""
     plain = encode([Record(0, 0, None, b"v")])
 
     assert compress_batches(plain + other, Codec.ZSTD, level=None, max_batch_bytes=500) is None

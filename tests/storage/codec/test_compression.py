@@ -1,4 +1,4 @@
-"""The four codecs in Kafka's framings: round trips, a real broker's batches, and bytes that are no such thing."""
+"""The four codecs in Kafka's framings: round trips, batches of a real broker, and malformed bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ GOLDEN_LZ4_HEADER = "04224d18" + "6040" + "82"
 
 @given(st.sampled_from(Codec), st.binary(max_size=2000), st.integers(0, 60))
 def test_contents_round_trip(codec, piece, times):
-    """Whatever goes in comes out, short and long."""
+    """Inflating what `deflate` made returns the content, short or long."""
     content = piece * times
 
     assert content == inflate(codec, deflate(codec, content))
@@ -41,7 +41,7 @@ def test_contents_round_trip(codec, piece, times):
 
 @given(st.sampled_from(COMPRESSING), record_lists())
 def test_compressed_batches_round_trip(codec, records):
-    """The header says the codec, and every record is as it was."""
+    """A compressed batch names its codec, and its records are as they were."""
     batch = encode(records, BatchStamp(codec=codec))
 
     assert codec is read_header(batch).codec
@@ -49,7 +49,7 @@ def test_compressed_batches_round_trip(codec, records):
 
 
 def test_a_batch_without_records_is_never_compressed():
-    """After compaction: 61 bytes, whatever the codec was."""
+    """A batch emptied by compaction has 61 bytes and no codec."""
     emptied = encode([], BatchStamp(codec=Codec.ZSTD), base_offset=5, last_offset=9)
 
     assert (61, Codec.NONE) == (len(emptied), read_header(emptied).codec)
@@ -57,13 +57,13 @@ def test_a_batch_without_records_is_never_compressed():
 
 
 def test_control_batches_are_never_compressed():
-    """The writer refuses it."""
+    """Encoding a compressed control batch raises ValueError."""
     with pytest.raises(ValueError, match="control"):
         encode(RECORDS, BatchStamp(control=True, transactional=True, codec=Codec.GZIP))
 
 
 def test_plain_and_compressed_batches_alternate():
-    """Each compressed batch has columns of its own, in order with the plain runs between."""
+    """Each compressed batch has columns of its own; adjacent plain batches share theirs."""
     codecs = [Codec.NONE, Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.NONE, Codec.ZSTD]
     data = b"".join(
         encode([Record(n, n, None, b"%d" % n)], BatchStamp(codec=codec)) for n, codec in enumerate(codecs)
@@ -77,7 +77,7 @@ def test_plain_and_compressed_batches_alternate():
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_levels_are_taken(codec):
-    """Every level gives the same content; the default is Kafka's."""
+    """Content of any level is inflated to the same bytes."""
     for level in (1, 6):
         assert CONTENT == inflate(codec, deflate(codec, CONTENT, level=level))
 
@@ -86,7 +86,7 @@ def test_levels_are_taken(codec):
     "partition", ["kafka/log-dirs/g-gzip-0", "kafka/log-dirs/g-lz4-0", "kafka/log-dirs/g-zstd-0"]
 )
 def test_broker_batches_equal_their_dump(partition):
-    """Offset, time and sizes of every record are those that the broker's own tool printed."""
+    """Offset, time and sizes of each record are as the broker's own dump tool printed them."""
     directory = VECTORS / partition
     dump = (VECTORS / "kafka" / "dump" / f"{directory.name}.log.txt").read_text()
     pattern = r"^\| offset: (\d+) \w+: (-?\d+) keySize: (-?\d+) valueSize: (-?\d+)"
@@ -108,7 +108,7 @@ def test_broker_batches_equal_their_dump(partition):
 
 
 def test_broker_made_snappy_has_the_xerial_frame():
-    """The broker's own compression, and librdkafka's bare blocks, are both read."""
+    """Both the broker's xerial frames and librdkafka's bare snappy blocks are read."""
     heads = set()
     for topic in ("snappy-0", "codecs-0"):
         for log in sorted((VECTORS / "broker-made" / "log-dirs" / topic).glob("*.log")):
@@ -122,7 +122,7 @@ def test_broker_made_snappy_has_the_xerial_frame():
 
 
 def test_snappy_is_written_in_blocks_of_32_kib():
-    """Magic, version 1, compatible with 1, then blocks that each hold at most 32 KiB."""
+    """Snappy is written with magic, version 1, compatible version 1, and blocks of at most 32 KiB."""
     written = deflate(Codec.SNAPPY, CONTENT)
 
     assert bytes.fromhex("82534e415050590000000001" + "00000001") == written[:16]
@@ -135,17 +135,17 @@ def test_snappy_is_written_in_blocks_of_32_kib():
 
 
 def test_two_xerial_streams_one_after_the_other():
-    """A second header in the middle is passed over."""
+    """A second xerial header within the content is skipped."""
     assert b"onetwo" == inflate(Codec.SNAPPY, deflate(Codec.SNAPPY, b"one") + deflate(Codec.SNAPPY, b"two"))
 
 
 def test_two_gzip_members_are_one_content():
-    """As RFC 1952 has it and Java reads it."""
+    """Two gzip members are one content, as in RFC 1952 and in Java."""
     assert b"onetwo" == inflate(Codec.GZIP, gzip.compress(b"one") + deflate(Codec.GZIP, b"two"))
 
 
 def test_zstd_frames_without_a_content_size():
-    """As Java's streams write them."""
+    """A zstd frame without a content size, as Java's streams write it, is read."""
     stream = zstandard.ZstdCompressor().compressobj()
     written = stream.compress(CONTENT) + stream.flush()
 
@@ -153,7 +153,7 @@ def test_zstd_frames_without_a_content_size():
 
 
 def test_lz4_is_written_with_kafkas_frame_header():
-    """FLG 60, BD 40, header checksum 82; an end mark of four zeros."""
+    """The LZ4 frame has FLG 60, BD 40, header checksum 82, and an end mark of four zeros."""
     written = deflate(Codec.LZ4, CONTENT)
 
     assert GOLDEN_LZ4_HEADER == written[:7].hex()
@@ -162,7 +162,7 @@ def test_lz4_is_written_with_kafkas_frame_header():
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_a_bomb_is_stopped_at_the_limit(codec):
-    """A megabyte of zeros behind a limit of 1,000 bytes; exactly the limit passes."""
+    """A small input that inflates beyond the limit is refused; content of exactly the limit is accepted."""
     bomb = deflate(codec, bytes(1_000_000))
 
     with pytest.raises(CorruptBatchError, match=r"1000 bytes|too long"):
@@ -172,18 +172,18 @@ def test_a_bomb_is_stopped_at_the_limit(codec):
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_every_truncation_is_refused(codec):
-    """What is missing at the end is noticed."""
+    """Compressed content that is cut off is refused."""
     written = deflate(codec, b"abcdefghij" * 30)
     for kept in range(1, len(written)):
         if codec is Codec.SNAPPY and 16 <= kept < 20:
-            continue  # a stream of no blocks is whole; fewer bytes than a block's length are ignored
+            continue  # without blocks the stream is whole, and up to 3 more bytes are ignored
         with pytest.raises(CorruptBatchError, match=codec.label):
             inflate(codec, written[:kept], position=7)
 
 
 @pytest.mark.parametrize(("codec", "name"), VARIANTS)
 def test_each_variant_is_read_or_refused_as_by_kafka(codec, name):
-    """What Java's libraries ignore behind a stream is ignored, and what they refuse is refused."""
+    """Trailing bytes that Java's libraries ignore are ignored, and content that they refuse is refused."""
     batch = batch_of(codec, VARIANTS[codec, name])
     if name in REFUSED[codec]:
         with pytest.raises(CorruptBatchError):
@@ -194,7 +194,7 @@ def test_each_variant_is_read_or_refused_as_by_kafka(codec, name):
 
 @given(st.sampled_from(COMPRESSING), st.binary(max_size=100))
 def test_any_bytes_are_refused_or_inflated_within_the_limit(codec, data):
-    """Arbitrary bytes behind the right beginning of each format."""
+    """Random bytes, also after a valid beginning, are refused or inflated within the limit."""
     beginnings = {
         Codec.GZIP: b"\x1f\x8b\x08\0\0\0\0\0\0\xff",
         Codec.SNAPPY: b"\x82SNAPPY\0\0\0\0\1\0\0\0\1",
@@ -209,7 +209,7 @@ def test_any_bytes_are_refused_or_inflated_within_the_limit(codec, data):
 @pytest.mark.parametrize("codec", COMPRESSING)
 @pytest.mark.parametrize("count", [0, 2, 4, 2**31 - 1, -1])
 def test_record_count_of_a_compressed_batch_must_fit(codec, count):
-    """Row 131: three records are inside; any other number is corruption."""
+    """Row 131: a declared count other than the number of records inside is corruption."""
     batch = encode([Record(n, 0, None, b"v") for n in range(3)], BatchStamp(codec=codec))
     struct.pack_into(">i", batch, 57, count)
     seal(batch, 0, len(batch))
@@ -220,7 +220,7 @@ def test_record_count_of_a_compressed_batch_must_fit(codec, count):
 
 @pytest.mark.parametrize("number", [5, 6, 7])
 def test_unknown_codec_is_corrupt(number):
-    """Three of eight numbers mean nothing."""
+    """The codec numbers 5 to 7 have no codec and are corruption."""
     batch = encode([Record(0, 0, None, b"v")])
     batch[22] = number
     seal(batch, 0, len(batch))
@@ -239,12 +239,12 @@ def test_unknown_codec_is_corrupt(number):
     ],
 )
 def test_xxh32(data, digest):
-    """Published values of the hash, below and above its 16-byte stripes."""
+    """Published XXH32 values are computed, for inputs below and above the 16-byte stripes."""
     assert digest == lz4_frame.xxh32(data)
 
 
 def lz4_frame_of(flags: int, descriptor: int, *parts: bytes, content_size: bytes = b"") -> bytes:
-    """A frame with a right header checksum."""
+    """Return an LZ4 frame with a valid header checksum."""
     header = bytes([flags, descriptor]) + content_size
     checksum = lz4_frame.xxh32(header) >> 8 & 0xFF
     return lz4_frame.MAGIC + header + bytes([checksum]) + b"".join(parts)
@@ -291,13 +291,13 @@ def test_lz4_frames_that_kafka_reads(frame):
     ],
 )
 def test_lz4_frames_that_kafka_refuses(frame, cause):
-    """Row 142: each malformed frame has its sentence."""
+    """Row 142: each malformed frame is refused with its cause."""
     with pytest.raises(CorruptBatchError, match=cause):
         inflate(Codec.LZ4, frame)
 
 
 def test_lz4_header_checksum_is_not_looked_at_in_the_oldest_format():
-    """Row 142: magic 0 wrote 1a, a sum over the wrong bytes; magic 1 and 2 refuse it."""
+    """Row 142: in magic 0 the header checksum is ignored, as old writers computed 1a; magic 1 and 2 check it."""
     quirk = bytes.fromhex("04224d1860401a") + STORED_BLOCK + END
 
     assert b"hello" == inflate(Codec.LZ4, quirk, magic=0)

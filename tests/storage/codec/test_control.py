@@ -1,4 +1,4 @@
-"""Transaction markers: golden bytes, and keys and values that are none."""
+"""Transaction markers: golden bytes, and invalid keys and values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMIT = bytes.fromhex(
 
 
 def test_golden_commit_marker():
-    """Row 139: offset 50, leader epoch 4, producer 12345 epoch 2, coordinator epoch 6: 78 bytes."""
+    """Row 139: the commit marker equals the golden 78 bytes and is read back."""
     marker = EndTransactionMarker(ControlType.COMMIT, 6)
 
     written = encode_marker(
@@ -45,7 +45,7 @@ def test_golden_commit_marker():
 
 @pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
 def test_markers_round_trip(kind):
-    """Both ends of a transaction, any coordinator epoch."""
+    """Commit and abort markers are read back, with the largest coordinator epoch too."""
     marker = EndTransactionMarker(kind, 2**31 - 1)
     written = encode_marker(marker, timestamp=-1, producer_id=0, producer_epoch=0)
 
@@ -65,13 +65,13 @@ def test_markers_round_trip(kind):
     ],
 )
 def test_types_of_control_records(key, expected):
-    """A newer version reads as the newest known one; a type nobody knows is said to be so."""
+    """Keys of newer versions are read as the newest known version; unknown types are UNKNOWN."""
     assert expected is control_type(key)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
 def test_keys_that_are_none(key):
-    """Null, short, or of a negative version."""
+    """A key that is null, too short or of a negative version is refused."""
     with pytest.raises(InvalidRecordError, match="key"):
         control_type(key)
 
@@ -87,6 +87,6 @@ def test_keys_that_are_none(key):
     ],
 )
 def test_records_that_end_no_transaction(key, value):
-    """Another type, or a value that is none."""
+    """A record of another type or with an invalid value is not a marker."""
     with pytest.raises(InvalidRecordError):
         read_marker(Record(0, 0, key, value))

@@ -1,4 +1,4 @@
-"""Headers byte for byte, of all formats: what Kafka's classes wrote, and what no header may say."""
+"""Headers of all formats, byte for byte as Kafka's classes wrote them, and invalid headers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIME = Timestamp(1_700_000_000_000)
 
 
 def test_a_batch_without_records_is_its_header():
-    """Row 129: 61 bytes, count 0; every field stands where the format has it, the checksum over what follows it."""
+    """Row 129: a batch without records has 61 bytes, with each field and the checksum at its place."""
     stamp = BatchStamp(leader_epoch=15, producer_id=ProducerId(23423), producer_epoch=145, base_sequence=983)
     batch = encode([], stamp, base_offset=Offset(37), last_offset=Offset(53), max_timestamp=TIME)
     assert 61 == len(batch)
@@ -44,7 +44,7 @@ def test_a_batch_without_records_is_its_header():
     ids=["v0", "v1", "v2"],
 )
 def test_checksums_of_every_format(golden, checksum, computed):
-    """Row 138: CRC-32 from the magic on in the old formats, CRC-32C from the attributes on in the newest."""
+    """Row 138: v0 and v1 have a CRC-32 from the magic on, v2 a CRC-32C from the attributes on."""
     data = bytes.fromhex(golden)
     header = read_header(data)
     verify_checksum(data, header)
@@ -53,13 +53,13 @@ def test_checksums_of_every_format(golden, checksum, computed):
 
 @pytest.mark.parametrize("codec", Codec)
 def test_a_checksum_covers_what_is_compressed(codec):
-    """Row 138: with every codec it is that of the bytes as they stand in the file."""
+    """Row 138: with each codec the checksum covers the compressed bytes."""
     batch = encode([Record(Offset(0), TIME, b"k", b"v" * 100)], BatchStamp(codec=codec))
     assert read_header(batch).checksum == crc32c(bytes(batch[21:]))
 
 
 def header_of(size: int, magic: int = 2, total: int = 200) -> bytes:
-    """A buffer whose first batch declares `size` bytes behind its length."""
+    """Return a buffer whose first batch declares `size` bytes after its length field."""
     data = bytearray(total)
     struct.pack_into(">i", data, 8, size)
     data[16] = magic
@@ -88,7 +88,7 @@ def header_of(size: int, magic: int = 2, total: int = 200) -> bytes:
     ],
 )
 def test_the_size_of_the_next_batch(data, expected):
-    """Row 138: whole with its 12 bytes before; less than the format's least, or a format unknown, is damage; the rest torn."""
+    """Row 138: the size includes 12 bytes of prefix; an impossible size or format is damage, missing bytes are torn."""
     if isinstance(expected, int):
         assert expected == read_header(data).size_bytes
     else:
@@ -103,6 +103,6 @@ def test_nothing_has_no_next_batch():
 
 @pytest.mark.parametrize("name", [b"", b"\xff\xfe", "é".encode(), b"x" * 1000])
 def test_a_headers_name_may_be_anything_but_null(name):
-    """Row 133: its length is never -1; an empty one is a name."""
+    """Row 133: a header's name may be empty, but not null."""
     record = Record(Offset(0), TIME, None, None, (Header(name, None), Header(name, b"")))
     assert [record] == list(decode(encode([record]))[0])

@@ -1,4 +1,4 @@
-"""The formats v0 and v1: golden entries, wrappers, and what contradicts itself."""
+"""The formats v0 and v1: golden entries, wrappers, and contradictions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ V0 = bytes.fromhex("000000000000000a000000101fecd70a0000000000016b0000000176")
 
 
 def wrapper(offset, inner, *, codec=Codec.GZIP, magic=1, attributes=0, timestamp=0):
-    """A compressed message set."""
+    """Return a compressed message set."""
     compressed = bytearray(deflate(codec, inner))
     if codec is Codec.LZ4 and magic == 0:
         compressed[6] = 0x1A
@@ -29,18 +29,18 @@ def wrapper(offset, inner, *, codec=Codec.GZIP, magic=1, attributes=0, timestamp
 
 
 def records_of(data):
-    """All records in their order."""
+    """Return all records in their order."""
     return [record for columns in decode(data) for record in columns]
 
 
 @pytest.mark.parametrize(("data", "timestamp"), [(V1, 1), (V0, -1)])
 def test_golden_entries(data, timestamp):
-    """Offset 10, key k, value v; v0 knows no time."""
+    """The golden entries have offset 10, key k and value v; v0 has no time."""
     assert [Record(10, timestamp, b"k", b"v")] == records_of(data)
 
 
 def test_the_helper_of_these_tests_writes_the_golden_entries():
-    """What is built here is what Kafka's classes wrote."""
+    """The helper `entry` writes the bytes that Kafka's classes wrote."""
     assert V1 == entry(10, b"v", key=b"k", timestamp=1)
     assert V0 == entry(10, b"v", key=b"k", magic=0)
 
@@ -48,7 +48,7 @@ def test_the_helper_of_these_tests_writes_the_golden_entries():
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_wrappers_of_every_codec(codec, magic):
-    """v0 holds absolute offsets, v1 relative ones; v0's LZ4 header checksum is wrong and passes."""
+    """Wrappers hold absolute offsets in v0 and relative ones in v1; v0's wrong LZ4 header checksum is accepted."""
     inner = b"".join(entry(n if magic else 40 + n, b"v%d" % n, magic=magic, timestamp=n) for n in range(3))
 
     found = records_of(wrapper(42, inner, codec=codec, magic=magic, timestamp=2))
@@ -59,14 +59,14 @@ def test_wrappers_of_every_codec(codec, magic):
 
 
 def test_a_compacted_wrapper_keeps_its_gaps():
-    """Relative offsets 0, 2 and 7 under wrapper offset 100."""
+    """Relative offsets 0, 2 and 7 in a wrapper with offset 100 keep their gaps."""
     inner = b"".join(entry(n, b"v") for n in (0, 2, 7))
 
     assert [93, 95, 100] == [record.offset for record in records_of(wrapper(100, inner))]
 
 
 def test_wrapper_offset_zero_counts_from_zero():
-    """Row 141: an old librdkafka never set it."""
+    """Row 141: a wrapper with offset 0, as an old librdkafka wrote it, counts its records from 0."""
     inner = b"".join(entry(n, b"v") for n in range(3))
 
     (columns,) = decode(wrapper(0, inner))
@@ -80,7 +80,7 @@ def test_wrapper_offset_zero_counts_from_zero():
 
 
 def test_append_time_of_the_wrapper_is_that_of_all():
-    """Bit 3 of the wrapper's attributes."""
+    """Bit 3 of the wrapper's attributes gives all its records the wrapper's timestamp."""
     inner = b"".join(entry(n, b"v", timestamp=n) for n in range(2))
 
     found = records_of(wrapper(1, inner, attributes=0x08, timestamp=777))
@@ -89,7 +89,7 @@ def test_append_time_of_the_wrapper_is_that_of_all():
 
 
 def test_formats_mix_in_one_segment():
-    """After an upgrade: v0, v1, then v2."""
+    """A segment with v0, v1 and v2 entries, as an upgrade leaves it, is read."""
     data = entry(0, b"a", magic=0) + entry(1, None, key=b"b") + encode([Record(2, 5, None, b"c")])
 
     assert [(0, b"a"), (1, None), (2, b"c")] == [(record.offset, record.value) for record in records_of(data)]
@@ -114,7 +114,7 @@ def test_formats_mix_in_one_segment():
     ],
 )
 def test_wrappers_that_contradict_themselves(data, cause):
-    """Row 141: each is refused with its sentence and the position of the wrapper."""
+    """Row 141: each contradiction is refused with its cause and the wrapper's position."""
     with pytest.raises(CorruptBatchError, match=cause) as caught:
         decode(b"xx" + data, 2)
 
@@ -125,7 +125,7 @@ def test_wrappers_that_contradict_themselves(data, cause):
     ("key_length", "value_length"), [(2, 1), (-2, 1), (1, 0), (1, 2), (1, -2), (2**31 - 1, 1), (1, 2**31 - 1)]
 )
 def test_lengths_that_do_not_fit_their_entry(key_length, value_length):
-    """Key and value must fill the entry exactly."""
+    """Lengths of key and value that do not fill the entry exactly are refused."""
     body = bytes([0, 0]) + struct.pack(">i", key_length) + b"k" + struct.pack(">i", value_length) + b"v"
     data = struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body
 
@@ -135,7 +135,7 @@ def test_lengths_that_do_not_fit_their_entry(key_length, value_length):
 
 @pytest.mark.parametrize("data", [V0, V1])
 def test_a_flipped_bit_is_found_by_the_checksum(data):
-    """CRC-32 (IEEE) from the magic on."""
+    """The CRC-32 from the magic on detects each flipped bit."""
     for position in range(18, len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 4
@@ -145,7 +145,7 @@ def test_a_flipped_bit_is_found_by_the_checksum(data):
 
 @given(st.sampled_from([0, 1]), st.binary(max_size=120))
 def test_any_bytes_stay_inside(magic, data):
-    """Arbitrary bytes as an entry's content, and as a wrapper's."""
+    """Random bytes as an entry's or a wrapper's content never make a reader leave the buffer."""
     body = bytes([magic, 0]) + data
     plain = struct.pack(">qiI", 7, len(body) + 4, zlib.crc32(body)) + body
     for candidate in (plain, wrapper(7, data, magic=magic), wrapper(7, plain, magic=magic)):

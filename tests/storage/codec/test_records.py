@@ -1,4 +1,4 @@
-"""Records to batches and back: round trips, limits, and bytes that are no records."""
+"""Encoding records to batches and decoding them: round trips, limits, and malformed records."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from topicfs.storage.model import Header, Record, TimestampType
 
 
 def values(batches):
-    """The values of all records of these batches."""
+    """Return the values of all records of `batches`."""
     return [record.value for batch in batches for columns in decode(batch) for record in columns]
 
 
 @given(record_lists(), st.integers(0, 8), st.integers(0, 8))
 def test_many_keys_and_values_are_those_of_each_record(records, first, last):
-    """A range of a column is what `key` and `value` say of each of its records; a range that is none is refused."""
+    """`keys` and `values` return what `key` and `value` return for each record; an invalid range raises IndexError."""
     (columns,) = decode(encode(records))
     if not first <= last <= len(columns):
         for column in (columns.keys, columns.values):
@@ -47,7 +47,7 @@ def test_many_keys_and_values_are_those_of_each_record(records, first, last):
 
 @pytest.mark.parametrize("bounds", [(-1, 1), (0, 2**31), (0, 2**63 - 1), (-(2**63), 0)])
 def test_a_range_beyond_the_records_is_refused(bounds):
-    """No number that 64 bits hold leads out of the columns."""
+    """Ranges up to 64-bit numbers outside the columns raise IndexError."""
     columns = columns_of([Record(0, 0, b"k", None)])
     for column in (columns.keys, columns.values):
         with pytest.raises(IndexError):
@@ -71,7 +71,7 @@ def test_a_range_beyond_the_records_is_refused(bounds):
     ],
 )
 def test_golden_varints(value, octets):
-    """Row 134: zigzag, then seven bits a byte, lowest first."""
+    """Row 134: a varint is zigzag, then seven bits in each byte, the lowest first."""
     assert bytes.fromhex(octets) == varint(value)
     assert (value, len(octets) // 2) == read_varint(bytes.fromhex(octets))
 
@@ -80,7 +80,7 @@ def test_golden_varints(value, octets):
     ("value", "octets"), [(2**63 - 1, "feffffffffffffffff01"), (-(2**63), "ffffffffffffffffff01")]
 )
 def test_golden_varlongs(value, octets):
-    """Row 134: sixty-four bits take up to ten bytes."""
+    """Row 134: a 64-bit varlong takes up to ten bytes."""
     assert bytes.fromhex(octets) == varint(value)
     assert (value, 10) == read_varint(bytes.fromhex(octets), max_size=10)
 
@@ -90,20 +90,20 @@ def test_golden_varlongs(value, octets):
     [("", 5), ("80", 5), ("ffffffffff01", 5), ("8080808080", 5), ("ffffffffffffffffffff01", 10)],
 )
 def test_a_number_too_long_or_cut_off_is_refused(octets, max_size):
-    """Row 134: more than five bytes (ten for a varlong), or none that ends it."""
+    """Row 134: a number that takes more than five bytes (varlong: ten), or does not end, is refused."""
     with pytest.raises(CorruptBatchError):
         read_varint(bytes.fromhex(octets), max_size=max_size)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varints_round_trip(value):
-    """Every 64-bit number comes back."""
+    """Each 64-bit number is read back."""
     assert (value, len(varint(value))) == read_varint(varint(value), max_size=10)
 
 
 @given(record_lists())
 def test_records_round_trip(records):
-    """Row 133: offsets with gaps, any timestamps, nulls, empties and headers come back as they were."""
+    """Row 133: gaps, any timestamps, nulls, empty values and headers are read back as they were."""
     batch = encode(records)
 
     verify_checksum(batch, read_header(batch))
@@ -112,7 +112,7 @@ def test_records_round_trip(records):
 
 @given(record_lists(), record_lists())
 def test_a_span_of_batches_is_one_set_of_columns(first, second):
-    """Adjacent batches share columns; `record_end` tells where each one ends."""
+    """Adjacent batches share columns; `record_end` says where each one ends."""
     data = b"before" + encode(first) + encode(second, BatchStamp(producer_id=5, producer_epoch=1))
 
     (columns,) = decode(data, 6)
@@ -125,7 +125,7 @@ def test_a_span_of_batches_is_one_set_of_columns(first, second):
 
 @given(record_lists(), st.integers(300, 5000))
 def test_columns_split_at_the_largest_batch(records, max_batch_bytes):
-    """Every batch fits, is dense from 0, and none could have taken the next batch's first record."""
+    """Each batch fits, has offsets from 0 without gaps, and has no room for the next record."""
     try:
         batches = encode_columns(columns_of(records), max_batch_bytes=max_batch_bytes)
     except RecordTooLargeError:
@@ -143,7 +143,7 @@ def test_columns_split_at_the_largest_batch(records, max_batch_bytes):
 
 
 def test_sequences_count_on_over_the_batches_of_one_call():
-    """A producer's second batch begins where its first ended."""
+    """A producer's second batch continues the sequence of the first."""
     records = [Record(i, 0, None, b"x" * 100) for i in range(10)]
     stamp = BatchStamp(producer_id=9, producer_epoch=0, base_sequence=2**31 - 3)
 
@@ -157,7 +157,7 @@ LINES = st.lists(st.binary(max_size=300).map(lambda line: line.replace(b"\n", b"
 
 @given(LINES, st.integers(400, 3000))
 def test_lines_round_trip(lines, max_batch_bytes):
-    """Each line is a value, empty ones too; batches fit, and are full."""
+    """Each line, also an empty one, becomes a value; batches fit and are full."""
     text = b"".join(line + b"\n" for line in lines)
 
     batches = encode_lines(text, timestamp=1234, max_batch_bytes=max_batch_bytes)
@@ -171,7 +171,7 @@ def test_lines_round_trip(lines, max_batch_bytes):
 
 
 def test_lines_of_one_byte_make_the_batch_grow():
-    """The first guess of a batch's size is for longer lines."""
+    """Lines shorter than the first estimate make the batch's buffer grow."""
     batches = encode_lines(b"a\n" * 5000 + b"\n" * 5000, timestamp=0)
 
     assert [b"a"] * 5000 + [b""] * 5000 == values(batches)
@@ -179,7 +179,7 @@ def test_lines_of_one_byte_make_the_batch_grow():
 
 
 def test_a_line_too_long_is_named():
-    """The number counts over all batches of the call."""
+    """The error counts lines over all batches of the call."""
     text = b"short\n" * 100 + b"x" * 200 + b"\n"
 
     with pytest.raises(RecordTooLargeError, match="line 101 does not fit a batch of 200 bytes"):
@@ -188,20 +188,20 @@ def test_a_line_too_long_is_named():
 
 @pytest.mark.parametrize("limit", [0, 60, 61, 68])
 def test_a_limit_below_the_smallest_batch_refuses_the_first_line(limit):
-    """61 bytes of header and the 8 of a record with a value of one byte do not fit."""
+    """A limit below 61 + 8 bytes, a header and a record with one byte, refuses the first line."""
     with pytest.raises(RecordTooLargeError, match="line 1 "):
         encode_lines(b"a\n", timestamp=0, max_batch_bytes=limit)
     assert 1 == len(encode_lines(b"a\n", timestamp=0, max_batch_bytes=69))
 
 
 def test_text_without_a_last_lf_is_the_callers_fault():
-    """Framing happens before; nothing is guessed here."""
+    """Text without a final LF raises ValueError, as the caller must pass whole lines."""
     with pytest.raises(ValueError, match="no LF"):
         encode_lines(b"a\nb", timestamp=0)
 
 
 def test_no_text_makes_no_batch():
-    """Not even an empty one."""
+    """Without records no batch is written."""
     assert [] == encode_lines(b"", timestamp=0)
     assert [] == encode_columns(columns_of([]))
 
@@ -221,13 +221,13 @@ def test_no_text_makes_no_batch():
     ],
 )
 def test_offsets_that_fit_no_batch_are_refused(offsets, bounds):
-    """Ascending, within the bounds, less than 2^31 apart; bounds where there are no records."""
+    """Offsets must ascend within the bounds and span less than 2^31; a batch without records needs bounds."""
     with pytest.raises(ValueError):
         encode([Record(offset, 0, None, b"") for offset in offsets], **bounds)
 
 
 def test_stamp_sets_the_attribute_bits_and_producer_fields():
-    """What later parts need of a batch: type, transaction, control, producer, epoch."""
+    """The stamp sets timestamp type, transactional and control bits, producer, epoch and sequence."""
     stamp = BatchStamp(
         leader_epoch=4,
         timestamp_type=TimestampType.LOG_APPEND_TIME,
@@ -251,7 +251,7 @@ def test_stamp_sets_the_attribute_bits_and_producer_fields():
 
 
 def test_control_batches_are_listed_without_records():
-    """Their offsets are passed over, unless somebody asks for the markers themselves."""
+    """The records of control batches are skipped, unless `control` asks for them."""
     control = BatchStamp(transactional=True, control=True)
     data = (
         encode([Record(0, 0, None, b"a")])
@@ -268,7 +268,7 @@ def test_control_batches_are_listed_without_records():
 
 
 def test_columns_find_the_first_record_as_late():
-    """At or after a time, and at or after an offset; times need not ascend."""
+    """`find_time` returns the first record at or after both a time and an offset; times need not ascend."""
     records = [Record(offset, time, None, b"v") for offset, time in ((10, 5), (20, 9), (30, 7), (40, -1))]
     (columns,) = decode(encode(records))
 
@@ -291,14 +291,14 @@ def test_columns_index_and_find():
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(data).cast("b")])
 def test_any_buffer_is_decoded(kind):
-    """Bytes, bytearrays, views, signed ones too."""
+    """Bytes, bytearrays and views, also of signed bytes, are decoded."""
     records = [Record(0, 1, b"\xff", b"\x80", (Header(b"\xfe", b"\xff"),))]
 
     assert records == list(decode(kind(bytes(encode(records))))[0])
 
 
 def test_a_mapped_file_is_decoded_in_place(tmp_path):
-    """A read-only mapping is never copied; the columns point into it."""
+    """A read-only mapping is decoded without a copy; the columns point into it."""
     path = tmp_path / "log"
     path.write_bytes(encode_lines(b"one\ntwo\n", timestamp=0)[0])
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
@@ -320,7 +320,7 @@ SAMPLE = bytes(
 
 
 def test_every_truncation_is_detected():
-    """Torn wherever it ends, except that nothing at all is no batch and no fault."""
+    """A batch cut off at any byte is torn; an empty buffer has no batch and no fault."""
     assert [] == decode(b"")
     for kept in range(1, len(SAMPLE)):
         with pytest.raises(TornBatchError):
@@ -328,7 +328,7 @@ def test_every_truncation_is_detected():
 
 
 def test_every_flipped_bit_is_detected_or_harmless():
-    """Under the checksum every flip is found; above it only offset, epoch and length can change what is read."""
+    """Each flipped bit under the checksum is found; above it only offset, epoch and length can change."""
     for bit in range(8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -340,7 +340,7 @@ def test_every_flipped_bit_is_detected_or_harmless():
 
 
 def test_every_flipped_bit_under_a_good_checksum_stays_inside():
-    """A batch sealed over wrong bytes decodes to something inside the buffer, or is refused."""
+    """A batch with wrong bytes under a valid checksum is refused, or decoded within the buffer."""
     for bit in range(8 * 21, 8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -350,7 +350,7 @@ def test_every_flipped_bit_under_a_good_checksum_stays_inside():
 
 @given(st.binary(max_size=200))
 def test_any_bytes_for_records_stay_inside(records):
-    """Arbitrary bytes behind a sound header."""
+    """Random bytes after a valid header never make a reader leave the buffer."""
     count = len(records) // 7 or 1
     data = bytearray(SAMPLE[:61] + records)
     struct.pack_into(">i", data, 8, len(data) - 12)
@@ -361,7 +361,7 @@ def test_any_bytes_for_records_stay_inside(records):
 
 @given(st.binary(max_size=300))
 def test_any_bytes_at_all_stay_inside(data):
-    """Arbitrary bytes, with a magic that leads them past the first check."""
+    """Random bytes, also with a valid magic, never make a reader leave the buffer."""
     mutable = bytearray(data)
     if len(mutable) > 16:
         mutable[16] = 2
@@ -369,7 +369,7 @@ def test_any_bytes_at_all_stay_inside(data):
 
 
 def read_what_can_be_read(data):
-    """Decode without checksums; whatever comes out must lie inside the data, and can be taken out."""
+    """Decode without checksums, and check that all records lie inside the data and can be read."""
     scan(data)
     try:
         found = decode(data, check_crc=False)
@@ -405,7 +405,7 @@ def read_what_can_be_read(data):
     ],
 )
 def test_malformed_records_are_refused_with_a_cause(body, cause):
-    """Row 133: lengths, deltas, header counts and what remains: each has a sentence of its own."""
+    """Row 133: wrong lengths, deltas, header counts and trailing bytes are each refused with a cause of its own."""
     data = bytearray(encode([Record(0, 0, None, None)])[:61] + bytes.fromhex(body))
     struct.pack_into(">i", data, 8, len(data) - 12)
     seal(data, 0, len(data))
@@ -418,7 +418,7 @@ def test_malformed_records_are_refused_with_a_cause(body, cause):
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 3, 4, 2**31 - 1])
 def test_record_count_must_be_that_of_the_records(count):
-    """Row 131: too few, too many, negative, and far more than the bytes could hold."""
+    """Row 131: a count that is negative, too small, too large, or impossible for the size is refused."""
     data = bytearray(SAMPLE)
     struct.pack_into(">i", data, 57, count)
     seal(data, 0, len(data))
@@ -431,14 +431,14 @@ def test_record_count_must_be_that_of_the_records(count):
 
 
 def test_timestamps_wrap_as_java_adds_them():
-    """A delta that overflows 64 bits is no reason to refuse the batch, in either build."""
+    """A timestamp delta that overflows 64 bits wraps as in Java, in both builds."""
     records = [Record(0, -(2**63), None, b""), Record(1, 2**63 - 1, None, b"")]
 
     assert records == list(decode(encode(records))[0])
 
 
 def test_decoding_names_the_bad_batch():
-    """The position in the error is that of the batch, among sound ones."""
+    """The error has the position of the bad batch among valid ones."""
     damaged = bytearray(SAMPLE)
     damaged[-1] ^= 1
     data = SAMPLE + damaged + SAMPLE
@@ -451,7 +451,7 @@ def test_decoding_names_the_bad_batch():
 
 
 def test_many_batches_decode_alike_together_and_alone():
-    """A span of a thousand batches gives what a thousand calls give."""
+    """Decoding a thousand batches in one call gives what a thousand calls give."""
     chooser = random.Random(3)
     offset = 0
     batches = []

@@ -1,4 +1,4 @@
-"""Values straight from batches: the same text as by way of records, or no answer at all."""
+"""Copying values straight from batches gives the same text as decoding records, or no result."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PLAIN_TIMES = st.integers(1_700_000_000_000, 1_700_000_000_000 + 2**27 - 1)
 
 
 def joined(data, bounds=ALL, *, begun=b"", room=0):
-    """What is begun and the values of a fresh join; None where there is no answer."""
+    """Return `begun` and the copied values as text; None if `copy_values` has no result."""
     text = begin_text(begun, room)
     end = copy_values(data, text, len(begun), start_offset=bounds[0], end_offset=bounds[1])
     return None if end < 0 else bytes(text[:end])
 
 
 def by_records(data, bounds=ALL):
-    """The same by way of `decode`."""
+    """Return the same text from the records that `decode` returns."""
     records = (record for columns in decode(data) for record in columns)
     return b"".join((r.value or b"") + b"\n" for r in records if bounds[0] <= r.offset < bounds[1])
 
@@ -52,7 +52,7 @@ def plain_batches(draw):
 
 @given(plain_batches(), st.data())
 def test_plain_batches_always_have_an_answer(batches, data):
-    """Any keys, values and gaps, cut at any two offsets, behind any bytes, whatever room there is."""
+    """Plain batches always have a result: any keys, values, gaps and bounds, after any text, in any buffer."""
     content, end = batches
     bounds = data.draw(st.tuples(st.integers(0, end), st.integers(0, end)))
     begun, room = data.draw(SMALL), data.draw(st.integers(0, 5000))
@@ -62,7 +62,7 @@ def test_plain_batches_always_have_an_answer(batches, data):
 
 @given(record_lists(), st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]), st.integers(0, 1))
 def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
-    """Whatever stands in the records: headers, times of any size, compression, broker's times."""
+    """A result equals that of decoding, with headers, any times, compression, and the broker's times."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
 
     assert joined(batch) in {None, by_records(batch)}
@@ -70,7 +70,7 @@ def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
 
 @given(plain_batches(), st.data())
 def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
-    """Any bytes of the first batch changed under a checksum that is right again."""
+    """With random damage under a valid checksum there is no result, or that of decoding."""
     content = bytearray(batches[0])
     size = 12 + int.from_bytes(content[8:12], "big")
     for _ in range(data.draw(st.integers(1, 3))):
@@ -92,14 +92,14 @@ def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
     ids=["headers", "compressed", "a time far from the first"],
 )
 def test_what_is_not_plain_has_no_answer(other):
-    """Also in the middle of what is."""
+    """A single batch that is not plain, here between plain ones, gives no result."""
     plain = encode([Record(0, 1, None, b"v")])
 
     assert joined(plain + other + plain) is None
 
 
 def test_a_wrong_checksum_has_no_answer():
-    """The last byte of the third of four batches: `decode` says where."""
+    """A wrong checksum gives no result; `decode` reports its position."""
     batch = encode([Record(0, 1, None, b"value")])
     data = bytearray(batch * 4)
     data[3 * len(batch) - 1] ^= 1
@@ -111,7 +111,7 @@ def test_a_wrong_checksum_has_no_answer():
 
 
 def test_markers_show_nothing():
-    """Nor do batches that compaction has emptied."""
+    """Markers and emptied batches add no values."""
     record = encode([Record(0, 1, None, b"v")])
     emptied = encode([], base_offset=1, last_offset=5)
 
@@ -119,13 +119,13 @@ def test_markers_show_nothing():
 
 
 def test_what_is_begun_may_be_larger_than_the_room_asked_for():
-    """A buffer has at least room for it."""
+    """`begin_text` makes the buffer at least as large as the given text."""
     assert b"abc" == begin_text(b"abc", 0)
     assert b"bc" == begin_text(memoryview(b"abc")[1:], 10)[:2]
 
 
 def inflated(batch, bounds=ALL, *, begun=b"", limit=MAX_CONTENT_BYTES):
-    """What is begun and the values of batches, inflated first; None where not all have an answer. And the bytes that were inflated."""
+    """Return `begun` and the values of inflated batches (None without a result), and the inflated size."""
     text, batches = begin_text(begun, 0), scan(batch)
     copied, end, taken = copy_inflated(
         batch,
@@ -142,7 +142,7 @@ def inflated(batch, bounds=ALL, *, begun=b"", limit=MAX_CONTENT_BYTES):
 
 @pytest.mark.parametrize("codec", Codec)
 def test_compressed_values_are_joined_as_they_are_inflated(codec):
-    """By each codec, and cut at any two offsets."""
+    """Values of each codec are copied from the inflated content, within any bounds."""
     records = [Record(n, 5, None, b"value %d" % n) for n in range(9)]
     batch = encode(records, BatchStamp(codec=codec))
     for bounds in (ALL, (0, 0), (3, 5), (8, 100)):
@@ -153,7 +153,7 @@ def test_compressed_values_are_joined_as_they_are_inflated(codec):
 
 @given(record_lists(), st.sampled_from(Codec), st.integers(0, 1))
 def test_an_inflated_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
-    """Whatever stands in the records, and whoever stamped them."""
+    """A result from inflated content equals that of decoding, whatever the records and timestamp type."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
 
     assert inflated(batch)[0] in {None, by_records(batch)}
@@ -161,7 +161,7 @@ def test_an_inflated_answer_is_the_one_by_way_of_records(records, codec, timesta
 
 @given(st.sampled_from(Codec), st.data())
 def test_damage_inflated_has_no_answer_or_the_one_by_way_of_records(codec, data):
-    """Any bytes of the batch changed under a checksum that is right again."""
+    """With random damage in a compressed batch there is no result, or that of decoding."""
     batch = encode([Record(n, 5, b"key", b"value %d" % n) for n in range(9)], BatchStamp(codec=codec))
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(17, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -174,7 +174,7 @@ def test_damage_inflated_has_no_answer_or_the_one_by_way_of_records(codec, data)
 
 
 def test_no_more_is_inflated_than_may_be():
-    """At the bound there is an answer."""
+    """Content larger than the limit gives no result; content of exactly the limit does."""
     batch = encode([Record(0, 1, None, bytes(1000))], BatchStamp(codec=Codec.ZSTD))
     size = len(encode([Record(0, 1, None, bytes(1000))])) - 61
 
@@ -183,7 +183,7 @@ def test_no_more_is_inflated_than_may_be():
 
 
 def test_an_inflated_batch_with_headers_has_no_answer():
-    """By way of records it has one."""
+    """An inflated batch whose records have headers gives no result."""
     record = Record(0, 1, None, b"v", (Header(b"h", b"x"),))
 
     assert (None, 0) == inflated(encode([record], BatchStamp(codec=Codec.LZ4)))
@@ -191,7 +191,7 @@ def test_an_inflated_batch_with_headers_has_no_answer():
 
 @given(record_lists(), st.sampled_from(Codec), st.integers(0, 1), st.data())
 def test_a_value_found_alone_is_the_one_by_way_of_records(records, codec, timestamp_type, data):
-    """With its timestamp; of compressed batches and of unusual records there is no answer."""
+    """`find_value` returns value and timestamp as decoding does, or None; always None for compressed batches."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
     for record in [*read_back(batch), Record(data.draw(st.integers(-5, 400)), 0, None, None)]:
         found = find_value(batch, record.offset)
@@ -202,12 +202,12 @@ def test_a_value_found_alone_is_the_one_by_way_of_records(records, codec, timest
 
 
 def read_back(batch):
-    """The records of a batch, one by one."""
+    """Return the records of a batch, one by one."""
     return [record for columns in decode(batch) for record in columns]
 
 
 def test_a_value_is_found_in_a_plain_batch():
-    """Any of its records, whoever stamped them."""
+    """`find_value` finds each record of a plain batch, also with the broker's timestamps."""
     records = [Record(n, 1000 + n * n, b"key", b"value %d" % n) for n in range(9)]
     plain, stamped = (bytes(encode(records, BatchStamp(timestamp_type=kind))) for kind in (0, 1))
 
@@ -217,7 +217,7 @@ def test_a_value_is_found_in_a_plain_batch():
 
 
 def test_no_value_is_found_in_a_batch_that_is_not_plain_and_sound():
-    """A wrong checksum, a marker, two batches, and two records of one offset: `decode` has to tell."""
+    """`find_value` returns None for a wrong checksum, a marker, two batches, and a repeated offset."""
     batch = encode([Record(0, 1, None, b"a"), Record(1, 1, None, b"b")])
     twice = bytearray(batch)
     twice[batch.index(b"\x00\x02\x01\x02b") + 1] = 0
@@ -231,7 +231,7 @@ def test_no_value_is_found_in_a_batch_that_is_not_plain_and_sound():
 
 @pytest.mark.parametrize(("codec", "name"), VARIANTS)
 def test_a_compressed_content_of_any_form_has_the_values_of_its_records_or_no_answer(codec, name):
-    """The readers without the lock take nothing that the others refuse, and give nothing else."""
+    """Readers that release the GIL accept no content that others refuse, and copy the same values or none."""
     batch = bytes(batch_of(codec, VARIANTS[codec, name]))
     if name in REFUSED[codec]:
         assert joined(batch) is None

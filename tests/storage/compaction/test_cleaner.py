@@ -1,4 +1,4 @@
-"""A pass over a real log: files, offsets, crashes (LogCleanerTest)."""
+"""A pass of the cleaner over a real log: files, offsets, crashes (LogCleanerTest)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topicfs.storage.producers.append import Origin
 
 
 def test_each_keys_newest_record_stays_where_it_was():
-    """Row 103: offsets never change; reads go over the gaps."""
+    """Row 103: a pass keeps the offsets of the records that stay; reads skip the gaps."""
     log = CompactedLog()
     log.fill(keys=3, rounds=7)
     before = log.table()
@@ -29,7 +29,7 @@ def test_each_keys_newest_record_stays_where_it_was():
 
 
 def test_records_beyond_the_cleaned_section_stay():
-    """The active segment is not touched, even where it repeats keys."""
+    """The active segment stays as it is, even if its keys are repeated."""
     log = CompactedLog()
     log.fill(keys=2, rounds=2)
     log.put((b"k0", b"new"))
@@ -46,7 +46,7 @@ def test_neighbors_are_merged():
 
 
 def test_a_second_pass_begins_where_the_first_ended():
-    """The checkpoint: what was clean is read but not put into the map again; new values still replace old ones."""
+    """A second pass maps only the records since the first, and their values replace older ones."""
     log = CompactedLog()
     log.fill(keys=3, rounds=3)
     log.clean()
@@ -58,7 +58,7 @@ def test_a_second_pass_begins_where_the_first_ended():
 
 
 def test_tombstones_go_after_their_horizon():
-    """Row 110: kept for delete.retention.ms from the pass that first saw them, then gone with their key."""
+    """Row 110: a tombstone stays for delete.retention.ms after the pass that first saw it, then is deleted."""
     log = CompactedLog(delete_retention_ms=1000)
     log.put((b"a", b"1"), (b"b", b"2"))
     log.log.appender.roll()
@@ -77,7 +77,7 @@ def test_tombstones_go_after_their_horizon():
 
 
 def test_a_small_map_makes_progress_pass_by_pass():
-    """Row 113: each pass cleans as far as the map got."""
+    """Row 113: with a small offset map each pass cleans up to where the map was full."""
     log = CompactedLog()
     log.fill(keys=20, rounds=3)
     before = log.table()
@@ -88,7 +88,7 @@ def test_a_small_map_makes_progress_pass_by_pass():
 
 
 def test_a_pass_that_ended_inside_a_segment_is_gone_on_with_there():
-    """Row 113: the records between the checkpoint and the next segment count as dirty, and go into the map."""
+    """Row 113: a pass that ended inside a segment is continued there; the records after it are dirty."""
     log = CompactedLog()
     log.fill(keys=4, rounds=5, per_segment=10)
     assert 3 == log.clean(map_bytes=24 * 4).end_offset
@@ -99,7 +99,7 @@ def test_a_pass_that_ended_inside_a_segment_is_gone_on_with_there():
 
 
 def test_a_pass_that_is_told_to_stop_leaves_no_trace():
-    """Between two windows; what it had begun is deleted."""
+    """A pass that is stopped deletes the files that it began."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     before, answers = log.names(), iter([True] * 3)
@@ -110,7 +110,7 @@ def test_a_pass_that_is_told_to_stop_leaves_no_trace():
 
 
 def test_duplicates_are_known_after_cleaning_and_a_restart():
-    """Rows 104 and 111: the last batch of a live producer stays, emptied if need be."""
+    """Rows 104 and 111: the last batch of a live producer stays, if need be without records."""
     log = CompactedLog()
     stamp = {"producer_id": ProducerId(7), "producer_epoch": 0}
     log.put((b"a", b"1"), (b"a", b"2"), base_sequence=0, **stamp)
@@ -126,7 +126,7 @@ def test_duplicates_are_known_after_cleaning_and_a_restart():
 
 
 def test_aborted_records_go_and_their_transaction_stays_known():
-    """Rows 105 and 118: committed readers see the same before and after; the index of aborts follows."""
+    """Rows 105 and 118: read_committed readers see the same records after a pass; the index of aborts is rewritten."""
     log = CompactedLog()
     stamp = {"producer_id": ProducerId(7), "producer_epoch": 0, "transactional": True}
     log.put((b"a", b"1"))
@@ -144,7 +144,7 @@ def test_aborted_records_go_and_their_transaction_stays_known():
 
 
 def test_undecided_transactions_are_not_cleaned():
-    """Row 120: nothing at or above the last stable offset."""
+    """Row 120: records at or above the last stable offset are not cleaned."""
     log = CompactedLog()
     log.fill(keys=1, rounds=2, per_segment=2)
     log.put((b"x", b"1"), producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
@@ -153,7 +153,7 @@ def test_undecided_transactions_are_not_cleaned():
 
 
 def test_a_preallocated_log_is_cleaned_to_its_size():
-    """Row 117: no zeros behind the last batch."""
+    """Row 117: a cleaned segment has no preallocated zeros after its last batch."""
     log = CompactedLog(preallocate=True, internal_segment_bytes=5000)
     log.fill(keys=1, rounds=3, per_segment=100)
     log.clean()
@@ -161,7 +161,7 @@ def test_a_preallocated_log_is_cleaned_to_its_size():
 
 
 def test_a_running_reader_keeps_what_it_began_with():
-    """The old files are renamed, and unlinked only after file.delete.delay.ms."""
+    """A reader keeps the old files; they are renamed, and unlinked after file.delete.delay.ms."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     chain = log.log.chain
@@ -173,7 +173,7 @@ def test_a_running_reader_keeps_what_it_began_with():
 
 
 def test_segments_that_left_meanwhile_abandon_the_pass():
-    """Retention took one while it was being cleaned: nothing is put in its place, nothing is left behind."""
+    """If retention deleted a segment during the pass, the cleaned segment is discarded."""
     log = CompactedLog(cleanup_policy=("compact", "delete"))
     log.fill(keys=2, rounds=4)
     old = log.log.chain.segments[:2]
@@ -186,7 +186,7 @@ def test_segments_that_left_meanwhile_abandon_the_pass():
 
 
 def test_indexes_that_cannot_be_read_leave_the_old_segments_in_place():
-    """The aborted transactions are looked up before a file is renamed: the error means that the new segment may go."""
+    """A damaged transaction index raises an error before any file is renamed, so the new segment is discarded."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     old = log.log.chain.segments[:2]
@@ -201,7 +201,7 @@ def test_indexes_that_cannot_be_read_leave_the_old_segments_in_place():
 
 
 def test_a_corrupt_batch_ends_the_pass_with_file_and_position():
-    """Nothing is cleaned over it, and no half-made file stays."""
+    """A corrupt batch ends the pass, and no temporary file stays."""
     log = CompactedLog()
     log.fill(keys=2, rounds=4)
     name = "00000000000000000005.log"
@@ -219,7 +219,7 @@ class PowerLossError(Exception):
 
 
 class CountingDisk(SimulatedDisk):
-    """Loses power before the n-th change of a name."""
+    """Loses power before the n-th rename, unlink or directory sync."""
 
     changes_left = 10**9
 
@@ -244,7 +244,7 @@ class CountingDisk(SimulatedDisk):
 @pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
 @pytest.mark.parametrize("steps", range(40))
 def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
-    """Row 115: keys and newest values after loading are always the same, offsets those of before or after."""
+    """Row 115: after a crash each key has its newest value, with the offsets before or after the pass."""
     disk = CountingDisk()
     log = CompactedLog(disk=disk, internal_segment_bytes=500)
     log.fill(keys=4, rounds=5)
@@ -270,7 +270,7 @@ def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
 
 @pytest.mark.parametrize("steps", range(40))
 def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk(steps):
-    """Its newest value may be lost with what was never flushed, but not its older one too: what replaces it is flushed first."""
+    """A crash never loses a key: its old record goes only after the newer one was flushed."""
     disk = CountingDisk()
     log = CompactedLog(disk=disk, internal_segment_bytes=500)
     log.fill(keys=4, rounds=1)
@@ -287,7 +287,7 @@ def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk(steps):
 
 
 def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
-    """Retention goes by the file's time where records have none."""
+    """A cleaned segment has the file time of the last segment it replaces, which retention may use."""
     log = CompactedLog()
     log.fill(keys=4, rounds=5)
     for segment in log.log.chain.segments[:-1]:
@@ -298,7 +298,7 @@ def test_a_cleaned_segment_keeps_the_time_of_the_last_one_it_replaces():
 
 @pytest.mark.parametrize(("retention_ms", "left"), [(500, [3]), (950, [0, 3])])
 def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, left):
-    """They have no horizon of their own: their segment must be older by delete.retention.ms than the last clean one."""
+    """A tombstone of an old format is deleted delete.retention.ms before the time of the last clean segment."""
     log = CompactedLog(delete_retention_ms=retention_ms)
     log.log.appender.append_as_follower(bytearray(old_entry(0, None, key=b"gone", timestamp=NOW)))
     log.log.appender.roll()
@@ -313,7 +313,7 @@ def test_tombstones_of_old_formats_go_by_the_newest_clean_segment(retention_ms, 
 
 
 def test_where_readers_stood_is_forgotten_with_the_old_files():
-    """A read that goes on behind a pass finds its record, though in the file of the same name it stands elsewhere now."""
+    """A read after a pass finds its record, although its position in the file has changed."""
     log = CompactedLog()
     log.put((b"a", b"1"))
     log.put((b"a", b"2"))
@@ -327,7 +327,7 @@ def test_where_readers_stood_is_forgotten_with_the_old_files():
 
 
 def test_a_read_that_began_before_leaves_no_place_in_a_file_that_goes():
-    """It remembers places with the state that it took, which later readers do not look at."""
+    """A read that began before a pass does not leave cached positions for later readers."""
     log = CompactedLog()
     for key, value in ((b"a", b"1"), (b"a", b"2"), (b"b", b"3"), (b"c", b"4")):
         log.put((key, value))

@@ -1,4 +1,4 @@
-"""Which log is cleaned, up to where, and which segments merge: pure arithmetic."""
+"""Which log is cleaned, up to which offset, and which segments are merged, without files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def planned(**changes):
 
 
 def test_the_active_segment_is_never_cleaned():
-    """Row 120: a first pass takes everything below it."""
+    """Row 120: a first pass cleans all segments below the active one."""
     first = planned()
     assert (
         0,
@@ -52,7 +52,7 @@ def test_the_active_segment_is_never_cleaned():
 
 
 def test_the_checkpoint_divides_clean_from_dirty():
-    """The ratio is dirty bytes over all inactive bytes."""
+    """The ratio is the dirty bytes divided by the bytes of all inactive segments."""
     second = planned(checkpoint=Offset(20))
     assert (200, 100) == (second.clean_bytes, second.cleanable_bytes)
     assert second.cleanable_ratio == pytest.approx(1 / 3)
@@ -60,14 +60,14 @@ def test_the_checkpoint_divides_clean_from_dirty():
 
 
 def test_the_ratio_must_be_above_the_setting():
-    """Half dirty is not enough for 0.5."""
+    """A ratio of exactly min.cleanable.dirty.ratio is not enough."""
     half = planned(checkpoint=Offset(10), segments=[segment(0), segment(10), segment(20)])
     assert 0.5 == half.cleanable_ratio
     assert not half.due
 
 
 def test_overdue_records_make_a_pass_due_whatever_the_ratio():
-    """max.compaction.lag.ms counts from the first batch of the oldest dirty segment."""
+    """A pass is due once the first batch of the oldest dirty segment exceeds max.compaction.lag.ms."""
     segments = [segment(0, 9000), segment(20, first=NOW - 51), segment(30)]
     late = {"checkpoint": Offset(20), "segments": segments}
     assert planned(**late, max_lag_ms=50).due
@@ -76,20 +76,20 @@ def test_overdue_records_make_a_pass_due_whatever_the_ratio():
 
 @pytest.mark.parametrize("checkpoint", [-1, 3, 36])
 def test_a_bad_checkpoint_is_replaced_by_the_log_start(checkpoint):
-    """Row 119: beyond the end or before the start; the log may have been truncated, or its front deleted."""
+    """Row 119: a checkpoint outside of the log, after truncation or deletion, is replaced by the log start."""
     reset = planned(checkpoint=Offset(checkpoint), segments=PARAMS.segments[1:], log_start_offset=Offset(10))
     assert 10 == reset.first_dirty_offset
 
 
 def test_young_segments_wait():
-    """Row 120: from the first segment with a record younger than min.compaction.lag.ms on nothing is cleaned."""
+    """Row 120: cleaning ends before the first segment with a record younger than min.compaction.lag.ms."""
     segments = [segment(0, time=1), segment(10, time=NOW - 5), segment(20, time=1), segment(30)]
     assert 10 == planned(segments=segments, min_lag_ms=10).end_offset
     assert 30 == planned(segments=segments, min_lag_ms=5).end_offset
 
 
 def test_a_young_segment_waits_though_the_log_starts_inside_it():
-    """Where records were deleted up to the middle of a segment, its newest record counts as before."""
+    """A young segment is not cleaned, also if the log starts inside it."""
     segments = [segment(0, time=95), segment(10, time=0), segment(20)]
     moved = {"segments": segments, "log_start_offset": 5, "now": 100}
     assert not planned(**moved, min_lag_ms=10).due
@@ -97,7 +97,7 @@ def test_a_young_segment_waits_though_the_log_starts_inside_it():
 
 
 def test_an_overdue_segment_is_due_though_the_log_starts_inside_it():
-    """max.compaction.lag.ms counts from the first batch of the segment that holds the first dirty offset."""
+    """The overdue time counts from the first batch of the segment with the first dirty offset."""
     segments = [segment(0, first=50), segment(10, first=95), segment(20)]
     moved = {"segments": segments, "log_start_offset": 5, "now": 100, "min_dirty_ratio": 1.0}
     assert planned(**moved, max_lag_ms=49).due
@@ -105,12 +105,12 @@ def test_an_overdue_segment_is_due_though_the_log_starts_inside_it():
 
 
 def test_undecided_transactions_wait():
-    """Row 120: the segment with the last stable offset stays whole."""
+    """Row 120: the segment with the last stable offset is not cleaned."""
     assert 20 == planned(last_stable_offset=Offset(25)).end_offset
 
 
 def test_nothing_dirty_is_never_due():
-    """Even when everything else would allow it."""
+    """Without dirty records no pass is due, with any other settings."""
     nothing = planned(checkpoint=Offset(30), min_dirty_ratio=0.0)
     assert (0, False) == (nothing.cleanable_bytes, nothing.due)
 
@@ -126,13 +126,13 @@ def grouped(rows, end=1000, limits=LIMITS):
 
 
 def test_neighbors_merge_up_to_the_segment_size():
-    """Row 114: exactly full is still full."""
+    """Row 114: segments whose sum is exactly the segment size are merged."""
     assert [[0, 10], [20]] == grouped([(0, 50, 0, 0), (10, 50, 0, 0), (20, 1, 0, 0)])
 
 
 @pytest.mark.parametrize("column", [2, 3])
 def test_index_sizes_bound_a_group(column):
-    """Row 114: of either index."""
+    """Row 114: the size of either index limits a group."""
     row = [0, 1, 0, 0]
     row[column] = 26
     second = [10, *row[1:]]
@@ -140,12 +140,12 @@ def test_index_sizes_bound_a_group(column):
 
 
 def test_a_segment_larger_than_the_limit_stays_alone():
-    """It cannot be helped, but nothing is added to it."""
+    """A segment larger than the limit is rewritten alone."""
     assert [[0], [10]] == grouped([(0, 500, 0, 0), (10, 1, 0, 0)])
 
 
 def test_offsets_of_a_group_fit_one_index():
-    """Row 114: the last offset counts, taken as the next segment's base minus one."""
+    """Row 114: offsets of a group span at most 2^31, counted up to the next segment's base minus one."""
     far = 2**31
     rows = [(0, 1, 0, 0), (10, 1, 0, 0)]
     assert [[0, 10]] == grouped(rows, end=far)
@@ -153,5 +153,5 @@ def test_offsets_of_a_group_fit_one_index():
 
 
 def test_empty_segments_are_grouped_too():
-    """0-byte logs left by an earlier pass vanish in the next."""
+    """Empty segments, which an earlier pass left, are merged into a group."""
     assert [[0, 10, 20]] == grouped([(0, 0, 0, 0), (10, 0, 0, 0), (20, 99, 8, 12)])

@@ -1,4 +1,4 @@
-"""MD5 of keys by columns: what the library computes, whatever stands beside a key."""
+"""The MD5 of keys from columns equals the library's, whatever keys are next to each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.doubles.records import columns_of_keys
 from topicfs.storage.compaction.digests import digest_of, digests_of_keys
 
 BLOCK_ENDS = [0, 1, 54, 55, 56, 57, 63, 64, 65, 118, 119, 120, 127, 128, 129]
-"""MD5 takes 64 bytes at a time, of which the last 9 or more say where the message ends."""
+"""Key sizes around MD5's blocks of 64 bytes, whose last 9 or more bytes hold the end mark and the length."""
 
 
 def expected(key):
@@ -21,7 +21,7 @@ def expected(key):
 
 
 def by_columns(keys, first, last):
-    """Digests of those records that have a key, by their index."""
+    """Return the digests of the records that have a key, by index."""
     found = digests_of_keys(columns_of_keys(keys), first, last).tolist()
     assert len(found) == 2 * (last - first)
     return {
@@ -33,13 +33,13 @@ def by_columns(keys, first, last):
 
 @pytest.mark.parametrize("size", BLOCK_ENDS)
 def test_a_digest_is_both_halves_of_md5(size):
-    """Without their highest bits, which an int64 has no room for."""
+    """A digest is the two halves of the MD5, without their highest bits so that they fit int64."""
     assert digest_of(b"k" * size).tolist() == expected(b"k" * size)
 
 
 @pytest.mark.parametrize("size", BLOCK_ENDS)
 def test_a_key_of_any_length_has_its_digest(size):
-    """Where its last block is full, and where the length takes a block more."""
+    """Keys that fill a block, or need one more for the length, have the right digest."""
     assert by_columns([b"k" * size], 0, 1) == {0: expected(b"k" * size)}
 
 
@@ -48,7 +48,7 @@ def test_a_key_of_any_length_has_its_digest(size):
     st.data(),
 )
 def test_a_digest_depends_on_no_other_key(keys, data):
-    """Null, short and long ones stand side by side, and any span of them may be asked for."""
+    """The digest of a key does not depend on the keys next to it or on the range asked for."""
     first = data.draw(st.integers(0, len(keys)))
     last = data.draw(st.integers(first, len(keys)))
     asked = {index: expected(keys[index]) for index in range(first, last) if keys[index] is not None}

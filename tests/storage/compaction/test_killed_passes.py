@@ -1,4 +1,4 @@
-"""A process or a machine that dies inside a compaction: each key's newest record is there, where it was."""
+"""A process or machine that dies during compaction keeps each key's newest record at its offset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEMPORARY = (".cleaned", ".swap", ".deleted")
 
 
 def filled(seed: int) -> CompactedLog:
-    """Several segments, of which a pass makes more than one; an aborted transaction among them; all of it on disk."""
+    """Return a flushed log with an aborted transaction, of which a pass makes more than one segment."""
     log = CompactedLog(disk=MortalDisk(seed=seed), internal_segment_bytes=1200, index_interval_bytes=0)
     log.fill(keys=KEYS, rounds=ROUNDS)
     log.put((b"k0", b"aborted"), (b"rare", b"aborted"), base_sequence=0, **STAMP)
@@ -39,22 +39,25 @@ def filled(seed: int) -> CompactedLog:
 
 
 def run(log: CompactedLog) -> None:
-    """The pass, and the unlinks once file.delete.delay.ms has passed."""
+    """Run a pass, and unlink the old files after file.delete.delay.ms."""
     log.clean()
     log.clock.advance(log.config.file_delete_delay_ms)
     log.log.replacer.remove_deleted_files(Timestamp(log.clock.now))
 
 
 def dies_in_a_pass(log: CompactedLog, steps: int) -> bool:
-    """Let it die after so many changes; False where the pass came to its end before."""
+    """Stop the disk after `steps` changes; return False if the pass ended before."""
     try:
         return dies(log.disk, lambda: run(log), steps)
-    except PartitionOfflineError:  # So the end is told where it comes while files change names.
+    except PartitionOfflineError:  # Raised if the disk stops while files are renamed.
         return True
 
 
 def visible(log: CompactedLog) -> list[Record]:
-    """What readers of committed records see; nobody else wrote between an aborted transaction's first record and its marker."""
+    """Return the records that read_committed readers see.
+
+    Whole spans are hidden: no other producer wrote between the first aborted record and its marker.
+    """
     spans = log.log.aborted
     return [
         record
@@ -68,13 +71,13 @@ def newest(log: CompactedLog) -> dict[bytes | None, Record]:
 
 
 def findings(log: CompactedLog) -> list[object]:
-    """What `topicfs check` would tell of the partition."""
+    """Return what `topicfs check` reports of the partition."""
     situation = DirectorySituation(in_use=False, clean=True)
     return list(PartitionCheck(DIRECTORY, situation, log.disk.read_only_view()).findings(lambda _: None))
 
 
 def outcome() -> list[int]:
-    """Offsets of what a pass that nobody ends leaves."""
+    """Return the offsets that an undisturbed pass leaves."""
     log = filled(0)
     run(log)
     return [record.offset for record in log.records()]
@@ -87,7 +90,7 @@ def outcome() -> list[int]:
     ids=str,
 )
 def test_whatever_step_of_a_pass_is_the_last(end: End, seed: int) -> None:
-    """Newest records, their offsets, indexes and aborted transactions are what they were, and the next pass does the rest."""
+    """Whenever a pass dies, newest records, offsets, indexes and aborts are kept, and the next pass finishes."""
     left = outcome()
     for steps in range(MAX_STEPS):
         log = filled(seed + steps)
@@ -116,7 +119,7 @@ def test_whatever_step_of_a_pass_is_the_last(end: End, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_indexes_of_what_a_pass_made_are_whole_after_a_power_loss(seed: int) -> None:
-    """They are flushed before they get their names: below the recovery point nobody looks into the middle of them."""
+    """A pass flushes its indexes before it renames them: recovery does not check them below the recovery point."""
     log = CompactedLog(
         disk=MortalDisk(seed=seed),
         internal_segment_bytes=100_000,

@@ -11,7 +11,7 @@ from topicfs.storage.compaction.survivors import STAYS
 
 
 def test_the_newest_offset_wins():
-    """Row 116: whichever comes first."""
+    """Row 116: the largest offset of a key wins, in any order."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 5)
     offsets.put(b"a", 3)
@@ -20,7 +20,7 @@ def test_the_newest_offset_wins():
 
 
 def test_a_full_map_takes_known_keys_only():
-    """Row 116: nine tenths of the slots; the pass then ends at the first new key."""
+    """Row 116: a map with nine tenths of its slots in use accepts known keys only."""
     offsets = OffsetMap(240)
     assert 9 == offsets.capacity
     assert [True] * 9 + [False] == [offsets.put(b"%d" % n, n) for n in range(10)]
@@ -29,21 +29,21 @@ def test_a_full_map_takes_known_keys_only():
 
 
 def test_records_go_in_by_columns():
-    """From the dirty offset on; records without a key are passed over."""
+    """Records from the start offset on are added; records without a key are skipped."""
     offsets = OffsetMap(2400)
     assert 4 == offsets.put_records(columns_of_keys([b"a", None, b"b", b"a"]), 0, 4, start_offset=1)
     assert (3, 2, 2) == (offsets.get(b"a"), offsets.get(b"b"), offsets.size)
 
 
 def test_the_first_record_without_room_is_named():
-    """Row 116: those before it are in; known keys further on are not even tried."""
+    """Row 116: `put_records` stops at the first new key without room and returns its index."""
     offsets = OffsetMap(24 * 3)
     assert 3 == offsets.put_records(columns_of_keys([b"a", b"b", b"a", b"c", b"a"]), 0, 5, start_offset=0)
     assert (2, -1, True) == (offsets.get(b"a"), offsets.get(b"c"), offsets.full)
 
 
 def test_only_the_newest_records_of_known_keys_stay():
-    """Keys the map does not know stay; records without a key never do."""
+    """Older records of known keys and records without a key are not marked to stay."""
     offsets = OffsetMap(2400)
     offsets.put(b"a", 3)
     assert [0, 0, STAYS, STAYS] == list(
@@ -53,7 +53,7 @@ def test_only_the_newest_records_of_known_keys_stay():
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.integers(0, 2**40)), max_size=80))
 def test_it_is_a_dictionary_of_maxima(puts):
-    """Against the model."""
+    """The map behaves like a dictionary of each key's largest offset."""
     offsets = OffsetMap(24 * 100)
     model: dict[bytes, int] = {}
     for key, offset in puts:
@@ -64,7 +64,7 @@ def test_it_is_a_dictionary_of_maxima(puts):
 
 
 def test_a_map_that_grows_forgets_nothing():
-    """It begins small, whatever it may take in the end, and the offsets move with their keys."""
+    """A map begins small and keeps all keys and offsets as it grows."""
     offsets = OffsetMap(24 * 20_000)
     keys = [b"%d" % n for n in range(18_001)]
     assert 18_000 == offsets.put_records(columns_of_keys(keys), 0, len(keys), start_offset=0)
@@ -73,7 +73,7 @@ def test_a_map_that_grows_forgets_nothing():
 
 
 def test_keys_meet_their_slots_after_the_map_grew():
-    """Those of before and of after are told apart, and the newest offset wins as ever."""
+    """After the map grew, a key that is added again finds its old slot, and the newest offset wins."""
     offsets = OffsetMap(24 * 20_000)
     keys = [b"%d" % (n % 3_000) for n in range(9_000)]
     assert 9_000 == offsets.put_records(columns_of_keys(keys), 0, len(keys), start_offset=0)

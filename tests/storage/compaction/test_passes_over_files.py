@@ -1,4 +1,4 @@
-"""What a pass makes of whole files: gaps, groups, large batches, and the bound that must not move (LogCleanerTest)."""
+"""The files that a pass writes: gaps, groups, large batches, crashes, and the log's end (LogCleanerTest)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ INT_MAX = 2**31 - 1
 
 
 def put_at(log: CompactedLog, offset: int, key: bytes, value: bytes | None = b"v") -> None:
-    """Append as a follower does: at an offset of its own, perhaps with a gap before it."""
+    """Append a record as a follower does, at `offset`, perhaps after a gap."""
     batch = keyed_batch((key, value))
     assign_offsets(batch, 0, base_offset=offset, leader_epoch=0)
     log.log.appender.append_as_follower(batch)
 
 
 def test_deleted_keys_go_with_their_older_records():
-    """Row 103: every second key is deleted; the others are left, and in the end not even the deletions."""
+    """Row 103: deleted keys are removed with their older records, and in the end their tombstones."""
     log = CompactedLog(delete_retention_ms=0)
     for number in range(10):
         log.put((b"%d" % number, b"v"))
@@ -38,7 +38,7 @@ def test_deleted_keys_go_with_their_older_records():
 
 
 def test_the_batch_that_ends_at_the_high_watermark_is_kept_empty():
-    """Row 112: of a log that is clean up to its end; so the end is the same after a restart from the files alone."""
+    """Row 112: an emptied batch that ends the log stays, so that a restart finds the same end."""
     log = CompactedLog()
     log.put((b"a", b"1"))
     log.put((b"b", None))
@@ -51,7 +51,7 @@ def test_the_batch_that_ends_at_the_high_watermark_is_kept_empty():
 
 
 def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
-    """Row 112: it lies beyond what is cleaned."""
+    """Row 112: an emptied batch is dropped if the high watermark is above the cleaned part."""
     log = CompactedLog()
     log.put((b"a", b"1"))
     log.put((b"b", None))
@@ -65,7 +65,7 @@ def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
 
 
 def test_what_is_too_young_is_left_as_it_is():
-    """Row 113: segments from the first one with a young record on; keys repeat across the bound."""
+    """Row 113: segments from the first one with a young record on are not cleaned."""
     log = CompactedLog(min_compaction_lag_ms=1000)
     log.clock.advance(NOW - log.clock.now)
     for times in range(2):
@@ -82,7 +82,7 @@ def test_what_is_too_young_is_left_as_it_is():
 
 
 def test_missing_offsets_do_not_stop_a_pass():
-    """Row 113: holes inside segments, between them, and at the end of the dirty section."""
+    """Row 113: missing offsets inside segments, between them and at the end of the dirty part do not stop a pass."""
     log = CompactedLog()
     for offset in (0, 7, 100):
         put_at(log, offset, b"a")
@@ -99,7 +99,7 @@ def test_missing_offsets_do_not_stop_a_pass():
 
 
 def segments_far_apart(log: CompactedLog) -> list[int]:
-    """Records at the edges of what one segment's offsets may span, a segment each."""
+    """Append records at the edges of a segment's range of offsets, each in a segment of its own."""
     offsets = [0, 1, INT_MAX - 1, INT_MAX, INT_MAX + 1, 2 * INT_MAX]
     for offset in offsets:
         put_at(log, offset, b"key %d" % offset)
@@ -109,7 +109,7 @@ def segments_far_apart(log: CompactedLog) -> list[int]:
 
 @pytest.mark.parametrize("empty_indexes", [False, True], ids=["indexes", "empty indexes"])
 def test_sparse_offsets_are_grouped_as_far_as_an_index_reaches(empty_indexes):
-    """Row 114: also when an index is empty, so that only the next segment's name tells where one ends."""
+    """Row 114: a group spans at most 2^31 offsets, also if indexes are empty and only names give the ends."""
     log = CompactedLog()
     offsets = segments_far_apart(log)
     log.log.close()
@@ -133,7 +133,7 @@ class CrashError(Exception):
 
 
 class CrashingDisk(SimulatedDisk):
-    """Loses power at one step of putting a cleaned segment in place."""
+    """Loses power at a given rename while a cleaned segment replaces old ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,13 +167,13 @@ STEPS = {
     "the old ones are gone": "before .log .swap",
     "the first new file has its name": "after .log .swap",
 }
-"""The six points of Kafka's own test, each by the change of a name next to it."""
+"""The six crash points of Kafka's own test, each with the rename before or after it."""
 
 
 @pytest.mark.parametrize("keep", [0.0, 1.0], ids=["unsynced lost", "unsynced kept"])
 @pytest.mark.parametrize("step", STEPS.values(), ids=[step.replace(" ", "-") for step in STEPS])
 def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
-    """Row 115: offsets after loading are those before or those after the pass, and a second pass gets there."""
+    """Row 115: after a crash the log has the offsets from before or after the pass; a second pass completes it."""
     disk = CrashingDisk()
     log = CompactedLog(disk=disk)
     log.fill(keys=2, rounds=5)
@@ -195,7 +195,7 @@ def test_a_crash_at_any_of_six_points_leaves_one_whole_set(step, keep):
 
 @pytest.mark.parametrize("step", [".log.cleaned", ".timeindex.cleaned"])
 def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
-    """The pass fails, its files are gone, the log goes on; the next pass succeeds."""
+    """If a rename fails before the old files go, the pass deletes its files; the next pass succeeds."""
     log = CompactedLog()
     log.fill(keys=2, rounds=5)
     before = log.names()
@@ -210,7 +210,7 @@ def test_a_name_that_cannot_be_changed_before_the_old_files_go_is_no_harm(step):
 
 @pytest.mark.parametrize("step", [".log", "00000000000000000005.index", ".log.swap", ".timeindex.swap"])
 def test_a_name_that_cannot_be_changed_after_that_loses_nothing(step):
-    """The old files may be gone by half, so the new ones stay: loading the log again ends what was begun."""
+    """If a rename fails after that, the new files stay, and loading the log completes the replacement."""
     log = CompactedLog()
     log.fill(keys=2, rounds=5)
     log.disk.fail("rename", suffix=step)
@@ -223,7 +223,7 @@ def test_a_name_that_cannot_be_changed_after_that_loses_nothing(step):
 
 
 def test_a_batch_larger_than_any_window_is_cleaned():
-    """Row 117: what is read at a time grows to the batch."""
+    """Row 117: the read buffer grows to the size of the batch."""
     log = CompactedLog()
     large = b"x" * 700_000
     log.put((b"a", large), (b"b", b"1"))
@@ -236,7 +236,7 @@ def test_a_batch_larger_than_any_window_is_cleaned():
 
 
 def test_live_producers_survive_in_the_files_alone():
-    """Row 104: offsets and batch ends are what they were, and a repeat is answered with its first offset."""
+    """Row 104: a restart from the cleaned files answers a repeated batch with its first offsets."""
     log = CompactedLog()
     stamp = {"producer_id": ProducerId(7), "producer_epoch": 0}
     log.put((b"2", b"a"), (b"1", b"b"), (b"3", b"c"), base_sequence=0, **stamp)

@@ -1,4 +1,4 @@
-"""Several passes over one log with producers and transactions: what stays for how long (LogCleanerTest)."""
+"""Several passes over one log with producers and transactions: what is kept for how long (LogCleanerTest)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STAMP = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
 
 
 def pass_over(log: CompactedLog, *, after_ms: int = 0) -> None:
-    """Clean from the log start on, `after_ms` later, everything that was written."""
+    """Advance the clock by `after_ms`, then clean everything from the log start on."""
     if log.log.chain.active.size:
         log.log.appender.roll()
     log.clock.advance(after_ms)
@@ -26,7 +26,7 @@ def offsets(log: CompactedLog) -> list[int]:
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_a_marker_outlives_its_records_by_the_retention(commit):
-    """Row 106: with its data in the first pass, then with a horizon, and gone once that has passed."""
+    """Row 106: the first pass keeps a marker with its data, the second sets its horizon, one after it drops it."""
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=commit)
@@ -46,7 +46,7 @@ def test_a_marker_outlives_its_records_by_the_retention(commit):
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(commit):
-    """Row 107: the batch with the newest sequence is emptied and stays, and so does the marker; then both go."""
+    """Row 107: an emptied batch with the producer's newest sequence keeps its marker; both go once it writes again."""
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=commit)
@@ -66,7 +66,7 @@ def test_an_emptied_last_batch_holds_its_marker_until_the_producer_writes_again(
 
 
 def test_the_last_sequence_of_an_aborted_transaction_stays():
-    """Row 111: emptied, for a producer goes on counting from it; over a restart from the log alone too."""
+    """Row 111: an emptied aborted batch keeps the producer's last sequence, also over a restart without snapshots."""
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), (b"b", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=False)
@@ -82,7 +82,7 @@ def test_the_last_sequence_of_an_aborted_transaction_stays():
 
 
 def test_aborts_are_known_over_passes_and_segments():
-    """Row 118: data, marker and index entry in other segments and cleaned in other passes; readers see no aborted record."""
+    """Row 118: aborted records stay hidden if data, marker and index are cleaned in different passes."""
     log = CompactedLog(internal_segment_bytes=10_000, delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"))
     log.put((b"b", b"aborted"), base_sequence=0, **STAMP)
@@ -107,7 +107,7 @@ def test_aborts_are_known_over_passes_and_segments():
 
 
 def _committed_after_an_abort():
-    """An aborted record below the log start, and committed ones of the same producer, a segment each; closed, reopened."""
+    """Return a reopened log with an abort below the log start, then commits of its producer, a segment each."""
     log = CompactedLog(cleanup_policy=("compact", "delete"))
     for sequence, key in enumerate((b"a", b"b", b"c")):
         log.put((key, b"1"), base_sequence=sequence, **STAMP)
@@ -120,7 +120,7 @@ def _committed_after_an_abort():
 
 
 def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
-    """A transaction whose marker went with its segment ended there: what its producer committed later stays."""
+    """An abort whose marker was deleted with its segment does not hide later commits of the producer."""
     log = _committed_after_an_abort()
     assert () == log.log.aborted
     log.log.replacer.delete_oldest_segments(1, "test")
@@ -129,7 +129,7 @@ def test_an_abort_below_the_log_start_hides_nothing_of_later_transactions():
 
 
 def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
-    """A pass takes aborts from the segments that it reads: without the start's checkpoint no aborted record appears."""
+    """An aborted record below the log start goes with its marker, and does not reappear without the checkpoint."""
     log = _committed_after_an_abort()
     pass_over(log)
     assert () == log.log.aborted
@@ -138,7 +138,7 @@ def test_an_aborted_record_below_the_log_start_goes_before_its_marker():
 
 
 def test_an_abort_that_ended_before_the_dirty_section_leaves_later_keys_to_the_map():
-    """The map begins after an abort's marker: what its producer committed since then replaces older records."""
+    """Records that a producer commits after an abort enter the map and replace older records."""
     log = CompactedLog()
     log.put((b"k", b"old"))
     log.put((b"a", b"aborted"), base_sequence=0, **STAMP)

@@ -1,4 +1,4 @@
-"""What a pass leaves of each batch (LogCleanerTest and MemoryRecordsTest, by bytes)."""
+"""What a pass keeps of each batch, byte by byte (LogCleanerTest and MemoryRecordsTest)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(*records, **fields):
 
 
 def cleaned(data, *, now=LATER, aborted=(), producers=None, keep_end=None, newest=None, modified=LATER):
-    """One pass over `data`, whose keys all are in the map; what is left, as bytes."""
+    """Run one pass over `data`, with all keys in the map, and return the bytes that are left."""
     data = memoryview(bytes(data))
     if newest is None:
         newest = OffsetMap(24 * 1000)
@@ -50,7 +50,7 @@ def offsets(data):
 
 
 def test_the_newest_of_each_key_stays():
-    """Row 103: in batches that keep their bounds."""
+    """Row 103: the newest record of each key stays, in a batch that keeps its bounds."""
     data = batch(record(0, b"a"), record(1, b"b")) + batch(record(2, b"a"), record(3, b"c"))
     left = cleaned(data)
     assert [1, 2, 3] == offsets(left)
@@ -58,18 +58,18 @@ def test_the_newest_of_each_key_stays():
 
 
 def test_records_without_a_key_are_dropped():
-    """Row 103: they cannot be told apart."""
+    """Row 103: a compacted log keeps no records without a key."""
     assert [1] == offsets(cleaned(batch(record(0, None), record(1, b"a"))))
 
 
 def test_an_untouched_batch_is_passed_on_byte_for_byte():
-    """Row 135: nothing is encoded again."""
+    """Row 135: a batch that loses no records is copied byte for byte."""
     data = batch(record(0, b"a"), record(1, b"b"))
     assert cleaned(data) == bytes(data)
 
 
 def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
-    """Rows 110 and 137: from the pass's own time, whatever the record's; record times stay (golden bytes)."""
+    """Rows 110 and 137: the horizon counts from the time of the pass; the records keep their times."""
     data = batch(
         record(16, b"a", b"1"), record(17, b"b", None, NOW + 10), base_offset=16, last_offset=18, **PRODUCER
     )
@@ -83,7 +83,7 @@ def test_a_tombstone_gets_its_horizon_as_kafka_writes_it():
 
 
 def test_the_golden_tombstone_pass():
-    """A batch before, after its first pass, and emptied, byte for byte as Kafka makes them (kafka-storage.md#tombstones)."""
+    """Before, after the first pass and emptied, a batch equals Kafka's bytes (kafka-storage.md#tombstones)."""
     before = batch(record(0, b"a", b"1"), record(1, b"b", None, NOW + 10), **PRODUCER)
     assert "00000042ffffffff02287790cd0000" == bytes(before[8:23]).hex()
     after = cleaned(before)
@@ -107,7 +107,7 @@ def _newer(key):
 
 
 def test_the_last_batch_of_a_live_producer_stays_empty():
-    """Row 111: its header carries the newest sequence; of a producer that is gone nothing stays."""
+    """Row 111: the last batch of a live producer stays for its sequence; that of an expired one is dropped."""
     data = batch(record(0, b"a"), producer_id=7, producer_epoch=0, base_sequence=0) + batch(record(1, b"a"))
     live = cleaned(data, producers={7: LastOfProducer(Offset(0), 0)})
     assert [0, 0] == [read_header(live).record_count, read_header(live).last_sequence]
@@ -116,7 +116,7 @@ def test_the_last_batch_of_a_live_producer_stays_empty():
 
 
 def test_the_batch_that_ends_at_the_bound_stays_empty():
-    """Row 112: so that the log's end does not move; if the bound is elsewhere nothing is kept."""
+    """Row 112: an emptied batch stays if it ends at `keep_end_offset`, so that the log's end does not move."""
     data = batch(record(0, b"a"))
     assert 0 == read_header(cleaned(data, newest=_newer(b"a"), keep_end=1)).record_count
     assert b"" == cleaned(data, newest=_newer(b"a"), keep_end=9)
@@ -126,7 +126,7 @@ TXN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional
 
 
 def test_aborted_records_go_and_their_marker_stays_for_this_pass():
-    """Rows 105 and 106: the marker's data was seen in this pass; the next one sets its horizon, a later one drops it."""
+    """Rows 105 and 106: an abort marker stays in the pass that saw its data; the next one sets its horizon."""
     aborted = [AbortedSpan(7, 0, 1, 2)]
     data = batch(record(0, b"a"), **TXN) + marker(1, commit=False) + batch(record(2, b"b"))
     first = cleaned(data, aborted=aborted)
@@ -139,13 +139,13 @@ def test_aborted_records_go_and_their_marker_stays_for_this_pass():
 
 
 def test_a_commit_marker_stays_with_its_data():
-    """Row 106: while any record of its transaction is there it gets no horizon."""
+    """Row 106: a commit marker gets no horizon as long as a record of its transaction is there."""
     data = batch(record(0, b"a"), **TXN) + marker(1, commit=True)
     assert cleaned(data) == bytes(data)
 
 
 def test_an_emptied_batch_holds_its_marker():
-    """Row 107: the retained header counts as data of the transaction."""
+    """Row 107: an emptied batch counts as data of its transaction, so the marker stays."""
     data = batch(record(0, b"a"), **TXN) + marker(1, commit=True) + batch(record(2, b"a"))
     producers = {7: LastOfProducer(Offset(0), 0)}
     first = cleaned(data, producers=producers)
@@ -155,7 +155,7 @@ def test_an_emptied_batch_holds_its_marker():
 
 
 def test_an_emptied_marker_keeps_the_epoch():
-    """Row 108: of a live producer without data, harmless in later passes."""
+    """Row 108: the emptied marker of a live producer without data stays in later passes."""
     producers = {7: LastOfProducer(None, 0)}
     with_horizon = cleaned(marker(1, commit=True))
     emptied = cleaned(with_horizon, now=LATER + RETENTION, producers=producers)
@@ -164,20 +164,20 @@ def test_an_emptied_marker_keeps_the_epoch():
 
 
 def test_a_users_key_like_a_markers_removes_nothing():
-    """Row 118: control records are not in the map."""
+    """Row 118: a user's key that equals a marker's key removes no marker."""
     key = bytes.fromhex("00000001")
     data = batch(record(0, b"x"), **TXN) + marker(1, commit=True) + batch(record(2, key))
     assert [0, 1, 2] == offsets(cleaned(data))
 
 
 def test_aborted_records_are_not_in_the_map():
-    """An aborted newer value does not remove the older one."""
+    """An aborted newer record does not remove the older one."""
     data = batch(record(0, b"a")) + batch(record(1, b"a"), **TXN) + marker(2, commit=False)
     assert [0, 2] == offsets(cleaned(data, aborted=[AbortedSpan(7, 1, 2, 3)]))
 
 
 def test_retained_aborts_go_into_the_new_index():
-    """Row 118: only while their data was seen."""
+    """Row 118: an abort is retained for the new index if the pass has read its data."""
     span = AbortedSpan(7, 0, 1, 2)
     transactions = PassTransactions([span])
     transactions.read_data(read_header(batch(record(0, b"a"), **TXN)))
@@ -188,7 +188,7 @@ def test_retained_aborts_go_into_the_new_index():
 
 @pytest.mark.parametrize("tombstones", [True, False])
 def test_a_full_map_ends_where_it_is_complete(tombstones):
-    """Row 113: the pass goes up to there, and beyond that nothing is judged."""
+    """Row 113: with a full map the pass ends at the last offset that the map covers."""
     value = None if tombstones else b"v"
     data = memoryview(bytes(b"".join(batch(record(n, b"%d" % n, value)) for n in range(5))))
     small = OffsetMap(24 * 4)

@@ -1,4 +1,4 @@
-"""Cleaning what a group coordinator writes: every batch of it begins at sequence 0."""
+"""Cleaning what a group coordinator writes: each of its batches begins at sequence 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETENTION_MS = 1000
 
 
 def cleaned_again(on_disk: LogOnDisk) -> None:
-    """One pass over everything below the active segment, after the horizons set so far."""
+    """Clean everything below the active segment, after all horizons set so far."""
     on_disk.log.appender.roll()
     on_disk.clock.advance(2 * RETENTION_MS)
     params = cleaning_params(on_disk.log, Offset(0), Timestamp(on_disk.clock.now))
@@ -30,7 +30,7 @@ def compacted_log() -> LogOnDisk:
 
 
 def write(on_disk: LogOnDisk, key: bytes, value: bytes = b"v") -> None:
-    """A transaction of one record at sequence 0, committed."""
+    """Write and commit a transaction of one record at sequence 0."""
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
     record = Record(Offset(0), NOW, key, value)
     on_disk.log.append(encode([record], stamp), origin=Origin.COORDINATOR)
@@ -38,7 +38,7 @@ def write(on_disk: LogOnDisk, key: bytes, value: bytes = b"v") -> None:
 
 
 def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:
-    """Last offset and number of records of every batch below the active segment."""
+    """Return the last offset and the number of records of each batch in the log."""
     log, offset, found = on_disk.log, Offset(0), []
     while len((fetched := log.read(offset, max_bytes=10_000)).data):
         for columns in decode(fetched.data, control=True):
@@ -48,7 +48,7 @@ def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:
 
 
 def test_older_batches_go_though_sequences_begin_at_0_each_time():
-    """Row 109: only the producer's last batch is held for its sequence; older ones go, then their markers."""
+    """Row 109: only a producer's last batch is kept for its sequence; older ones go, then their markers."""
     on_disk = compacted_log()
     for _ in range(4):
         write(on_disk, b"key")
@@ -63,7 +63,7 @@ def test_older_batches_go_though_sequences_begin_at_0_each_time():
 
 
 def test_large_batches_that_all_go_hold_no_reader_up():
-    """Row 109: a read from the start finds the next batch behind any number of dropped ones, whatever their sizes."""
+    """Row 109: a read from the start finds the next batch after any number of dropped ones, of any size."""
     on_disk = compacted_log()
     for number in range(20):
         record = Record(Offset(0), NOW, b"key", bytes(3000 + number))

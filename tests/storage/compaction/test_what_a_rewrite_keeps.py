@@ -1,4 +1,4 @@
-"""What of a batch stays when records of it go, and what stays of one that loses them all (MemoryRecordsTest)."""
+"""What a batch keeps if it loses some or all of its records (MemoryRecordsTest)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def record(offset, key, time=TIME):
 
 
 def rewritten(data, *, newer=(b"gone",), producers=None, keep_end=None) -> bytes:
-    """One pass over `data`, in which each of the keys `newer` has a newer record elsewhere."""
+    """Run one pass over `data` in which each key of `newer` has a newer record elsewhere."""
     newest = OffsetMap(2400)
     for key in newer:
         newest.put(key, GONE)
@@ -49,7 +49,7 @@ FIELDS = {
 
 @pytest.mark.parametrize("codec", Codec)
 def test_the_producer_the_leader_epoch_and_the_codec_stay(codec):
-    """Row 135: with both bounds, the sequence of the first record that was, and the headers of those that stay."""
+    """Row 135: a rewritten batch also keeps its bounds, its base sequence, and its records' headers."""
     stamp = BatchStamp(**FIELDS, codec=codec)
     before = encode(
         [record(10, b"gone"), record(11, b"stays", TIME + 5), record(12, b"gone", TIME + 9)], stamp
@@ -71,7 +71,7 @@ def test_the_producer_the_leader_epoch_and_the_codec_stay(codec):
 
 
 def test_the_append_time_stays():
-    """Row 135: with LogAppendTime the largest timestamp is the log's own, whatever the survivors' are."""
+    """Row 135: with LogAppendTime the largest timestamp stays the append time."""
     before = encode([record(0, b"gone", TIME), record(1, b"stays", TIME + 5)])
     set_append_time(before, 0, TIME + 77)
     after = rewritten(before)
@@ -81,7 +81,7 @@ def test_the_append_time_stays():
 
 
 def test_a_batch_with_gaps_is_cleaned_again():
-    """Row 135: what an earlier pass made of it is no hindrance; the bounds stay those of the beginning."""
+    """Row 135: a rewritten batch can be cleaned again, and keeps its original bounds."""
     before = encode([record(offset, b"k%d" % offset) for offset in range(5)])
     once = rewritten(before, newer=(b"k1", b"k4"))
     twice = rewritten(once, newer=(b"k0",))
@@ -94,7 +94,7 @@ EMPTIED = BatchStamp(leader_epoch=67, producer_id=ProducerId(384), producer_epoc
 
 
 def test_an_emptied_batch_is_dropped_or_its_header_stays():
-    """Row 136: as its producer or the log's end need it; 61 bytes with everything but codec, times and count."""
+    """Row 136: an emptied batch stays, with 61 bytes, if its producer or the log's end needs it."""
     before = encode([record(10, b"gone"), record(13, b"gone", TIME + 9)], EMPTIED)
     assert b"" == rewritten(before)
     for reason in ({"producers": {384: LastOfProducer(Offset(13), 5)}}, {"keep_end": 14}):
@@ -115,20 +115,20 @@ def test_an_emptied_batch_is_dropped_or_its_header_stays():
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
 def test_an_emptied_batch_has_no_codec(codec):
-    """Row 136: there is nothing that could be compressed."""
+    """Row 136: an emptied batch is not compressed."""
     before = encode([record(0, b"gone")], BatchStamp(codec=codec))
     assert Codec.NONE is read_header(rewritten(before, keep_end=1)).codec
 
 
 def test_a_batch_that_is_empty_already_is_judged_alike():
-    """Row 136: it stays as it is while it is needed, and goes when it is not."""
+    """Row 136: a batch that is empty already stays as long as it is needed."""
     empty = encode([], EMPTIED, base_offset=10, last_offset=13, max_timestamp=TIME)
     assert bytes(empty) == rewritten(empty, producers={384: LastOfProducer(Offset(13), 5)})
     assert b"" == rewritten(empty)
 
 
 def test_only_the_batches_that_lose_something_are_made_anew():
-    """Row 136: of three, one goes, one shrinks, one is passed on byte for byte."""
+    """Row 136: of three batches one is dropped, one shrinks, and one is copied byte for byte."""
     gone, shrinks, stays = (
         encode([record(0, b"gone")]),
         encode([record(1, b"gone"), record(2, b"a")]),
