@@ -41,6 +41,8 @@ CODES: tuple[tuple[type[BaseException], ErrorCode], ...] = (
     (errors.OffsetOutOfRangeError, ErrorCode.OFFSET_OUT_OF_RANGE),
     (errors.UnknownTopicError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (errors.TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
+    (errors.UnknownGroupError, ErrorCode.GROUP_ID_NOT_FOUND),
+    (errors.GroupNotEmptyError, ErrorCode.NON_EMPTY_GROUP),
     (errors.InvalidNameError, ErrorCode.INVALID_TOPIC_EXCEPTION),
     (errors.InvalidConfigError, ErrorCode.INVALID_CONFIG),
     (errors.PolicyViolationError, ErrorCode.POLICY_VIOLATION),

@@ -11,16 +11,16 @@ from topicfs.storage.wire import NEWEST
 FIND_COORDINATOR = api(
     10,
     "FindCoordinator",
-    range(3, 7),
-    request="key string 0-3, keyType int8, coordinatorKeys [string] 4+",
+    range(7),
+    request="key string 0-3, keyType int8 1+, coordinatorKeys [string] 4+",
     response="""
-        throttleTimeMs int32,
-        errorCode int16 0-3, errorMessage string? 0-3, nodeId int32 0-3, host string 0-3, port int32 0-3,
+        throttleTimeMs int32 1+,
+        errorCode int16 0-3, errorMessage string? 1-3, nodeId int32 0-3, host string 0-3, port int32 0-3,
         coordinators [
             key string, nodeId int32, host string, port int32, errorCode int16, errorMessage string?
         ] 4+""",
     flexible_since=3,
-)
+).asked_from(3)
 """Share groups are known from version 6 on."""
 
 DESCRIBE_SHARE_GROUP_OFFSETS = api(
@@ -76,90 +76,94 @@ WRITE_SHARE_GROUP_STATE = api(
 JOIN_GROUP = api(
     11,
     "JoinGroup",
-    range(7, 10),
+    range(10),
     request="""
-        groupId string, sessionTimeoutMs int32, rebalanceTimeoutMs int32, memberId string, groupInstanceId string?,
-        protocolType string, protocols [name string, metadata bytes], reason string?8+ 8+""",
+        groupId string, sessionTimeoutMs int32, rebalanceTimeoutMs int32 1+, memberId string,
+        groupInstanceId string? 5+, protocolType string, protocols [name string, metadata bytes], reason string? 8+""",
     response="""
-        throttleTimeMs int32, errorCode int16, generationId int32, protocolType string?, protocolName string?,
-        leader string, skipAssignment bool 9+, memberId string,
-        members [memberId string, groupInstanceId string?, metadata bytes]""",
+        throttleTimeMs int32 2+, errorCode int16, generationId int32, protocolType string? 7+,
+        protocolName string?7+, leader string, skipAssignment bool 9+, memberId string,
+        members [memberId string, groupInstanceId string? 5+, metadata bytes]""",
     flexible_since=6,
-)
+).asked_from(7)
 """It is answered when all members have joined, or when those that have not are given up."""
 
 SYNC_GROUP = api(
     14,
     "SyncGroup",
-    range(5, 6),
+    range(6),
     request="""
-        groupId string, generationId int32, memberId string, groupInstanceId string?,
-        protocolType string?, protocolName string?, assignments [memberId string, assignment bytes]""",
+        groupId string, generationId int32, memberId string, groupInstanceId string? 3+,
+        protocolType string? 5+, protocolName string? 5+, assignments [memberId string, assignment bytes]""",
     response="""
-        throttleTimeMs int32, errorCode int16, protocolType string?, protocolName string?, assignment bytes""",
+        throttleTimeMs int32 1+, errorCode int16, protocolType string? 5+, protocolName string? 5+,
+        assignment bytes""",
     flexible_since=4,
-)
+).asked_from(5)
 
 HEARTBEAT = api(
     12,
     "Heartbeat",
-    range(4, 5),
-    request="groupId string, generationId int32, memberId string, groupInstanceId string?",
-    response="throttleTimeMs int32, errorCode int16",
+    range(5),
+    request="groupId string, generationId int32, memberId string, groupInstanceId string? 3+",
+    response="throttleTimeMs int32 1+, errorCode int16",
     flexible_since=4,
-)
+).asked_from(4)
 
 LEAVE_GROUP = api(
     13,
     "LeaveGroup",
-    range(4, 6),
-    request="groupId string, members [memberId string, groupInstanceId string?, reason string?5+ 5+]",
+    range(6),
+    request="""
+        groupId string, memberId string 0-2,
+        members [memberId string, groupInstanceId string?, reason string? 5+] 3+""",
     response="""
-        throttleTimeMs int32, errorCode int16,
-        members [memberId string, groupInstanceId string?, errorCode int16]""",
+        throttleTimeMs int32 1+, errorCode int16,
+        members [memberId string, groupInstanceId string?, errorCode int16] 3+""",
     flexible_since=4,
-)
+).asked_from(4)
 
 OFFSET_COMMIT = api(
     8,
     "OffsetCommit",
-    range(8, 11),
+    range(2, 11),
     request="""
-        groupId string, generationIdOrMemberEpoch int32, memberId string, groupInstanceId string?,
+        groupId string, generationIdOrMemberEpoch int32, memberId string, groupInstanceId string? 7+,
+        retentionTimeMs int64 2-4,
         topics [
             name string 0-9, topicId uuid 10+,
             partitions [
-                partitionIndex int32, committedOffset int64, committedLeaderEpoch int32, committedMetadata string?
+                partitionIndex int32, committedOffset int64, committedLeaderEpoch int32 6+, committedMetadata string?
             ]
         ]""",
     response="""
-        throttleTimeMs int32,
+        throttleTimeMs int32 3+,
         topics [name string 0-9, topicId uuid 10+, partitions [partitionIndex int32, errorCode int16]]""",
     flexible_since=8,
-)
+).asked_from(8)
 """From version 10 on, that of Kafka 4.1, topics are named by their ids."""
 
 OFFSET_FETCH = api(
     9,
     "OffsetFetch",
-    range(7, 10),
+    range(1, 10),
     request="""
-        groupId string 0-7, topics [name string, partitionIndexes [int32]]? 0-7,
+        groupId string 0-7, topics [name string, partitionIndexes [int32]]?2+ 0-7,
         groups [
-            groupId string, memberId string?9+ 9+, memberEpoch int32 9+,
+            groupId string, memberId string? 9+, memberEpoch int32 9+,
             topics [name string, partitionIndexes [int32]]?
         ] 8+,
-        requireStable bool""",
+        requireStable bool 7+""",
     response="""
-        throttleTimeMs int32,
+        throttleTimeMs int32 3+,
         topics [
             name string,
             partitions [
-                partitionIndex int32, committedOffset int64, committedLeaderEpoch int32, metadata string?,
+                partitionIndex int32, committedOffset int64, committedLeaderEpoch int32 5+, metadata string?,
                 errorCode int16
             ]
         ] 0-7,
-        errorCode int16 0-7,
+        errorCode int16 2-7,
         groups [
             groupId string,
             topics [
@@ -172,7 +176,7 @@ OFFSET_FETCH = api(
             errorCode int16
         ] 8+""",
     flexible_since=6,
-)
+).asked_from(7)
 """Of one group: its topics are null for all in which it has positions."""
 
 OFFSET_DELETE = api(
@@ -189,33 +193,33 @@ OFFSET_DELETE = api(
 LIST_GROUPS = api(
     16,
     "ListGroups",
-    range(4, 6),
-    request="statesFilter [string], typesFilter [string] 5+",
+    range(6),
+    request="statesFilter [string] 4+, typesFilter [string] 5+",
     response="""
-        throttleTimeMs int32, errorCode int16,
-        groups [groupId string, protocolType string, groupState string, groupType string 5+]""",
+        throttleTimeMs int32 1+, errorCode int16,
+        groups [groupId string, protocolType string, groupState string 4+, groupType string 5+]""",
     flexible_since=3,
-)
+).asked_from(4)
 """Of those groups alone that the broker coordinates."""
 
 DESCRIBE_GROUPS = api(
     15,
     "DescribeGroups",
-    range(5, 7),
-    request="groups [string], includeAuthorizedOperations bool",
+    range(7),
+    request="groups [string], includeAuthorizedOperations bool 3+",
     response="""
-        throttleTimeMs int32,
+        throttleTimeMs int32 1+,
         groups [
-            errorCode int16, errorMessage string?6+ 6+, groupId string, groupState string,
+            errorCode int16, errorMessage string? 6+, groupId string, groupState string,
             protocolType string, protocolData string,
             members [
-                memberId string, groupInstanceId string?, clientId string, clientHost string,
+                memberId string, groupInstanceId string? 4+, clientId string, clientHost string,
                 memberMetadata bytes, memberAssignment bytes
             ],
-            authorizedOperations int32
+            authorizedOperations int32 3+
         ]""",
     flexible_since=5,
-)
+).asked_from(5)
 
 CONSUMER_GROUP_DESCRIBE = api(
     69,
@@ -241,11 +245,11 @@ CONSUMER_GROUP_DESCRIBE = api(
 DELETE_GROUPS = api(
     42,
     "DeleteGroups",
-    range(2, 3),
+    range(3),
     request="groupsNames [string]",
     response="throttleTimeMs int32, results [groupId string, errorCode int16]",
     flexible_since=2,
-)
+).asked_from(2)
 
 GROUP_APIS = (
     FIND_COORDINATOR,

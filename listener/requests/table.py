@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeAlias
 
 from topicfs.listener.broker import Broker, Request
 from topicfs.listener.errors import RefusedError
-from topicfs.listener.requests import cluster, configs, fetch, log_dirs, offsets, produce, topics
-from topicfs.protocol import messages
+from topicfs.listener.requests import cluster, configs, fetch, groups, log_dirs, offsets, produce, topics
+from topicfs.protocol import group_messages, messages
 from topicfs.protocol.error_codes import ErrorCode
 from topicfs.protocol.notation import Api
 from topicfs.storage.wire import Values
@@ -76,6 +76,17 @@ REQUESTS = {
         (messages.DESCRIBE_CONFIGS, configs.describe_configs),
         (messages.INCREMENTAL_ALTER_CONFIGS, configs.incremental_alter_configs),
         (messages.DESCRIBE_LOG_DIRS, log_dirs.describe_log_dirs),
+        (group_messages.FIND_COORDINATOR, groups.find_coordinator),
+        (group_messages.JOIN_GROUP, groups.join_group),
+        (group_messages.SYNC_GROUP, groups.sync_group),
+        (group_messages.HEARTBEAT, groups.heartbeat),
+        (group_messages.LEAVE_GROUP, groups.leave_group),
+        (group_messages.OFFSET_COMMIT, groups.offset_commit),
+        (group_messages.OFFSET_FETCH, groups.offset_fetch),
+        (group_messages.OFFSET_DELETE, groups.offset_delete),
+        (group_messages.LIST_GROUPS, groups.list_groups),
+        (group_messages.DESCRIBE_GROUPS, groups.describe_groups),
+        (group_messages.DELETE_GROUPS, groups.delete_groups),
     )
 }
 """The requests that are answered, by their keys."""

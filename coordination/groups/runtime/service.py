@@ -13,6 +13,7 @@ from topicfs.coordination.groups.group import EMPTY, Group, GroupMember
 from topicfs.coordination.groups.rebalance import GroupLimits
 from topicfs.coordination.groups.requests import Code, OffsetCommitRequest, RequestError
 from topicfs.coordination.groups.runtime.assignment import read_assignment, read_topics
+from topicfs.coordination.groups.runtime.client_requests import ClientRequests
 from topicfs.coordination.groups.runtime.commits import error_of, position_error, shown_position
 from topicfs.coordination.groups.runtime.embedded_member import EmbeddedCoordinator
 from topicfs.coordination.groups.runtime.member import LocalMember
@@ -58,6 +59,7 @@ class EmbeddedGroups:
         self._overrides = overrides
         self._clock = clock
         self._runner = Runner(engine, clock=clock, limits=limits, partitions=partitions, follows=follows)
+        self.client_requests = ClientRequests(self._runner)
         engine.listen(self._runner.topics_changed)
 
     # Queries.

@@ -1,0 +1,204 @@
+"""The group requests of Kafka clients, handed to the coordinators of an engine.
+
+A member of this process ends with its file. A Kafka client is another program, so heartbeats keep its membership. Both
+are members of the same groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias, TypeVar
+
+from topicfs.coordination.groups.group import Group
+from topicfs.coordination.groups.offsets import StoredOffset
+from topicfs.coordination.groups.requests import (
+    Code,
+    CommitReply,
+    JoinAnswer,
+    JoinReply,
+    JoinRequest,
+    LeavingMember,
+    OffsetCommitRequest,
+    RequestError,
+    SyncAnswer,
+    SyncReply,
+    SyncRequest,
+    Write,
+)
+from topicfs.coordination.groups.runtime.runner import Runner
+from topicfs.coordination.groups.runtime.shard import Shard, ShardState
+from topicfs.storage.errors import GroupError, ReadOnlyError, StorageError
+from topicfs.storage.model import TopicPartition
+
+T = TypeVar("T")
+Fetched: TypeAlias = Mapping[TopicPartition, StoredOffset | Code]
+LeaveReply: TypeAlias = Callable[[list[Code]], None]
+
+
+class ClientRequests:
+    """Group requests of Kafka clients.
+
+    Each method returns at once. The coordinator's thread calls `reply`, or the caller's if that thread has ended. A
+    reply to a join or a sync may take as long as a rebalance.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def join(self, request: JoinRequest, reply: JoinReply) -> None:
+        """Join a group, which is created if it does not exist."""
+
+        def refuse(code: Code) -> None:
+            reply(JoinAnswer(code=code, member_id=request.member_id))
+
+        def ask(shard: Shard) -> Write | None:
+            if self._runner.is_other(request.group):
+                refuse(Code.INCONSISTENT_GROUP_PROTOCOL)
+                return None
+            return shard.coordinator.join(request, reply)
+
+        if request.group:
+            self._submit(request.group, ask, refuse, creates=True)
+        else:
+            refuse(Code.INVALID_GROUP_ID)
+
+    def sync(self, request: SyncRequest, reply: SyncReply) -> None:
+        """Get a member's assignment; the leader brings the assignments of all members."""
+        self._submit(
+            request.group,
+            lambda shard: shard.coordinator.sync(request, reply),
+            lambda code: reply(SyncAnswer(code)),
+        )
+
+    def heartbeat(
+        self,
+        group: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        reply: Callable[[Code], None],
+    ) -> None:
+        """Keep a member alive."""
+
+        def ask(shard: Shard) -> None:
+            reply(shard.coordinator.heartbeat(group, member_id, generation, instance_id))
+
+        self._submit(group, ask, reply)
+
+    def leave(self, group: str, leaving: Collection[LeavingMember], reply: LeaveReply) -> None:
+        """Remove members; the reply has a code for each of them."""
+        self._submit(
+            group,
+            lambda shard: shard.coordinator.leave(group, list(leaving), lambda codes: reply(list(codes))),
+            lambda code: reply([code] * len(leaving)),
+        )
+
+    def commit(self, request: OffsetCommitRequest, reply: CommitReply) -> None:
+        """Commit positions. A commit that names no member creates its group."""
+
+        def ask(shard: Shard) -> Write | None:
+            if self._runner.is_other(request.group):
+                reply(Code.GROUP_ID_NOT_FOUND)
+                return None
+            return shard.commit(request, reply)
+
+        self._submit(request.group, ask, reply, creates=True)
+
+    def fetch(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None,
+        reply: Callable[[Fetched | Code], None],
+        *,
+        require_stable: bool,
+    ) -> None:
+        """Return the positions of a group; `partitions` None: in all partitions.
+
+        A partition without a position is left out. With `require_stable`, one that a transaction may move has the code
+        UNSTABLE_OFFSET_COMMIT.
+        """
+
+        def ask(shard: Shard) -> None:
+            asked = shard.offsets.places(group) if partitions is None else partitions
+            found: dict[TopicPartition, StoredOffset | Code] = {}
+            for place in asked:
+                try:
+                    stored = shard.offsets.fetch(group, place, require_stable=require_stable)
+                except RequestError as error:
+                    found[place] = error.code
+                else:
+                    if stored is not None:
+                        found[place] = stored
+            reply(found)
+
+        self._submit(group, ask, reply, without_topic=lambda: reply({}))
+
+    def delete_positions(
+        self, group: str, partitions: Collection[TopicPartition], reply: CommitReply
+    ) -> None:
+        """Delete positions of a group."""
+        self._submit(
+            group,
+            lambda shard: shard.offsets.delete(shard.coordinator.find(group), partitions, reply),
+            reply,
+            without_topic=lambda: reply(Code.GROUP_ID_NOT_FOUND),
+        )
+
+    def describe(self, group: str, show: Callable[[Group], T], reply: Callable[[T | Code], None]) -> None:
+        """Reply with what `show` returns for a group; it runs in the coordinator's thread."""
+
+        def ask(shard: Shard) -> None:
+            found = shard.coordinator.find(group)
+            reply(Code.GROUP_ID_NOT_FOUND if found is None else show(found))
+
+        self._submit(group, ask, reply, without_topic=lambda: reply(Code.GROUP_ID_NOT_FOUND))
+
+    def list(self, show: Callable[[Group], T], reply: Callable[[list[T] | Code], None]) -> None:
+        """Reply with what `show` returns for each group that is served."""
+
+        def ask() -> None:
+            shards = [one for one in self._runner.shards.values() if one.state is ShardState.ACTIVE]
+            reply([show(group) for shard in shards for group in shard.coordinator.groups.values()])
+
+        self._post(ask, reply)
+
+    def _submit(
+        self,
+        group: str,
+        ask: Callable[[Shard], Write | None],
+        refuse: Callable[[Code], None],
+        *,
+        creates: bool = False,
+        without_topic: Callable[[], None] | None = None,
+    ) -> None:
+        """Have the group's shard answer; `without_topic` answers while no topic keeps groups."""
+
+        def run() -> None:
+            shard = self._runner.shard_of(group, to_write=creates)
+            if shard is not None:
+                shard.append([ask(shard)])
+            elif without_topic is not None:
+                without_topic()
+            else:
+                refuse(Code.UNKNOWN_MEMBER_ID)
+
+        self._post(run, refuse)
+
+    def _post(self, action: Callable[[], None], refuse: Callable[[Code], None]) -> None:
+        def run() -> None:
+            try:
+                action()
+            except (StorageError, OSError) as error:
+                refuse(_code_of(error))
+            except Exception:
+                refuse(Code.UNKNOWN_SERVER_ERROR)  # The client must not wait for ever.
+                raise
+
+        try:
+            self._runner.post(run)
+        except GroupError:
+            refuse(Code.NOT_COORDINATOR)
+
+
+def _code_of(error: Exception) -> Code:
+    return Code.GROUP_AUTHORIZATION_FAILED if isinstance(error, ReadOnlyError) else Code.NOT_COORDINATOR

@@ -1,0 +1,409 @@
+"""Requests about groups: FindCoordinator, members' requests, positions, and descriptions and deletions of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar, cast
+
+from topicfs.coordination.groups.group import Group, GroupMember
+from topicfs.coordination.groups.offsets import StoredOffset
+from topicfs.coordination.groups.requests import (
+    Code,
+    JoinAnswer,
+    JoinRequest,
+    LeavingMember,
+    OffsetCommitRequest,
+    Protocol,
+    SyncAnswer,
+    SyncRequest,
+)
+from topicfs.coordination.groups.runtime.client_requests import ClientRequests, Fetched
+from topicfs.coordination.groups.runtime.service import EmbeddedGroups
+from topicfs.coordination.membership import GroupState, Position
+from topicfs.listener.broker import Broker, Request
+from topicfs.listener.errors import BadRequestError, RefusedError, answer_or_error
+from topicfs.protocol.error_codes import ErrorCode
+from topicfs.storage.errors import UnknownTopicError
+from topicfs.storage.model import NO_LEADER_EPOCH, TopicPartition
+from topicfs.storage.wire import Values
+
+T = TypeVar("T")
+
+GROUP_KEY = 0
+"""The key type of FindCoordinator for groups."""
+CLASSIC = "Classic"
+NO_OPERATIONS = -(2**31)
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
+"""Read, delete, describe and the group's settings, as bits by Kafka's numbers; every client may do all of them."""
+SINCE_NO_PROTOCOL = 7
+"""From this version on, the answer to JoinGroup names no protocol if the join failed. Before, its name is empty."""
+SINCE_UNKNOWN_IS_AN_ERROR = 6
+"""From this version on, DescribeGroups refuses a group that does not exist. Before, it is a group in state Dead."""
+MAX_WAIT_SECONDS = 60.0
+"""A thread that waits for a rebalance looks this often whether its connection goes on."""
+
+
+def find_coordinator(broker: Broker, request: Request) -> Values:
+    """Answer FindCoordinator: this broker coordinates all groups."""
+    values = request.values
+    host, port = broker.advertised
+
+    def coordinator(key: str) -> Values:
+        def find() -> Values:
+            if values.get("keyType", GROUP_KEY) != GROUP_KEY:
+                raise RefusedError(
+                    ErrorCode.INVALID_REQUEST, "only groups of consumers have a coordinator here"
+                )
+            return {"nodeId": broker.node_id, "host": host, "port": port}
+
+        return answer_or_error({"key": key, "nodeId": -1, "host": "", "port": -1}, find)
+
+    if "coordinatorKeys" in values:
+        return {"throttleTimeMs": 0, "coordinators": [coordinator(key) for key in values["coordinatorKeys"]]}
+    alone = coordinator(values["key"])
+    del alone["key"]
+    return {"throttleTimeMs": 0, **alone}
+
+
+def _requests(broker: Broker) -> ClientRequests:
+    return cast(EmbeddedGroups, broker.engine.groups).client_requests
+
+
+def _answer(broker: Broker, request: Request, ask: Callable[[Callable[[T], None]], None]) -> T:
+    """Call `ask` with a function that takes the coordinator's answer; wait for the answer and return it.
+
+    Raises BadRequestError if the connection ends first.
+    """
+    answers: list[T] = []
+    waiting = request.client.waiting
+
+    def reply(answer: T) -> None:
+        answers.append(answer)
+        waiting.wake()
+
+    waiting.arm()
+    ask(reply)
+    if not answers:
+        with broker.rest():
+            while not answers:
+                if not waiting.wait(MAX_WAIT_SECONDS):
+                    raise BadRequestError("the listener ends")
+    return answers[0]
+
+
+# Members.
+
+
+def join_group(broker: Broker, request: Request) -> Values:
+    """Answer JoinGroup, once the join phase of the group ends."""
+    values = request.values
+    session_ms: int = values["sessionTimeoutMs"]
+    asked = JoinRequest(
+        group=values["groupId"],
+        member_id=values["memberId"],
+        instance_id=values.get("groupInstanceId"),
+        client_id=request.client_id,
+        client_host=f"/{request.client.host}",
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=values.get("rebalanceTimeoutMs", session_ms),
+        protocol_type=values["protocolType"],
+        protocols=tuple(Protocol(one["name"], bytes(one["metadata"])) for one in values["protocols"]),
+        version=request.version,
+        reason=values.get("reason") or "",
+    )
+    answer: JoinAnswer = _answer(broker, request, partial(_requests(broker).join, asked))
+    return {
+        "throttleTimeMs": 0,
+        "errorCode": answer.code,
+        "generationId": answer.generation,
+        "protocolType": answer.protocol_type,
+        "protocolName": answer.protocol if request.version >= SINCE_NO_PROTOCOL else answer.protocol or "",
+        "leader": answer.leader,
+        "skipAssignment": answer.skip_assignment,
+        "memberId": answer.member_id,
+        "members": [
+            {"memberId": one.member_id, "groupInstanceId": one.instance_id, "metadata": one.metadata}
+            for one in answer.members
+        ],
+    }
+
+
+def sync_group(broker: Broker, request: Request) -> Values:
+    """Answer SyncGroup, once the leader has sent the assignments."""
+    values = request.values
+    asked = SyncRequest(
+        group=values["groupId"],
+        member_id=values["memberId"],
+        generation=values["generationId"],
+        instance_id=values.get("groupInstanceId"),
+        protocol_type=values.get("protocolType"),
+        protocol=values.get("protocolName"),
+        assignments={one["memberId"]: bytes(one["assignment"]) for one in values["assignments"]},
+    )
+    answer: SyncAnswer = _answer(broker, request, partial(_requests(broker).sync, asked))
+    return {
+        "throttleTimeMs": 0,
+        "errorCode": answer.code,
+        "protocolType": answer.protocol_type,
+        "protocolName": answer.protocol,
+        "assignment": answer.assignment,
+    }
+
+
+def heartbeat(broker: Broker, request: Request) -> Values:
+    """Answer Heartbeat."""
+    values = request.values
+    member = (values["groupId"], values["memberId"], values["generationId"], values.get("groupInstanceId"))
+    code: Code = _answer(broker, request, partial(_requests(broker).heartbeat, *member))
+    return {"throttleTimeMs": 0, "errorCode": code}
+
+
+def leave_group(broker: Broker, request: Request) -> Values:
+    """Answer LeaveGroup: several members may leave together from version 3 on."""
+    values = request.values
+    members = values.get("members", [{"memberId": values.get("memberId"), "groupInstanceId": None}])
+    leaving = [
+        LeavingMember(one["memberId"], one["groupInstanceId"], one.get("reason") or "") for one in members
+    ]
+    codes: list[Code] = _answer(broker, request, partial(_requests(broker).leave, values["groupId"], leaving))
+    if "members" not in values:
+        return {"throttleTimeMs": 0, "errorCode": codes[0]}
+    shown = [
+        {"memberId": one.member_id, "groupInstanceId": one.instance_id, "errorCode": code}
+        for one, code in zip(leaving, codes, strict=True)
+    ]
+    return {"throttleTimeMs": 0, "errorCode": ErrorCode.NONE, "members": shown}
+
+
+# Positions.
+
+
+def offset_commit(broker: Broker, request: Request) -> Values:
+    """Answer OffsetCommit; from version 10 on topics are named by their ids."""
+    values = request.values
+    named = [(_name_of(broker, one), one) for one in values["topics"]]
+    retention = values.get("retentionTimeMs", -1)
+    asked = OffsetCommitRequest(
+        group=values["groupId"],
+        positions={
+            TopicPartition(name, each["partitionIndex"]): Position(
+                each["committedOffset"],
+                each["committedMetadata"] or "",
+                each.get("committedLeaderEpoch", NO_LEADER_EPOCH),
+            )
+            for name, one in named
+            if name is not None
+            for each in one["partitions"]
+        },
+        member_id=values["memberId"],
+        instance_id=values.get("groupInstanceId"),
+        generation=values["generationIdOrMemberEpoch"],
+        retention_ms=None if retention < 0 else retention,
+        version=request.version,
+    )
+    codes: Code | Mapping[TopicPartition, Code] = _answer(
+        broker, request, partial(_requests(broker).commit, asked)
+    )
+
+    def code_of(name: str | None, number: int) -> int:
+        if name is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        place = TopicPartition(name, number)
+        if isinstance(codes, Code):
+            return codes if _exists(broker, place) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return codes[place]
+
+    return {"throttleTimeMs": 0, "topics": _for_partitions(named, code_of)}
+
+
+def _name_of(broker: Broker, one: Values) -> str | None:
+    """Return the name of a topic that a request names; None: its id is unknown."""
+    if "name" in one:
+        return cast(str, one["name"])
+    try:
+        return broker.topic_of(one).name
+    except (RefusedError, UnknownTopicError):
+        return None
+
+
+def _for_partitions(
+    named: list[tuple[str | None, Values]], code_of: Callable[[str | None, int], int]
+) -> list[Values]:
+    """Return the topics of a request with a code for each of their partitions."""
+    return [
+        {
+            **{key: one[key] for key in ("name", "topicId") if key in one},
+            "partitions": [
+                {"partitionIndex": each["partitionIndex"], "errorCode": code_of(name, each["partitionIndex"])}
+                for each in one["partitions"]
+            ],
+        }
+        for name, one in named
+    ]
+
+
+def offset_fetch(broker: Broker, request: Request) -> Values:
+    """Answer OffsetFetch: the positions of a group, from version 8 on of several groups."""
+    values = request.values
+    stable = values.get("requireStable", False)
+    if "groups" in values:
+        groups = [
+            {"groupId": one["groupId"], **_positions(broker, request, one, require_stable=stable)}
+            for one in values["groups"]
+        ]
+        return {"throttleTimeMs": 0, "groups": groups}
+    return {"throttleTimeMs": 0, **_positions(broker, request, values, require_stable=stable)}
+
+
+def _positions(broker: Broker, request: Request, one: Values, *, require_stable: bool) -> Values:
+    asked = one["topics"]
+    places = (
+        None
+        if asked is None
+        else [TopicPartition(each["name"], number) for each in asked for number in each["partitionIndexes"]]
+    )
+    found: Fetched | Code = _answer(
+        broker,
+        request,
+        partial(_requests(broker).fetch, one["groupId"], places, require_stable=require_stable),
+    )
+    code, positions = (found, {}) if isinstance(found, Code) else (Code.NONE, found)
+    topics: dict[str, list[Values]] = {}
+    for place in positions if places is None else places:
+        topics.setdefault(place.topic, []).append(_position(place.partition, positions.get(place), code))
+    return {
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "errorCode": code,
+    }
+
+
+def _position(number: int, stored: StoredOffset | Code | None, code: Code) -> Values:
+    if not isinstance(stored, StoredOffset):
+        nothing = {"committedOffset": -1, "committedLeaderEpoch": NO_LEADER_EPOCH, "metadata": ""}
+        return {"partitionIndex": number, "errorCode": code if stored is None else stored, **nothing}
+    position = stored.position
+    return {
+        "partitionIndex": number,
+        "committedOffset": position.offset,
+        "committedLeaderEpoch": position.leader_epoch,
+        "metadata": position.metadata,
+        "errorCode": Code.NONE,
+    }
+
+
+def offset_delete(broker: Broker, request: Request) -> Values:
+    """Answer OffsetDelete."""
+    named = [(cast(str, one["name"]), one) for one in request.values["topics"]]
+    places = [
+        TopicPartition(name, each["partitionIndex"]) for name, one in named for each in one["partitions"]
+    ]
+    known = [place for place in places if _exists(broker, place)]
+    codes: Code | Mapping[TopicPartition, Code] = _answer(
+        broker,
+        request,
+        partial(_requests(broker).delete_positions, request.values["groupId"], known),
+    )
+    if isinstance(codes, Code):
+        return {"errorCode": codes, "throttleTimeMs": 0, "topics": []}
+
+    def code_of(name: str | None, number: int) -> int:
+        return codes.get(TopicPartition(name or "", number), Code.UNKNOWN_TOPIC_OR_PARTITION)
+
+    return {"errorCode": Code.NONE, "throttleTimeMs": 0, "topics": _for_partitions([*named], code_of)}
+
+
+def _exists(broker: Broker, place: TopicPartition) -> bool:
+    topic = broker.engine.topics().get(place.topic)
+    return topic is not None and place.partition in topic.partitions()
+
+
+# Groups.
+
+
+def list_groups(broker: Broker, request: Request) -> Values:
+    """Answer ListGroups. Queues are no groups of the classic protocol, and are not listed."""
+    states = {state.casefold() for state in request.values.get("statesFilter", [])}
+    types = {kind.casefold() for kind in request.values.get("typesFilter", [])}
+    found: list[Values] | Code = _answer(broker, request, partial(_requests(broker).list, _listed))
+    code, groups = (found, []) if isinstance(found, Code) else (Code.NONE, found)
+    shown = [
+        one
+        for one in groups
+        if (not states or one["groupState"].casefold() in states)
+        and (not types or CLASSIC.casefold() in types)
+    ]
+    return {"throttleTimeMs": 0, "errorCode": code, "groups": shown}
+
+
+def _listed(group: Group) -> Values:
+    return {
+        "groupId": group.name,
+        "protocolType": group.protocol_type or "",
+        "groupState": group.state.value,
+        "groupType": CLASSIC,
+    }
+
+
+def describe_groups(broker: Broker, request: Request) -> Values:
+    """Answer DescribeGroups."""
+    values = request.values
+    operations = GROUP_OPERATIONS if values.get("includeAuthorizedOperations", False) else NO_OPERATIONS
+
+    def one(name: str) -> Values:
+        found: Values | Code = _answer(broker, request, partial(_requests(broker).describe, name, _described))
+        if not isinstance(found, Code):
+            return {**found, "authorizedOperations": operations}
+        is_dead = found is Code.GROUP_ID_NOT_FOUND and request.version < SINCE_UNKNOWN_IS_AN_ERROR
+        return {
+            "errorCode": Code.NONE if is_dead else found,
+            "errorMessage": f"Group {name} not found." if found is Code.GROUP_ID_NOT_FOUND else None,
+            "groupId": name,
+            "groupState": GroupState.DEAD.value,
+            "protocolType": "",
+            "protocolData": "",
+            "members": [],
+            "authorizedOperations": operations if is_dead else NO_OPERATIONS,
+        }
+
+    return {"throttleTimeMs": 0, "groups": [one(name) for name in values["groups"]]}
+
+
+def _described(group: Group) -> Values:
+    is_stable = group.state is GroupState.STABLE
+    return {
+        "errorCode": Code.NONE,
+        "errorMessage": None,
+        "groupId": group.name,
+        "groupState": group.state.value,
+        "protocolType": group.protocol_type or "",
+        "protocolData": group.protocol or "" if is_stable else "",
+        "members": [_member(one, group.protocol if is_stable else None) for one in group.members.values()],
+    }
+
+
+def _member(member: GroupMember, protocol: str | None) -> Values:
+    return {
+        "memberId": member.member_id,
+        "groupInstanceId": member.instance_id,
+        "clientId": member.client_id,
+        "clientHost": member.client_host,
+        "memberMetadata": b"" if protocol is None else member.metadata(protocol),
+        "memberAssignment": b"" if protocol is None else member.assignment,
+    }
+
+
+def delete_groups(broker: Broker, request: Request) -> Values:
+    """Answer DeleteGroups."""
+
+    def delete(name: str) -> None:
+        with broker.rest():
+            broker.engine.groups.delete(name)
+
+    return {
+        "throttleTimeMs": 0,
+        "results": [
+            answer_or_error({"groupId": name}, lambda name=name: delete(name))  # type: ignore[misc]
+            for name in request.values["groupsNames"]
+        ],
+    }

@@ -1,0 +1,210 @@
+"""Kafka clients as members of the groups of a served directory, beside readers of its mount."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from threading import Event
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+
+from testing.broker.tools import run_tool
+from tests.doubles.producing import batch
+from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
+from tests.listener.serving import Served
+from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
+from topicfs.storage.model import TopicPartition
+
+GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+
+@pytest.fixture
+def consumer(served: Served) -> Iterator[Callable[..., Consumer]]:
+    """Start consumers; they are closed after the test."""
+    with ExitStack() as stack:
+
+        def start(group: str, **settings: Any) -> Consumer:
+            config = {"bootstrap.servers": served.address, "group.id": group, "auto.offset.reset": "earliest"}
+            return stack.enter_context(closing(Consumer({**config, **settings})))
+
+        yield start
+
+
+def fill(served: Served, topic: str, partitions: int) -> None:
+    """Create a topic with ten records in each partition."""
+    for number, partition in served.engine.create_topic(topic, partitions=partitions).partitions().items():
+        partition.append(batch(*(b"%d-%d" % (number, at) for at in range(10))))
+
+
+def drain(consumer: Consumer, count: int) -> list[bytes]:
+    """Return the next `count` values."""
+    found = [message.value() for message in consumer.consume(count, timeout=TIMEOUT_SECONDS)]
+    assert count == len(found)
+    return found
+
+
+def everything(partitions: int) -> list[bytes]:
+    return sorted(b"%d-%d" % (number, at) for number in range(partitions) for at in range(10))
+
+
+def position(served: Served, group: str, number: int) -> int | None:
+    found = served.engine.groups.positions(group).committed.get(TopicPartition("t", number))
+    return None if found is None else found.offset
+
+
+def test_a_consumer_goes_on_at_its_position(served: Served, consumer: Callable[..., Consumer]) -> None:
+    """The next consumer of a group begins where the last one has committed."""
+    fill(served, "t", 1)
+    with closing(consumer("g", **{"enable.auto.commit": False})) as first:
+        first.subscribe(["t"])
+        assert [b"0-0", b"0-1", b"0-2"] == drain(first, 3)
+        first.commit(offsets=[Place("t", 0, 3)], asynchronous=False)
+    assert 3 == position(served, "g", 0)
+    second = consumer("g")
+    second.subscribe(["t"])
+    assert [b"0-3", b"0-4"] == drain(second, 2)
+
+
+def test_a_consumer_that_is_no_member_commits(served: Served, consumer: Callable[..., Consumer]) -> None:
+    """A consumer that assigns partitions itself keeps its positions in a group without members."""
+    fill(served, "t", 1)
+    alone = consumer("g")
+    alone.assign([Place("t", 0, 5)])
+    assert [b"0-5"] == drain(alone, 1)
+    alone.commit(offsets=[Place("t", 0, 6, "note")], asynchronous=False)
+    (found,) = alone.committed([Place("t", 0)], timeout=TIMEOUT_SECONDS)
+    assert (6, "note") == (found.offset, found.metadata)
+    assert GroupState.EMPTY is served.engine.groups.describe("g").state
+
+
+def test_kcat_members_share_a_topic(served: Served) -> None:
+    """Two kcat processes of one group read each record once."""
+    fill(served, "t", 4)
+    command = ["kcat", "-b", served.address, "-q", "-u", "-o", "beginning", "-G", "g", "t"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as one,
+        subprocess.Popen(command, stdout=subprocess.PIPE) as other,
+    ):
+        try:
+            wait_until(lambda: 2 == len(members(served, "g")), "both are members")
+            wait_until(lambda: is_stable(served, "g"), "each has its partitions")
+            wait_until(lambda: all(10 == position(served, "g", number) for number in range(4)), "all is read")
+        finally:
+            for process in (one, other):
+                process.terminate()
+        texts = [process.communicate(timeout=TIMEOUT_SECONDS)[0].split() for process in (one, other)]
+    assert everything(4) == sorted({value for text in texts for value in text})
+
+
+def members(served: Served, group: str) -> list[str]:
+    if group not in served.engine.groups.listed():
+        return []
+    return [member.member_id for member in served.engine.groups.describe(group).members]
+
+
+def is_stable(served: Served, group: str) -> bool:
+    return served.engine.groups.describe(group).state is GroupState.STABLE
+
+
+def joined(served: Served, group: str) -> tuple[Membership, Event]:
+    """Have a reader of this process join, as one of the mount does."""
+    changed = Event()
+    wanted = Subscription(topics=frozenset({"t"}))
+    return served.engine.groups.join(group, wanted, client_id="cat", listener=changed.set), changed
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])
+def test_a_consumer_and_a_reader_of_the_mount_share_a_group(
+    served: Served, consumer: Callable[..., Consumer], assignor: str
+) -> None:
+    """Each has its own partitions, and the one that stays takes over those of the one that leaves."""
+    fill(served, "t", 4)
+    served.engine.groups.create("g")
+    served.engine.groups.alter_config("g", {"assignor": assignor})
+    reader, _ = joined(served, "g")
+    wait_until(lambda: 4 == len(reader.held().partitions), "the reader has all partitions")
+    client = consumer("g", **{"partition.assignment.strategy": assignor})
+    client.subscribe(["t"])
+
+    def poll_and_give_up() -> bool:
+        client.poll(0.05)
+        held = reader.held()
+        if held.wanted_back:
+            reader.give_up(held.wanted_back)
+        return 2 == len(client.assignment()) and 2 == len(reader.held().partitions)
+
+    wait_until(poll_and_give_up, "both have two partitions")
+    theirs = {TopicPartition(one.topic, one.partition) for one in client.assignment()}
+    assert not theirs & reader.held().partitions
+    reader.leave().result(TIMEOUT_SECONDS)
+    wait_until(
+        lambda: client.poll(0.05) is None and 4 == len(client.assignment()), "the client has all of them"
+    )
+
+
+def test_a_client_that_dies_is_removed(served: Served) -> None:
+    """Without heartbeats a member is removed after its session timeout."""
+    fill(served, "t", 1)
+    command = ["kcat", "-b", served.address, "-q", "-X", "session.timeout.ms=6000", "-G", "g", "t"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as client:
+        try:
+            wait_until(lambda: 1 == len(members(served, "g")), "it is a member")
+        finally:
+            client.kill()
+    wait_until(lambda: not members(served, "g"), "it is removed")
+
+
+def test_a_daemon_that_starts_again(start: Callable[..., Served], tmp_path: Any) -> None:
+    """Members join again, and go on at their positions."""
+    with closing(start()) as before:
+        fill(before, "t", 1)
+        before.engine.groups.set_positions("g", {TopicPartition("t", 0): Position(4)})
+    after = start()
+    with closing(
+        Consumer({"bootstrap.servers": after.address, "group.id": "g", "auto.offset.reset": "earliest"})
+    ) as client:
+        client.subscribe(["t"])
+        assert [b"0-4"] == drain(client, 1)
+
+
+def test_an_admin_client_manages_groups(served: Served, consumer: Callable[..., Consumer]) -> None:
+    """Groups are listed, described and deleted; one with members is not deleted."""
+    fill(served, "t", 1)
+    client = consumer("g")
+    client.subscribe(["t"])
+    drain(client, 10)
+    admin = AdminClient({"bootstrap.servers": served.address})
+    listed = admin.list_consumer_groups().result(TIMEOUT_SECONDS)
+    assert [("g", False)] == [(one.group_id, one.is_simple_consumer_group) for one in listed.valid]
+    described = admin.describe_consumer_groups(["g"])["g"].result(TIMEOUT_SECONDS)
+    (member,) = described.members
+    assert [("t", 0)] == [(one.topic, one.partition) for one in member.assignment.topic_partitions]
+    with pytest.raises(Exception, match="NON_EMPTY_GROUP"):
+        admin.delete_consumer_groups(["g"])["g"].result(TIMEOUT_SECONDS)
+    client.close()
+    admin.delete_consumer_groups(["g"])["g"].result(TIMEOUT_SECONDS)
+    assert {} == dict(served.engine.groups.listed())
+
+
+@pytest.mark.java
+def test_kafka_consumer_groups(java: Any, served: Served) -> None:
+    """Kafka's own tool lists and describes groups, sets their positions, and deletes both."""
+    fill(served, "t", 2)
+    served.engine.groups.set_positions("g", {TopicPartition("t", 0): Position(4)})
+    at = ("--bootstrap-server", served.address)
+    assert "g\n" == run_tool(java, GROUPS_TOOL, *at, "--list").stdout
+    described = run_tool(java, GROUPS_TOOL, *at, "--describe", "--group", "g").stdout
+    assert ["g", "t", "0", "4", "10", "6"] in [line.split()[:6] for line in described.splitlines()]
+    run_tool(
+        java, GROUPS_TOOL, *at, "--reset-offsets", "--group", "g", "--topic", "t", "--to-latest", "--execute"
+    )
+    assert (10, 10) == (position(served, "g", 0), position(served, "g", 1))
+    run_tool(java, GROUPS_TOOL, *at, "--delete-offsets", "--group", "g", "--topic", "t:1")
+    assert (10, None) == (position(served, "g", 0), position(served, "g", 1))
+    run_tool(java, GROUPS_TOOL, *at, "--delete", "--group", "g")
+    assert {} == dict(served.engine.groups.listed())

@@ -1,0 +1,255 @@
+"""The same requests about groups, sent to a real broker and to a served directory, are answered alike."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from tests.doubles.waiting import wait_until
+from tests.listener.serving import RawClient, Served
+from tests.listener.test_same_answers import both, create, differences, same, shown  # noqa: F401 (`both` is a fixture)
+from topicfs.protocol.group_messages import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    HEARTBEAT,
+    JOIN_GROUP,
+    LEAVE_GROUP,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+    SYNC_GROUP,
+)
+from topicfs.protocol.notation import Api
+
+pytestmark = pytest.mark.java
+
+NO_MEMBER = {"memberId": "nobody", "groupInstanceId": None, "generationId": 3}
+LOADING = {14, 15, 16}
+"""Codes with which a broker asks a client to try again, while it makes the topic of groups and loads it."""
+
+
+def version_of(api: Api, values: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the fields that a version of the request has."""
+    return {one.name: values[one.name] for one in api.request.fields if one.in_version(version)}
+
+
+@pytest.fixture
+def clients(both: tuple[RawClient, RawClient]) -> tuple[RawClient, RawClient]:  # noqa: F811
+    """Clients of both, once the broker coordinates groups."""
+
+    def serves() -> bool:
+        asked = {"keyType": 0, "coordinatorKeys": ["any"]}
+        (found,) = both[0].ask(FIND_COORDINATOR, asked)["coordinators"]
+        if found["errorCode"]:
+            return False
+        heard = both[0].ask(HEARTBEAT, {"groupId": "any", **NO_MEMBER})
+        return heard["errorCode"] not in LOADING
+
+    wait_until(serves, "the broker coordinates groups")
+    return both
+
+
+@pytest.mark.parametrize("version", FIND_COORDINATOR.request.versions)
+def test_find_coordinator(clients: Any, version: int) -> None:
+    values = {"key": "g", "keyType": 0, "coordinatorKeys": ["g", "h"]}
+    same(
+        clients, lambda one: one.ask(FIND_COORDINATOR, version_of(FIND_COORDINATOR, values, version), version)
+    )
+
+
+def joining(group: str, **how: Any) -> dict[str, Any]:
+    asked = {"groupId": group, "sessionTimeoutMs": 10_000, "rebalanceTimeoutMs": 10_000, "memberId": ""}
+    asked |= {"groupInstanceId": None, "protocolType": "consumer", "reason": None}
+    asked |= {"protocols": [{"name": "range", "metadata": b"meta"}]}
+    return {**asked, **how}
+
+
+def join(client: RawClient, version: int, **how: Any) -> dict[str, Any]:
+    """Join a group, again with the id that was given if one is required."""
+    asked = joining(**how)
+    answer = client.ask(JOIN_GROUP, version_of(JOIN_GROUP, asked, version), version)
+    if answer["errorCode"] == 79:
+        again = {**asked, "memberId": answer["memberId"]}
+        answer = client.ask(JOIN_GROUP, version_of(JOIN_GROUP, again, version), version)
+    return answer
+
+
+def without_ids(answer: dict[str, Any]) -> Any:
+    """Return an answer in which a member's own id is a word, and texts of ids are equal."""
+    own = answer["memberId"]
+    text = {key: "own" if value == own else value for key, value in answer.items()}
+    text["members"] = [{**one, "memberId": "own"} for one in answer["members"]]
+    return text
+
+
+@pytest.mark.parametrize("version", JOIN_GROUP.request.versions)
+def test_the_life_of_a_member(clients: Any, version: int) -> None:
+    """A member joins, syncs, sends heartbeats and leaves, in the versions of its time."""
+    group = f"life-{version}-{uuid4()}"
+    joined = [join(client, version, group=group) for client in clients]
+    assert [] == list(differences(*(shown(without_ids(one)) for one in joined)))
+    assert 1 == joined[1]["generationId"]
+    own = {id(client): one["memberId"] for client, one in zip(clients, joined, strict=True)}
+
+    def ask(client: RawClient, api: Api, **values: Any) -> dict[str, Any]:
+        member = own[id(client)]
+        asked = {"groupId": group, "generationId": 1, "memberId": member, "groupInstanceId": None, **values}
+        asked |= {"members": [{"memberId": member, "groupInstanceId": None, "reason": None}]}
+        asked |= {"protocolType": "consumer", "protocolName": "range"}
+        which = min(version, api.request.versions[-1])
+        answer = client.ask(api, version_of(api, asked, which), which)
+        answer.get("members", [{}])[:1] and [one.pop("memberId") for one in answer.get("members", [])]
+        return answer
+
+    assignments = lambda client: [{"memberId": own[id(client)], "assignment": b"all"}]  # noqa: E731
+    synced = same(clients, lambda one: ask(one, SYNC_GROUP, assignments=assignments(one)))
+    assert b"all" == synced["assignment"]
+    same(clients, lambda one: ask(one, HEARTBEAT))
+    same(clients, lambda one: ask(one, HEARTBEAT, generationId=7))
+    same(clients, lambda one: ask(one, SYNC_GROUP, assignments=[], generationId=7))
+    same(clients, lambda one: ask(one, LEAVE_GROUP))
+    same(clients, lambda one: ask(one, HEARTBEAT))
+    same(clients, lambda one: ask(one, LEAVE_GROUP))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"group": ""},
+        {"sessionTimeoutMs": 1},
+        {"sessionTimeoutMs": 2**31 - 1},
+        {"memberId": "nobody"},
+        {"protocols": []},
+        {"protocolType": ""},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("version", [1, 4, 9])
+def test_joins_that_are_refused(clients: Any, served: Served, how: dict[str, Any], version: int) -> None:
+    """The refusals are a broker's. A group that a refused member named does not stay here; a broker's may."""
+    group = {"group": f"refused-{uuid4()}", **how}
+    same(clients, lambda one: join(one, version, **group))
+    assert {} == dict(served.engine.groups.listed())
+
+
+@pytest.mark.parametrize("version", OFFSET_COMMIT.request.versions)
+@pytest.mark.parametrize("generation", [-1, 4])
+def test_commits(clients: Any, version: int, generation: int) -> None:
+    """Positions in a topic, and in what is no topic or no partition."""
+    topic, group = f"commits-{version}-{generation}", f"commits-{uuid4()}"
+    made = create(clients, topic, numPartitions=2, replicationFactor=1)
+    assert not made["topics"][0]["errorCode"]
+    ids = [client.topic(topic)["topicId"] for client in clients]
+
+    def commit(client: RawClient) -> dict[str, Any]:
+        partitions = [
+            {
+                "partitionIndex": number,
+                "committedOffset": 5,
+                "committedLeaderEpoch": 0,
+                "committedMetadata": text,
+            }
+            for number, text in ((0, "a"), (1, "x" * 5000), (7, None))
+        ]
+        topics = [
+            {"name": name, "topicId": unique, "partitions": partitions}
+            for name, unique in ((topic, ids[clients.index(client)]), ("missing", UUID(int=9)))
+        ]
+        topics = [version_topic(one, version) for one in topics]
+        asked = {"groupId": group, "generationIdOrMemberEpoch": generation, "memberId": ""}
+        asked |= {"groupInstanceId": None, "retentionTimeMs": -1, "topics": topics}
+        return client.ask(OFFSET_COMMIT, version_of(OFFSET_COMMIT, asked, version), version)
+
+    same(clients, commit)
+    for which in OFFSET_FETCH.request.versions:
+        same(clients, lambda one, which=which: fetch(one, group, topic, which))
+        if which >= 2:
+            same(clients, lambda one, which=which: fetch(one, group, None, which))
+    same(clients, lambda one: fetch(one, "unknown", topic, 9))
+    same(clients, lambda one: delete_positions(one, group, topic))
+    same(clients, lambda one: fetch(one, group, None, 9))
+    same(clients, lambda one: delete_positions(one, "unknown", topic))
+
+
+def version_topic(one: dict[str, Any], version: int) -> dict[str, Any]:
+    partitions = [dict(each) for each in one["partitions"]]
+    if version < 6:
+        for each in partitions:
+            del each["committedLeaderEpoch"]
+    name = {"topicId": one["topicId"]} if version >= 10 else {"name": one["name"]}
+    return {**name, "partitions": partitions}
+
+
+def fetch(client: RawClient, group: str, topic: str | None, version: int) -> dict[str, Any]:
+    topics = (
+        None
+        if topic is None
+        else [{"name": name, "partitionIndexes": [0, 1, 7]} for name in (topic, "missing")]
+    )
+    one = {"groupId": group, "topics": topics}
+    one |= {"memberId": None, "memberEpoch": -1} if version >= 9 else {}
+    asked = {"groupId": group, "topics": topics, "groups": [one], "requireStable": True}
+    return client.ask(OFFSET_FETCH, version_of(OFFSET_FETCH, asked, version), version)
+
+
+def delete_positions(client: RawClient, group: str, topic: str) -> dict[str, Any]:
+    topics = [
+        {"name": name, "partitions": [{"partitionIndex": number} for number in (0, 1, 7)]}
+        for name in (topic, "missing")
+    ]
+    return client.ask(OFFSET_DELETE, {"groupId": group, "topics": topics})
+
+
+@pytest.mark.parametrize("version", DESCRIBE_GROUPS.request.versions)
+def test_descriptions(clients: Any, version: int) -> None:
+    """Of a group with positions alone, and of one that does not exist."""
+    group, topic = f"described-{uuid4()}", f"described-{version}"
+    create(clients, topic, numPartitions=1, replicationFactor=1)
+    partitions = [
+        {"partitionIndex": 0, "committedOffset": 0, "committedLeaderEpoch": -1, "committedMetadata": None}
+    ]
+    asked = {"groupId": group, "generationIdOrMemberEpoch": -1, "memberId": "", "groupInstanceId": None}
+    asked |= {"topics": [{"name": topic, "partitions": partitions}]}
+    same(clients, lambda one: one.ask(OFFSET_COMMIT, asked, 9))
+    values = {"groups": [group, "unknown", ""], "includeAuthorizedOperations": True}
+    same(clients, lambda one: one.ask(DESCRIBE_GROUPS, version_of(DESCRIBE_GROUPS, values, version), version))
+
+
+@pytest.mark.parametrize("version", LIST_GROUPS.request.versions)
+def test_listings(clients: Any, version: int) -> None:
+    """Each group with its state, and those alone that a filter names."""
+    for states, types in (([], []), (["stable"], []), (["Empty"], ["classic"]), ([], ["share"])):
+        values = {"statesFilter": states, "typesFilter": types}
+        answers = [
+            client.ask(LIST_GROUPS, version_of(LIST_GROUPS, values, version), version) for client in clients
+        ]
+        assert 0 == answers[0]["errorCode"] == answers[1]["errorCode"]
+        kinds = {
+            tuple(one.get(name) for name in ("protocolType", "groupState", "groupType"))
+            for one in answers[1]["groups"]
+        }
+        theirs = {
+            tuple(one.get(name) for name in ("protocolType", "groupState", "groupType"))
+            for one in answers[0]["groups"]
+        }
+        assert kinds <= theirs
+
+
+@pytest.mark.parametrize("version", DELETE_GROUPS.request.versions)
+def test_deletions(clients: Any, version: int) -> None:
+    """A group without members is deleted; one that does not exist is refused."""
+    group = f"deleted-{uuid4()}"
+    topic = f"deleted-{version}"
+    create(clients, topic, numPartitions=1, replicationFactor=1)
+    partitions = [
+        {"partitionIndex": 0, "committedOffset": 0, "committedLeaderEpoch": -1, "committedMetadata": None}
+    ]
+    asked = {"groupId": group, "generationIdOrMemberEpoch": -1, "memberId": "", "groupInstanceId": None}
+    asked |= {"topics": [{"name": topic, "partitions": partitions}]}
+    same(clients, lambda one: one.ask(OFFSET_COMMIT, asked, 9))
+    for _ in range(2):
+        same(clients, lambda one: one.ask(DELETE_GROUPS, {"groupsNames": [group, ""]}, version))
