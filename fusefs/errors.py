@@ -18,11 +18,11 @@ class Refusal(Enum):
     """Reasons for a failed request, with errno and text. fusefs/SEMANTICS.md#errors describes the table for users."""
 
     NOT_FOUND = errno.ENOENT, "no such topic, group, file or record, or the name selects nothing"
-    EXISTS = errno.EEXIST, "the name is taken"
+    EXISTS = errno.EEXIST, "the name already exists"
     NOT_EMPTY = errno.ENOTEMPTY, "the topic has records, or the group has positions"
     IS_A_DIRECTORY = errno.EISDIR, "a directory where a file is needed"
     NOT_A_DIRECTORY = errno.ENOTDIR, "a file where a directory is needed"
-    NAME_TOO_LONG = errno.ENAMETOOLONG, "the name has more bytes than other filesystems allow"
+    NAME_TOO_LONG = errno.ENAMETOOLONG, "the name is too long (255 bytes)"
     INVALID = (
         errno.EINVAL,
         "an invalid name, setting, position, line or batch, or a wrong way to open the file",
@@ -44,13 +44,13 @@ class Refusal(Enum):
     NO_REPLICAS = errno.EAGAIN, "too few replicas are in sync, or there is no leader: nothing is appended"
 
     GONE = errno.ESTALE, "the content of the open file was deleted, or now belongs to another reader"
-    READ_ONCE = errno.ESPIPE, "the file is read once: what was read before is gone"
+    READ_ONCE = errno.ESPIPE, "the file can be read only once: earlier records are not available"
     NOTHING_NEW = errno.EAGAIN, "O_NONBLOCK, and no new record"
     NO_POSITION = errno.ENODATA, "the group has no position, and auto.offset.reset=none"
     BUSY = errno.EBUSY, "the group has members"
     GROUP_FULL = errno.EMFILE, "the group has as many members as group.max.size allows"
-    TOO_MANY_READS = errno.EMFILE, "as many reads wait as the mount, or one user, may have"
-    INTERRUPTED = errno.EINTR, "the program that waits wants to end"
+    TOO_MANY_READS = errno.EMFILE, "the mount, or this user, has the maximum number of waiting reads"
+    INTERRUPTED = errno.EINTR, "the waiting program is about to end"
     UNMOUNTED = errno.ENOTCONN, "the mount ended while the program waited"
 
     FAILED = errno.EIO, "damaged data, a failed disk, no answer from the cluster, or a defect of topicfs"

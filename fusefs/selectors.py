@@ -196,7 +196,7 @@ def _resolve_single(
         raise SelectorError(f"{_name(partition)}: no offset {offset}; {_existing(offsets, isolation)}")
     if find_record(partition, offset, isolation=isolation) is None:
         raise SelectorError(
-            f"{_name(partition)}: offset {offset} holds no record (compacted away, or a transaction's marker); "
+            f"{_name(partition)}: offset {offset} has no record (compacted away, or a transaction marker); "
             f"{_existing(offsets, isolation)}"
         )
     return SelectedRecord(offset)

@@ -71,9 +71,9 @@ def require_directories(directories: Sequence[Path], *, of_broker: bool = False)
         if not directory.is_dir() or not any(directory.iterdir()):
             found = "is empty" if directory.is_dir() else "no such directory"
             named = (
-                "name a log directory of the broker"
+                "give a log directory of the broker"
                 if of_broker
-                else f"name a data directory, {remedy} {directory}"
+                else f"give a data directory, {remedy} {directory}"
             )
             raise StorageError(f"{directory}: {found}; {named}")
         check_not_mounted(directory.absolute())

@@ -43,7 +43,7 @@ class Partitioner(ABC):
     def for_unkeyed(self, size: int, partitions: int, serves: Serves = _any) -> int | None:
         """Return one partition for a whole write of `size` bytes without keys; None: call `for_records`.
 
-        It is one that `serves`, if there is any.
+        The partition has a leader (`serves`), unless none has one.
         """
         return None
 

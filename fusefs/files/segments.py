@@ -82,7 +82,7 @@ class SegmentHandle(Handle):
         try:
             content = self._files.partition.open_segment_file(self._name)
         except FileNotFoundError as error:
-            raise SegmentDeletedError(f"{self._name} is gone") from error
+            raise SegmentDeletedError(f"{self._name} was deleted") from error
         if self._rewrites != self._files.partition.rewrites:
             raise SegmentDeletedError(f"{self._name} was rewritten")
         return content[position : position + size]

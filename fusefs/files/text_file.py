@@ -152,7 +152,7 @@ class TextFile(FileNode):
 
 
 class FreshTextFile(TextFile):
-    """A text file that renders anew for each open: a program that keeps it open must not fix its text for others."""
+    """A text file that is rendered for each open: a program that keeps it open must not freeze its text for others."""
 
     __slots__ = ()
 

@@ -71,7 +71,7 @@ class Tail:
                 rendering = self._begin(offset)
             found = rendering.next_fetch(end_offset)
             if isinstance(found, Damage):
-                rendering.pass_damage()  # Each follower reports the damage itself: all of them are now behind it.
+                rendering.pass_damage()  # Each follower reports the damage itself when it reaches it.
                 self._end_offset = rendering.next_offset
                 return None
             self._end_offset = rendering.next_offset

@@ -112,7 +112,9 @@ class WaitingReads:
         if self._closed:
             raise FileError(Refusal.UNMOUNTED)
         if len(self._reads) >= self.bound:
-            raise FileError(Refusal.TOO_MANY_READS, f"{self.bound} reads wait already", reported=True)
+            raise FileError(
+                Refusal.TOO_MANY_READS, f"the maximum of {self.bound} waiting reads is reached", reported=True
+            )
         self._check_user(pid)
         read = WaitingRead(pid, path)
         cancel = listen(read.woken.set)
@@ -139,7 +141,11 @@ class WaitingReads:
                 read.user = self._user_of(read.pid)
         if sum(read.user == user for read in self._reads) >= most:
             whose = "processes that are not visible" if user == _NO_USER else f"user {user}"
-            raise FileError(Refusal.TOO_MANY_READS, f"{most} reads of {whose} wait already", reported=True)
+            raise FileError(
+                Refusal.TOO_MANY_READS,
+                f"the maximum of {most} waiting reads of {whose} is reached",
+                reported=True,
+            )
 
     def _user_of(self, pid: int) -> int:
         seen = self._look_at(pid) if pid else None

@@ -118,7 +118,7 @@ class Delivery:
         return chunk.text if start == 0 and end == len(chunk.text) else memoryview(chunk.text)[start:end]
 
     def writes(self, position: int) -> None:
-        """The program writes at `position`: what it was given before is read."""
+        """The program writes at `position`, so it has read everything before."""
         if self._chunk is not None:
             self._given = max(min(position - self._base, self._given), self._answered)
 

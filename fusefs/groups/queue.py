@@ -84,7 +84,7 @@ class TakeHandle(Handle):
     def _seek(self, position: int) -> None:
         self._base = max(self._base, position - self._given)
         if position < self._base:
-            raise FileError(Refusal.READ_ONCE, "what was read before is gone")
+            raise FileError(Refusal.READ_ONCE, "earlier records cannot be read again")
         self._given = position - self._base
 
     async def _take(self) -> None:

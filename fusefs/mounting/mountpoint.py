@@ -51,7 +51,7 @@ def read_last_words(descriptor: int) -> list[str]:
     size = os.fstat(descriptor).st_size
     lines = os.pread(descriptor, size, 0).decode().splitlines()
     if not lines or lines[-1] != END:
-        return ["the daemon ended before it had closed its data directories; the next mount recovers them"]
+        return ["the daemon ended before it closed its data directories; the next mount recovers them"]
     return lines[:-1]
 
 
@@ -90,7 +90,9 @@ def prepare(mountpoint: Path, directories: Sequence[Path], *, nonempty: bool = F
     except OSError as error:
         if error.errno == errno.ENOTCONN:
             unmount_command(str(mountpoint.absolute()), lazily=True)
-            word = f"{mountpoint}: the daemon of an earlier mount is gone; its mountpoint was taken over"
+            word = (
+                f"{mountpoint}: the daemon of an earlier mount had been killed; its mountpoint was taken over"
+            )
         elif error.errno == errno.ENOENT:
             raise MountError(f"{mountpoint}: no such directory; make it first") from None
         else:
@@ -119,12 +121,12 @@ def _check_empty(mountpoint: Path) -> None:
         raise MountError(f"{mountpoint}: {error.strerror}") from None
     if META_PROPERTIES in names:
         raise MountError(
-            f"{mountpoint}: holds a data directory, which the mount would hide; the data directory is named first: "
+            f"{mountpoint}: contains a data directory, which the mount would hide; put the data directory first: "
             f"topicfs mount {mountpoint} MOUNTPOINT"
         )
     if names:
         raise MountError(
-            f"{mountpoint}: is not empty, and the mount would hide what it holds; name an empty directory, or add --nonempty"
+            f"{mountpoint}: is not empty, and the mount would hide its files; choose an empty directory, or add --nonempty"
         )
 
 
@@ -147,17 +149,17 @@ def unmount(path: Path) -> str | None:
             return (
                 None
                 if daemon
-                else f"{path}: its daemon was gone; the next mount recovers the data directories"
+                else f"{path}: its daemon had been killed; the next mount recovers the data directories"
             )
         if not _ended(process, HELD_SECONDS) and (held := _holders(device)):
             # The daemon ends only with the last of its mounts.
             signal.pidfd_send_signal(process, signal.SIGTERM)
-            word = f"{path}: ended, though it is still mounted elsewhere, where it is dead now: {held}"
+            word = f"{path}: unmounted and ended, but it is still mounted elsewhere and dead there: {held}"
         if not _ended(process, UNMOUNT_SECONDS):
             raise MountError(f"{path}: unmounted, but its daemon (process {daemon['pid']}) has not ended yet")
         lost = [] if words is None else read_last_words(words)
     if lost:
-        raise MountError(f"{path}: unmounted, but not all was kept: {shortened(lost)}")
+        raise MountError(f"{path}: unmounted, but some data was lost: {shortened(lost)}")
     return word
 
 
@@ -262,7 +264,7 @@ def unmount_command(mountpoint: str, *, lazily: bool) -> None:
         users = list(_users(mountpoint)) if "busy" in result.stderr else []
         if users and time.monotonic() > deadline:
             raise MountError(
-                f"{mountpoint}: is in use by {', '.join(users)}; end them, or have them leave it"
+                f"{mountpoint}: is in use by {', '.join(users)}; end these programs or let them leave the directory"
             )
         if "busy" not in result.stderr or time.monotonic() > deadline:
             raise MountError(f"{mountpoint}: {result.stderr.strip() or 'cannot be unmounted'}")

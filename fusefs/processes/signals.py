@@ -63,9 +63,7 @@ class DescriptorHolder(NamedTuple):
 
     pid: int
     line: tuple[int, ...]
-    """Its own process ID and those of its ancestors, nearest first: one of them opened the descriptor that it
-    inherited.
-    """
+    """Its own process ID and those of its ancestors, nearest first; it inherited its descriptor from one of these."""
 
 
 def descriptor_holders(path: str, *, stuck: bool, proc: str = "/proc") -> list[DescriptorHolder]:

@@ -114,7 +114,7 @@ class GroupsDirectory(KindDirectory):
             return GroupDirectory(self.context, self, name)
         with suppress(UnknownGroupError):
             self.service.describe(name)  # Raises GroupError if the group's records cannot be read.
-        raise FileError(Refusal.NOT_FOUND, f"no such group; `mkdir @groups/{name}` makes it")
+        raise FileError(Refusal.NOT_FOUND, f"no such group; create it with `mkdir @groups/{name}`")
 
 
 class GroupDirectory(Directory):

@@ -38,7 +38,7 @@ class QueuesDirectory(KindDirectory):
     def make(self, name: str) -> Node:
         if name in self.listed():
             return QueueDirectory(self.context, self, name)
-        raise FileError(Refusal.NOT_FOUND, f"no such queue; `mkdir @queues/{name}` makes it")
+        raise FileError(Refusal.NOT_FOUND, f"no such queue; create it with `mkdir @queues/{name}`")
 
 
 class QueueDirectory(GroupDirectory):
@@ -132,7 +132,7 @@ class InFlightDirectory(_Records):
 
     async def move_out(self, name: str, target: Directory, pid: int) -> None:
         if target is not self.parent:
-            raise FileError(Refusal.NOT_PERMITTED, f"a record is released by `mv {name} ..`", reported=True)
+            raise FileError(Refusal.NOT_PERMITTED, f"to release a record: `mv {name} ..`", reported=True)
         place = self._place(name)
         await self.change(lambda: self.group.settle(place, share_groups.Acknowledgement.RELEASE), pid)
 

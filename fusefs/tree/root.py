@@ -86,7 +86,7 @@ class RootDirectory(Directory):
         if is_internal(name):
             raise FileError(
                 Refusal.NOT_PERMITTED,
-                f"{name} is one of Kafka's own topics, made when it is needed",
+                f"{name} is one of Kafka's own topics, created when needed",
                 reported=True,
             )
         await self.change(lambda: engine.create_topic(name), pid)

@@ -283,7 +283,7 @@ def test_offsets_removed_by_compaction_do_not_exist_alone_and_are_skipped_in_ran
     partition.add(b"a")
     assert SelectedRecord(Offset(4)) == resolve(Single(Offset(4)), partition)
     for missing in (0, 2, 3, 5, 6, 9):
-        with pytest.raises(SelectorError, match=f"offset {missing} holds no record"):
+        with pytest.raises(SelectorError, match=f"offset {missing} has no record"):
             resolve(Single(Offset(missing)), partition)
     assert SelectedRange(Offset(2), Offset(8)) == resolve(parse("2-7"), partition)
 

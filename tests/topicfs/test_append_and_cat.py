@@ -218,14 +218,14 @@ def test_a_record_too_large_is_refused(topicfs):
         (("append", "orders/0/42"), "records are appended to log, log.kv, "),
         (("append", "absent/0"), "absent: no such topic"),
         (("append", "orders/0", "/nonexistent"), "/nonexistent: No such file or directory"),
-        (("cat", "orders/0", "--data", "elsewhere"), "elsewhere: no such directory; name a data directory"),
+        (("cat", "orders/0", "--data", "elsewhere"), "elsewhere: no such directory; give a data directory"),
         (
             ("check", "elsewhere"),
             "or create a topic in a new one: topicfs topics create TOPIC --data elsewhere",
         ),
         (
             ("takeover", "elsewhere", "new"),
-            "elsewhere: no such directory; name a log directory of the broker",
+            "elsewhere: no such directory; give a log directory of the broker",
         ),
         (
             ("cat", "orders/0/log.jsn"),

@@ -45,7 +45,7 @@ def test_the_rest_of_a_file_is_appended_as_the_error_says(topicfs, disk, source)
     assert 1 == ran.status
     said = ran.errors.decode()
     assert "No space left on device" in said
-    found = re.search(r"; the first (\d+) lines were appended, the rest is: (tail .*)\n$", said)
+    found = re.search(r"; the first (\d+) lines were appended; to print the rest: (tail .*)\n$", said)
     assert found is not None, said
     kept = LINES[: int(found[1])]
     assert 0 < len(kept) < len(LINES)
@@ -65,7 +65,7 @@ def test_a_topics_lines_are_counted_in_all_partitions(topicfs, disk, source):
     source.write_bytes(b"".join(b"%s\t%s\n" % tuple(line.split(b" ")) for line in LINES))
     said = topicfs("append", "orders/log.kv", str(source), *data).errors.decode()
     found = re.search(
-        r"; (\d+) lines were appended: the first (\d+), and (\d+) of those behind them; with --producer", said
+        r"; (\d+) lines were appended: the first (\d+), and (\d+) of the later ones; with --producer", said
     )
     assert found is not None, said
     total, first, behind = map(int, found.groups())
@@ -128,7 +128,7 @@ def test_a_full_disk_below_a_mount_is_told_to_the_line(topicfs, disk, source, mo
         kept = (mnt / "orders/0/log").read_bytes().splitlines()
         assert LINES[: len(kept)] == kept
         whole = re.search(r"; the first (\d+) lines were appended; to print the rest: tail -n \+(\d+) ", said)
-        cut = re.search(r"; the first (\d+) lines were written; (\d+) records more are there", said)
+        cut = re.search(r"; the first (\d+) lines were written; (\d+) more records were added", said)
         if whole is not None:
             assert (len(kept), len(kept) + 1) == tuple(map(int, whole.groups()))
         else:

@@ -288,7 +288,7 @@ def test_topics_are_created_through_the_mount(orders, mnt):
         (("d", "orders"), b"orders: the topic exists already"),
         (("d", "e@f"), b"a topic's name has only"),
         (("d", "--config", "retention.ms=soon"), b"retention.ms=soon: must be a whole number"),
-        (("d", "--partitions", "1"), b"d: the daemon makes at least 2 partitions (num.partitions)"),
+        (("d", "--partitions", "1"), b"d: the daemon creates at least 2 partitions (num.partitions)"),
     ]:
         ran = orders("topics", "create", *words)
         assert (1, True) == (ran.status, reason in ran.errors), ran

@@ -76,7 +76,7 @@ def test_the_page_of_the_mount_helper_has_the_options_of_a_mount(manual: Path):
     for name in mount_options():
         assert re.search(rf" {name}(=\S+)? [A-Za-z]", page), name
     assert " acks=0|1|all When a write is answered" in page
-    assert " allow-other Let other users in" in page
+    assert " allow-other Let other users access" in page
 
 
 def test_mandoc_finds_nothing(manual: Path):

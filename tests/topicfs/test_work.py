@@ -115,7 +115,9 @@ def test_a_key_that_no_environment_can_hold(topicfs: Topicfs, tmp_path: Path):
     ran = topicfs("work", "g", "orders", "--drain", "--", "sh", "-c", script)
 
     assert (0, "large none\nsmall k\n") == (ran.status, out.read_text())
-    assert b"topicfs: orders-0-0: TOPICFS_KEY is left out: 200000 characters\n" == ran.errors
+    assert (
+        b"topicfs: orders-0-0: TOPICFS_KEY is left out because of its size: 200000 characters\n" == ran.errors
+    )
 
 
 def waiting_signals(pid: int) -> set[int]:

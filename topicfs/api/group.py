@@ -270,7 +270,7 @@ class Group:
         Raises GroupError, ReadOnlyError, OSError.
         """
         if not topics:
-            raise ValueError(f"{self.name}: name the topics to read")
+            raise ValueError(f"{self.name}: give the topics to read")
         if not all(isinstance(topic, str) for topic in topics):
             raise TypeError(f"{self.name}: each topic is one argument, as in join('orders', 'clicks')")
         level, engine = level_of(isolation), self._engine

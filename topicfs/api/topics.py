@@ -166,7 +166,7 @@ class Topics:
         """Raise the errors that `create` would raise for a topic of this name."""
         _check_name(name)
         if is_internal(name):
-            raise errors.PolicyViolationError(f"{name}: one of Kafka's own topics, made when it is needed")
+            raise errors.PolicyViolationError(f"{name}: one of Kafka's own topics, created when needed")
         if self._for_python and name in self:
             raise errors.TopicExistsError(f"{name}: the topic already exists; use topics[{name!r}]")
         check_new_topic(name, self)

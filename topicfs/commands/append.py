@@ -200,7 +200,7 @@ def _check_options(
 def _check_order(target: str, file: Path) -> None:
     """Raise click.UsageError if the topic and the file are probably swapped."""
     if Path(target).is_file() and str(file) != "-" and not file.exists():
-        raise click.UsageError(f"name the topic before the file: topicfs append {file} {target}")
+        raise click.UsageError(f"put the topic before the file: topicfs append {file} {target}")
 
 
 def _append_through(

@@ -41,7 +41,7 @@ Signature: TypeAlias = tuple[int, ...]
 @click.command(
     cls=ExampleCommand,
     examples=(
-        ("topicfs cat orders/0", "every value of a partition, one a line"),
+        ("topicfs cat orders/0", "every value of a partition, one per line"),
         ("topicfs cat orders/0/log.json | jq .payload", "with offsets, times, keys and headers"),
         ("topicfs cat orders/0/42", "exactly the value at offset 42"),
         ("topicfs cat orders/0/42-99.kv", "key TAB value of a range"),
@@ -51,15 +51,15 @@ Signature: TypeAlias = tuple[int, ...]
         ("topicfs cat orders/0/@2h- orders/@yesterday-@today", "the last two hours; all of yesterday"),
         ("topicfs cat orders/log.json", "all partitions, merged by time"),
         ("topicfs cat orders/config orders/0/status", "settings, offsets and sizes"),
-        ("topicfs cat --follow orders/0/log.json", "and what comes, until Ctrl-C"),
+        ("topicfs cat --follow orders/0/log.json", "with new records, until Ctrl-C"),
         (
             "topicfs cat --group billing orders/log",
-            "what the group has not read yet, and the group's position moves",
+            "unread records of the group; moves its position",
         ),
         (r"topicfs cat orders/0 --format '%T %k %S\n'", "kcat's tokens: time, key, length of the value"),
         ("topicfs cat orders/@yesterday-@today --format csv", "for a spreadsheet"),
         ("topicfs cat orders/log --format parquet > orders.parquet", "for DuckDB, pandas and Spark"),
-        ("topicfs cat --data /var/lib/kafka/data orders/0", "out of a broker's files, beside the broker"),
+        ("topicfs cat --data /var/lib/kafka/data orders/0", "from a broker's files, while the broker runs"),
         ("topicfs cat --data kafka://localhost:9092 orders/0/-10", "from a cluster"),
         ("topicfs cat orders/0/log.avro.json", "Avro, decoded by the schemas of topic _schemas"),
         ("topicfs cat --schema-dir ./schemas orders/0/-10.proto.json", "Protobuf, by 12.proto and others"),

@@ -24,7 +24,7 @@ from topicfs.terminal import console, is_terminal, plain
     cls=ExampleCommand,
     examples="""
         topicfs check ./data  # everything there is
-        topicfs check /disk1/data,/disk2/data  # two directories that are served together
+        topicfs check /disk1/data,/disk2/data  # two directories of one mount
         topicfs check /var/lib/kafka/data  # a broker's log directory: read-only, also while it runs
         topicfs check ./data 2>/dev/null | wc -l  # how many findings
     """,

@@ -52,8 +52,8 @@ STYLES = {
         topicfs config orders retention.ms  # one of them
         topicfs config orders --set  # those that are not the default
         topicfs config orders retention.ms=86400000 cleanup.policy=compact,delete  # set two
-        topicfs config orders retention.ms=  # remove one: the file's value or the default holds again
-        # what a broker's file gives: the topics' defaults and the engine's own settings
+        topicfs config orders retention.ms=  # remove one: the file's value or the default applies again
+        # from a broker's file: the topics' defaults and the engine's own settings
         topicfs config --config server.properties
         topicfs config orders --set --json | jq -c .[]  # for programs
     """,
@@ -96,7 +96,7 @@ def config(
         return
     if topic is not None and "=" in topic:
         raise click.UsageError(
-            f"name the topic first: topicfs config TOPIC {topic}; --config FILE shows a broker's settings"
+            f"put the topic first: topicfs config TOPIC {topic}; --config FILE shows a broker's settings"
         )
     engine_config, given = EngineConfig(), NOTHING_GIVEN
     if file is not None:

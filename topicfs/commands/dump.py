@@ -18,7 +18,7 @@ from topicfs.storage.messages import printable
 @click.command(
     cls=ExampleCommand,
     examples="""
-        topicfs dump data/orders-0/00000000000000000000.log  # every batch of a segment, one a line
+        topicfs dump data/orders-0/00000000000000000000.log  # every batch of a segment, one per line
         topicfs dump --print-data-log data/orders-0/*.log  # with every record, its key and its value
         topicfs dump --files a/00000000000000000000.index,a/00000000000000000000.timeindex  # as Kafka spells it
         topicfs dump --verify-index-only mnt/orders/0/segments/*.index  # compare indexes with their segments

@@ -33,10 +33,10 @@ from topicfs.terminal import console
     cls=ExampleCommand,
     examples="""
         topicfs explain orders/0/368  # segments, index slots, batches passed, the record
-        topicfs explain orders/0/@2026-11-21T03:00:00Z  # the same by time: through both indexes
-        topicfs explain orders/0/@2h-  # what was two hours ago, and where the records since then begin
+        topicfs explain orders/0/@2026-11-21T03:00:00Z  # the same by time, through both indexes
+        topicfs explain orders/0/@2h-  # the first record of the last two hours
         topicfs explain orders/0/42-99  # where a range begins and ends
-        topicfs explain orders/0/42 --data kafka://host:9092  # what a cluster's brokers are asked
+        topicfs explain orders/0/42 --data kafka://host:9092  # the requests to a cluster's brokers
         topicfs explain --json orders/0/368 | jq .lookups[0].steps  # for programs
     """,
 )

@@ -40,10 +40,10 @@ from topicfs.storage.model import Offset, Timestamp, TopicPartition
 @click.group(
     cls=ExampleGroup,
     examples="""
-        topicfs groups list  # the groups there are
+        topicfs groups list  # all groups
         topicfs groups describe billing  # positions, lag and readers
         topicfs groups reset billing --topic orders --to-earliest  # read everything again
-        topicfs groups delete billing  # forget a group and its positions
+        topicfs groups delete billing  # delete a group and its positions
     """,
 )
 def groups() -> None:
@@ -60,8 +60,8 @@ def groups() -> None:
     "list",
     cls=ExampleCommand,
     examples="""
-        topicfs groups list  # a name a line
-        topicfs groups list --state  # and whether anybody reads, and which are queues
+        topicfs groups list  # one name per line
+        topicfs groups list --state  # with their states and types
         topicfs groups list --json | jq -c .[]  # for programs
     """,
 )
@@ -82,8 +82,8 @@ def list_groups(*, state: bool, as_program: bool, place: Place) -> None:
     cls=ExampleCommand,
     examples="""
         topicfs groups describe billing  # position, end and lag of each partition, and who reads it
-        topicfs groups describe billing --members  # who reads what
-        topicfs groups describe billing --state  # state, generation, assignor, lag in all
+        topicfs groups describe billing --members  # each reader's partitions
+        topicfs groups describe billing --state  # state, generation, assignor, total lag
         topicfs groups describe billing --json | jq .lag  # for programs
     """,
 )
@@ -110,7 +110,7 @@ def describe(names: tuple[str, ...], *, what: str | None, as_program: bool, plac
     cls=ExampleCommand,
     examples="""
         topicfs groups delete billing  # a group without members, with its positions
-        topicfs groups delete billing --topic orders  # its positions in one topic alone
+        topicfs groups delete billing --topic orders  # only its positions in one topic
     """,
 )
 @click.argument("names", metavar="GROUP…", nargs=-1, required=True, shell_complete=completion.groups)
@@ -154,9 +154,9 @@ SCENARIOS: dict[str, Callable[[Any], Scenario]] = {
         topicfs groups reset billing --topic orders --to-earliest  # everything again
         topicfs groups reset billing --topic orders:0,2 --shift-by -100  # the last hundred of two partitions
         topicfs groups reset billing --all-topics --to-datetime 2026-11-24T00:00:00Z  # from a moment on
-        topicfs groups reset billing --all-topics --by-duration PT1H --dry-run  # only say where that is
-        topicfs groups reset billing --all-topics --to-current --dry-run --export > positions.csv  # keep positions
-        topicfs groups reset billing --from-file positions.csv  # and take them back
+        topicfs groups reset billing --all-topics --by-duration PT1H --dry-run  # only show the new positions
+        topicfs groups reset billing --all-topics --to-current --dry-run --export > positions.csv  # save positions
+        topicfs groups reset billing --from-file positions.csv  # and restore them
     """,
 )
 @click.argument("name", metavar="GROUP", shell_complete=completion.groups)

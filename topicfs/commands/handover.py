@@ -136,8 +136,8 @@ def _hand_over(
 @click.command(
     cls=ExampleCommand,
     examples="""
-        topicfs takeover /var/lib/kafka/data ./data  # a copy of a stopped broker's topics
-        topicfs takeover --link /var/lib/kafka/data /var/lib/topics  # hard links where nothing changes any more
+        topicfs takeover /var/lib/kafka/data ./data  # copy a stopped broker's topics
+        topicfs takeover --link /var/lib/kafka/data /var/lib/topics  # hard links for segments that no longer change
     """,
 )
 @click.argument("log_dirs", metavar="LOG_DIR[,LOG_DIR]", type=parse_directories)

@@ -34,9 +34,9 @@ def time(text: str) -> Timestamp:
 @click.command(
     cls=ExampleCommand,
     examples="""
-        topicfs maintain ./data --dry-run  # what would be done now, and why; also beside a daemon
+        topicfs maintain ./data --dry-run  # what is due now, and why; a daemon may run
         topicfs maintain ./data  # do it
-        topicfs maintain ./data --dry-run --now 2027-01-01  # what would be due by then
+        topicfs maintain ./data --dry-run --now 2027-01-01  # what will be due by then
         topicfs maintain /var/lib/kafka/data --dry-run --json | jq '.steps[].what'  # for programs
     """,
 )

@@ -27,24 +27,24 @@ STATUSES: tuple[Term, ...] = (
     (
         str(FAILURE),
         "",
-        "Not done, or something was found: one line on standard error says what, and what helps.",
+        "Failure, or something was found: one line on standard error says what, with a remedy.",
     ),
-    (str(MISUSE), "", "The command line was not understood."),
+    (str(MISUSE), "", "Usage error."),
     (str(INTERRUPTED), "", "Ended by Ctrl-C."),
 )
 MOUNT_STATUSES: tuple[Term, ...] = (
-    (str(SUCCESS), "", "The mount stands."),
-    (str(WRONG_CALL), "", "The call was not understood, for example an option that no mount has."),
+    (str(SUCCESS), "", "The mount is ready."),
+    (str(WRONG_CALL), "", "Usage error, for example an unknown mount option."),
     (str(MOUNT_FAILED), "", "The mount failed: one line on standard error says why."),
 )
 FILES: dict[str, tuple[Term, ...]] = {
     "topicfs": (
-        ("./data", "", "The data directory where neither `--data` nor TOPICFS_DATA names another."),
-        ("~/.cache/topicfs", "", "What can be made again: positions in views, jars that were fetched."),
+        ("./data", "", "The default data directory, without `--data` and TOPICFS_DATA."),
+        ("~/.cache/topicfs", "", "Caches: positions in views, fetched jars."),
     ),
     "topicfs-mount": (
         ("/etc/fuse.conf", "", "`user_allow_other` there lets users other than root give --allow-other."),
-        ("/etc/topicfs/NAME.conf", "", "What the unit `topicfs@NAME` of systemd mounts, and where."),
+        ("/etc/topicfs/NAME.conf", "", "Settings of the systemd unit `topicfs@NAME`: source and mountpoint."),
         (
             "DIR/TOPIC-N/",
             "",
@@ -66,9 +66,9 @@ MOUNT_USAGES = (
 )
 MOUNTED = """\
 Mounts the topics of a data directory, of several, or of a Kafka cluster, as `topicfs mount` does, and returns when
-the mount stands.
+the mount is ready.
 
-mount(8) calls it for the type topicfs. Options that are mount's own are left to it: `noauto`, `user`, `_netdev`,
+mount(8) calls it for the type topicfs. mount's own options are left to it: `noauto`, `user`, `_netdev`,
 `nofail`, `x-systemd.automount` and their like. umount(8) ends the mount, but does not wait until everything is on disk,
 as `topicfs umount` does."""
 FSTAB: tuple[tuple[str, str], ...] = (
@@ -78,11 +78,11 @@ FSTAB: tuple[tuple[str, str], ...] = (
     ),
     (
         "/var/lib/topicfs/orders /srv/orders topicfs acks=all,allow-other,noauto,x-systemd.automount 0 0",
-        "A line of fstab(5): mounted when a program first looks.",
+        "A line of fstab(5): mounted on first access.",
     ),
     (
         "kafka://one:9092 /srv/cluster topicfs ro,allow-other,_netdev,nofail,client-config=/etc/topicfs/client 0 0",
-        "A cluster, once there is a network.",
+        "A cluster, mounted once the network is up.",
     ),
 )
 
@@ -224,7 +224,7 @@ def _variables(command: click.Command) -> Iterator[Term]:
             name = (
                 parameter.opts[-1] if isinstance(parameter, click.Option) else parameter.human_readable_name
             )
-            yield parameter.envvar, "", f"Stands in for {name} where that is not given."
+            yield parameter.envvar, "", f"The default for {name}."
 
 
 def _references(names: Iterable[str]) -> Iterator[str]:

@@ -44,12 +44,12 @@ _BEGINNINGS = {"earliest": EARLIEST, "latest": LATEST}
     "mirror",
     cls=ExampleCommand,
     examples="""
-        topicfs mirror kafka://localhost:9092 ./copy  # every topic, and what comes from now on; Ctrl-C ends it
-        topicfs mirror kafka://one:9092,two:9092 ./copy --once  # what there is now
+        topicfs mirror kafka://localhost:9092 ./copy  # every topic, and new records until Ctrl-C
+        topicfs mirror kafka://one:9092,two:9092 ./copy --once  # only existing records
         topicfs mirror kafka://localhost:9092 ./copy --topics 'orders*,payments'  # some of the topics
-        topicfs mirror kafka://localhost:9092 ./copy --from @2026-11-01  # new copies begin with that day
+        topicfs mirror kafka://localhost:9092 ./copy --from @2026-11-01  # new copies begin on that day
         topicfs mirror kafka://host:9093 ./copy --client-config client.properties  # over TLS, or with SASL
-        topicfs mount --read-only ./copy ./mnt  # look at it meanwhile, from another terminal
+        topicfs mount --read-only ./copy ./mnt  # view it meanwhile, from another terminal
     """,
 )
 @click.argument("source", metavar=CLUSTER_METAVAR, type=parse_cluster)

@@ -93,19 +93,19 @@ NEEDS_PYFUSE3 = (
 @click.command(
     cls=ExampleCommand,
     examples="""
-        topicfs mount ./data ./mnt  # ./data keeps the topics (it is made if missing), ./mnt shows them
+        topicfs mount ./data ./mnt  # ./data keeps the topics (it is created if missing), ./mnt shows them
         topicfs mount --foreground ./data ./mnt  # for a service manager, or to see the log
         topicfs mount --acks all ./data ./mnt  # every write is on disk when it returns
-        topicfs mount --acks 0 --linger-ms 5 ./data ./mnt  # many small writers: answer at once, batch for 5 ms
+        topicfs mount --acks 0 --linger-ms 5 ./data ./mnt  # many small writers: answer immediately, batch for 5 ms
         topicfs mount --read-only /var/lib/kafka/data ./mnt  # a broker's own files, also while it runs
         topicfs mount --config server.properties ./data ./mnt  # retention, segment sizes … by Kafka's names
-        topicfs mount --config server.properties ./mnt  # the data directories, too, are those of the file: log.dirs
+        topicfs mount --config server.properties ./mnt  # also use the data directories of the file: log.dirs
         topicfs mount /disk1/data,/disk2/data ./mnt  # over two disks: each new partition goes to the emptier
         # every record on both disks: one may fail while it serves
         topicfs mount --replicas 2 /disk1/data,/disk2/data ./mnt
         topicfs mount kafka://one:9092,two:9092 ./mnt  # the topics of a running cluster
-        topicfs mount --cache ~/.cache/orders kafka://host:9092 ./mnt  # what was read once is read from the disk
-        topicfs mount --listen 127.0.0.1:9092 ./data ./mnt  # for Kafka clients, too: kcat -b 127.0.0.1:9092 -L
+        topicfs mount --cache ~/.cache/orders kafka://host:9092 ./mnt  # cache fetched records on the disk
+        topicfs mount --listen 127.0.0.1:9092 ./data ./mnt  # also serve Kafka clients: kcat -b 127.0.0.1:9092 -L
         topicfs mount --metrics 9464 ./data ./mnt  # Prometheus scrapes http://localhost:9464/metrics
         topicfs mount --client-config client.properties kafka://host:9093 ./mnt  # over TLS, or with SASL
     """,

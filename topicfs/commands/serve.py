@@ -34,7 +34,7 @@ _LOGGER = logging.getLogger("topicfs")
     cls=ExampleCommand,
     examples="""
         topicfs serve ./data --listen 127.0.0.1:9092  # kcat -b 127.0.0.1:9092 -L shows its topics
-        topicfs serve ./data --listen 127.0.0.1:0  # at a port that is free; the first line names it
+        topicfs serve ./data --listen 127.0.0.1:0  # on any free port; the first line shows it
         topicfs serve ./data --listen 127.0.0.1:9092 --config server.properties  # settings by Kafka's names
         # in a container whose network is trusted: there is no TLS and no password
         topicfs serve ./data --listen 0.0.0.0:9092 --listen-any --advertise broker:9092

@@ -33,9 +33,9 @@ TABLE_COLUMNS = 200
     cls=ExampleCommand,
     examples="""
         topicfs top ./mnt  # the topics of a mount, and the programs that have them open
-        topicfs top ./data  # of a data directory: through its mount if there is one, else beside whoever writes
+        topicfs top ./data  # of a data directory: through its mount if there is one
         topicfs top kafka://localhost:9092  # of a cluster
-        topicfs top --once ./mnt  # one table, with the rates of two seconds
+        topicfs top --once ./mnt  # one table, with rates over two seconds
         topicfs top --json ./mnt | jq .topics  # for programs
     """,
 )

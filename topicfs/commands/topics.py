@@ -37,7 +37,7 @@ from topicfs.terminal import console, is_terminal, plain
         topicfs topics list  # see them all
         topicfs topics describe orders  # see one in detail
         topicfs topics delete orders  # remove one
-        topicfs topics online  # after a repair: serve again what is offline
+        topicfs topics online  # after a repair: serve offline partitions again
     """,
 )
 def topics() -> None:
@@ -226,7 +226,7 @@ class Brought(NamedTuple):
     short_help="Serve partitions again that are offline, after a repair.",
     examples="""
         topicfs topics online  # every partition that is offline
-        topicfs topics online orders/0  # one; if its whole directory had failed, all that stand there
+        topicfs topics online orders/0  # one; if its whole directory had failed, all partitions in it
         topicfs topics online orders --data /disk1/data,/disk2/data  # those of a topic
         echo online > mnt/orders/0/state  # the same through the mount
     """,

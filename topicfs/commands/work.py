@@ -47,7 +47,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     cls=ExampleCommand,
     context_settings={"ignore_unknown_options": True},
     examples="""
-        topicfs work jobs orders -- ./charge  # a record a run, its value on standard input
+        topicfs work jobs orders -- ./charge  # one run per record, with its value on standard input
         # four at a time
         topicfs work jobs orders --jobs 4 -- sh -c 'curl -fsS -d @- https://example.org/$TOPICFS_KEY'
         topicfs work jobs orders --drain -- wc -c  # until nothing is left

@@ -88,7 +88,7 @@ def test_names_follow_prometheus_conventions():
     for metric in METRICS:
         assert re.fullmatch(r"topicfs_[a-z]+(_[a-z]+)*", metric.name)
         assert metric.name.endswith("_total") is (metric.kind is MetricKind.COUNTER)
-        assert metric.meaning.endswith(".") or metric.meaning == "1, with what is running."
+        assert metric.meaning.endswith(".") or metric.meaning == "1, labeled with the running versions."
         if metric.kind is MetricKind.HISTOGRAM:
             assert metric.name.endswith("_seconds")
 

@@ -150,11 +150,11 @@ def test_a_second_owner_is_told_the_first_ones_pid(background: Mount, tmp_path: 
         ({"directories": "BASE/no/such/parent"}, "no"),
         (
             {"directories": "BASE/new", "mountpoint": "BASE/full"},
-            "is not empty, and the mount would hide what it holds",
+            "is not empty, and the mount would hide its files",
         ),
         (
             {"directories": "BASE/new", "mountpoint": "BASE/swapped"},
-            "the data directory is named first: topicfs mount ",
+            "put the data directory first: topicfs mount ",
         ),
         ({"directories": "BASE/full"}, "it holds letter"),
         ({"directories": "BASE/full", "read_only": True}, "it holds letter"),

@@ -38,7 +38,7 @@ def test_lines_that_found_no_room_are_told(unmounted: Mount) -> None:
     mount.faults.write_text("pwrite .log ENOSPC\n")
     done = umount(mount)
     assert 1 == done.returncode
-    assert f"topicfs: {mount.path}: unmounted, but not all was kept: " in done.stderr
+    assert f"topicfs: {mount.path}: unmounted, but some data was lost: " in done.stderr
     assert "orders/0/log: lines lost when the file was closed: No space left on device" in done.stderr
     assert 1 == done.stderr.count("\n")
     assert 1 == ended(mount)
@@ -90,7 +90,7 @@ def test_a_mount_that_a_container_holds_ends_and_says_where(unmounted: Mount) ->
         mount.bash("mkdir orders && echo hello >> orders/0/log")
         done = umount(mount)
         assert (0, "") == (done.returncode, done.stdout)
-        assert f"still mounted elsewhere, where it is dead now: {mount.path} of process " in done.stderr
+        assert f"still mounted elsewhere and dead there: {mount.path} of process " in done.stderr
         assert 1 == done.stderr.count("\n")
         assert 0 == ended(mount)
         assert not (mount.data / ".lock").exists()
@@ -103,7 +103,7 @@ def test_a_mount_whose_daemon_was_killed_is_unmounted_with_a_word(unmounted: Mou
     mount.kill()
     done = umount(mount)
     assert 0 == done.returncode
-    assert f"topicfs: {mount.path}: its daemon was gone; the next mount recovers" in done.stderr
+    assert f"topicfs: {mount.path}: its daemon had been killed; the next mount recovers" in done.stderr
 
 
 def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None:
@@ -118,7 +118,7 @@ def test_a_daemon_that_is_killed_while_it_ends_is_told(unmounted: Mount) -> None
         mount.daemon.kill()
         _out, errors = unmounting.communicate(timeout=60)
     assert 1 == unmounting.returncode
-    assert "the daemon ended before it had closed its data directories" in errors
+    assert "the daemon ended before it closed its data directories" in errors
 
 
 def test_the_foreground_says_it_itself(unmounted: Mount) -> None:

@@ -105,7 +105,7 @@ def test_a_daemon_that_was_killed_leaves_a_mount_that_can_be_unmounted(unmounted
     assert is_mounted(unmounted.path)
     with pytest.raises(OSError, match="not connected"):
         os.statvfs(unmounted.path)
-    assert "its daemon was gone" in str(unmount(unmounted.path))
+    assert "its daemon had been killed" in str(unmount(unmounted.path))
     assert not is_mounted(unmounted.path)
 
 

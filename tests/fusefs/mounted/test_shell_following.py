@@ -211,7 +211,7 @@ def test_more_waiting_readers_than_the_bound_are_refused(unmounted: Mount):
         os.close(descriptor)
 
     assert caught.value.errno == errno.EMFILE
-    assert "2 reads wait already" in mount.status
+    assert "maximum of 2 waiting reads" in mount.status
 
 
 def test_poll_select_and_epoll_say_readable_only_when_it_is(topic: Path):

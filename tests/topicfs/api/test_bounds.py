@@ -85,7 +85,7 @@ def test_a_start_beyond_the_end_is_an_error(orders, isolation):
 def test_a_text_that_is_no_place_is_an_error(orders, place):
     """An invalid text is an error that lists valid ones."""
     for call in (orders.records, orders.follow, orders.arrow):
-        with pytest.raises(ValueError, match=r"not a|one place is needed"):
+        with pytest.raises(ValueError, match=r"not a"):
             call(place)
 
 

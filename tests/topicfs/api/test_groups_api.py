@@ -126,7 +126,7 @@ def test_records_that_were_deleted_meanwhile_are_passed_over(topics):
 
 def test_a_group_reads_topics(topics):
     """A member needs a topic, and a group needs a name."""
-    with pytest.raises(ValueError, match="name the topics"):
+    with pytest.raises(ValueError, match="give the topics"):
         topics.group("billing").join()
     with pytest.raises(errors.InvalidGroupError):
         topics.group("").join("orders")
