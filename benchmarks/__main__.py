@@ -129,7 +129,7 @@ def main(  # noqa: PLR0913 - the options of a command
     measured = RunResult(
         machine_facts(directory),
         short,
-        tuple(_settled(name, measure, console, again=short) for name in chosen),
+        tuple(_run_with_retry(name, measure, console, again=short) for name in chosen),
     )
     report = record.merged([*kept, measured] if chosen else kept)
     if not chosen:
@@ -158,7 +158,7 @@ def _chosen(names: Sequence[str]) -> list[str]:
     return [name for name in MODULES if not names or name in names]
 
 
-def _settled(name: str, measure: Measure, console: Console, *, again: bool) -> BenchmarkResult:
+def _run_with_retry(name: str, measure: Measure, console: Console, *, again: bool) -> BenchmarkResult:
     """Run a benchmark; in the short form (`again`), repeat it once if its result is not acceptable."""
     result = _run(name, measure, console)
     if again and not result.acceptable:

@@ -223,7 +223,7 @@ class ShareGroup(Protocol):
     def in_flight(self, topic: str) -> Sequence[InFlight]:
         """Return the held records, by partition and offset (*known*)."""
 
-    def settle(self, place: RecordName, word: Acknowledgement) -> None:
+    def acknowledge_for_holder(self, place: RecordName, word: Acknowledgement) -> None:
         """Answer a held record in place of its holder (*changes*). Raises RecordNotHeldError if nobody holds it."""
 
     def rejected(self, topic: str) -> Sequence[Rejected]:

@@ -121,7 +121,7 @@ class ClusterGroups:
         # Coordinators do not report the generation of a classic group, but its members here know it.
         return replace(
             found,
-            generation=min(one.settled_generation for one in readers),
+            generation=min(one.stable_generation for one in readers),
             members=tuple(
                 replace(one, reader=own[one.member_id]) if one.member_id in own else one
                 for one in found.members

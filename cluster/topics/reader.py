@@ -200,7 +200,7 @@ class PartitionReader:
             isolation
         ):
             # A new leader may not know its high watermark yet: this is not the end of the log.
-            self._settle()
+            self._ask_bounds()
             if offset < known.bounds.visible_end(isolation):
                 if not tries:
                     raise PartitionOfflineError(
@@ -213,7 +213,7 @@ class PartitionReader:
         after = Offset(last_offset + 1) if size else offset
         return FetchedBatches(offset, after, answer.records[:size], answer.aborted, isolation, epoch)
 
-    def _settle(self) -> PartitionBounds:
+    def _ask_bounds(self) -> PartitionBounds:
         """Ask the leader for its bounds, apply and return them."""
         bounds = ask_leader_for_bounds(self._leaders, self._partition, self._topic_id)
         self._known.learn(bounds)
@@ -239,7 +239,7 @@ class PartitionReader:
 
     def _out_of_range(self, offset: Offset) -> OffsetOutOfRangeError:
         """Return the error with the present bounds, which the refusal lacks."""
-        bounds = self._settle()
+        bounds = self._ask_bounds()
         return OffsetOutOfRangeError(
             offset, bounds.log_start_offset, bounds.high_watermark, str(self._partition)
         )

@@ -140,22 +140,24 @@ class BoundsWatcher:
         """Return the partitions to fetch, without those whose bounds the answer to an append has just told.
 
         A fetch would return the batches that were just appended here; the next one starts after them. Partitions with
-        a new leader are left out until `settle` has compared it with the last one.
+        a new leader are left out until `ask_for_bounds` has compared it with the last one.
         """
         if self._sweeps:
-            return [one for name, one in self._wanted.items() if self._is_settled(name)]
+            return [one for name, one in self._wanted.items() if self._has_current_epoch(name)]
         for name in self._told & self._wanted.keys():
             self._want(self._partitions[name])
         now = time.monotonic()
         self._told = {name for name in self._wanted if now < self._partitions[name].told_until}
         return [
-            one for name, one in self._wanted.items() if name not in self._told and self._is_settled(name)
+            one
+            for name, one in self._wanted.items()
+            if name not in self._told and self._has_current_epoch(name)
         ]
 
-    def _is_settled(self, name: TopicPartition) -> bool:
+    def _has_current_epoch(self, name: TopicPartition) -> bool:
         return self._partitions[name].bounds.leader_epoch == self._epochs[name]
 
-    def settle(self) -> None:
+    def ask_for_bounds(self) -> None:
         """Ask for bounds that fetches do not return (blocking).
 
         These are the bounds of partitions that may not be fetched or were rejected, of those with a new leader, and
@@ -253,7 +255,7 @@ class Watch:
                 self._leaders.pause(0, "follower")
                 continue
             try:
-                follower.settle()
+                follower.ask_for_bounds()
                 found = follower.round(wait_ms=WATCH_POLL_MS)
             except StorageError:
                 self._refused.set()
@@ -275,7 +277,7 @@ class Watch:
                 rest = 0.0
                 if sweeper.choose():
                     rest = sweeper.round(wait_ms=0).rest_seconds
-                    sweeper.settle()
+                    sweeper.ask_for_bounds()
                 backoff = Backoff()
             except StorageError:
                 rest = backoff.next()

@@ -279,7 +279,7 @@ class QueueGroup:
         with self._services.journal_lock:
             self._services.journal.forget([RejectedKey(*queue.key, offset) for offset in accepted])
 
-    def settle(self, place: RecordName, word: Acknowledgement) -> None:
+    def acknowledge_for_holder(self, place: RecordName, word: Acknowledgement) -> None:
         with self._lock:
             found = self._queues.find(place.topic_partition)
             held = None if found is None else found.machine.holder(place.offset)

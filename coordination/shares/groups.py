@@ -103,7 +103,7 @@ class QueueGroups:
     def _journal(self) -> QueueJournal:
         journal = QueueJournal(self._files, self._places)
         if not self._engine.read_only:
-            journal.settle()
+            journal.update_copies()
         return journal
 
     def places_changed(self) -> None:
@@ -111,7 +111,7 @@ class QueueGroups:
         services = self._services
         if services is not None:
             with services.journal_lock:
-                services.journal.settle()
+                services.journal.update_copies()
 
     def _topics_changed(self) -> None:
         for group in list(self._groups.values()):

@@ -154,7 +154,7 @@ class QueueJournal:
         if group in self.settings:
             self.set(group, {})
 
-    def settle(self) -> None:
+    def update_copies(self) -> None:
         """Write a complete copy to serving directories without the newest one (blocking). Raises OSError."""
         if set(self._places.directories()) - self._current:
             self._write_each(b"")

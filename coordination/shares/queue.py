@@ -272,7 +272,7 @@ class Queue:
     def _give_back(self, member_id: str, acquired: Sequence[Acquired], now: Timestamp) -> None:
         """Release records that cannot be read; like others, they are delivered again up to the limit."""
         acks = [AckBatch(one.first, one.last, (Acknowledgement.RELEASE,)) for one in acquired]
-        self._settle(member_id, acks, now)
+        self._apply(member_id, acks, now)
 
     # Answers.
 
@@ -285,9 +285,9 @@ class Queue:
                 raise RecordNotHeldError(
                     f"{self.name}-{offset}: this session does not hold the record, or no longer"
                 )
-        self._settle(member_id, acks, now)
+        self._apply(member_id, acks, now)
 
-    def _settle(self, member_id: str, acks: Sequence[AckBatch], now: Timestamp) -> None:
+    def _apply(self, member_id: str, acks: Sequence[AckBatch], now: Timestamp) -> None:
         try:
             change = self.machine.acknowledge(member_id, acks, now)
         except NotAcquiredError as error:

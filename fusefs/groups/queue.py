@@ -49,7 +49,7 @@ class TakeHandle(Handle):
         """Held while a read or a command is processed, but not while a read waits."""
         self._news = Wakeups(program.waiting.waker)
         self._stop_listening = session.listen(self._news.signal)
-        self._ahead: Leased | Exception | None = None
+        self._prefetched: Leased | Exception | None = None
         """What poll(2) took for the next read: a record, or an error."""
         self._last: RecordName | None = None
         """The record being read, or read last."""
@@ -88,7 +88,7 @@ class TakeHandle(Handle):
         self._given = position - self._base
 
     async def _take(self) -> None:
-        leased, self._ahead = self._ahead, None
+        leased, self._prefetched = self._prefetched, None
         if isinstance(leased, Exception):
             raise leased.with_traceback(None)
         if leased is None:
@@ -140,7 +140,7 @@ class TakeHandle(Handle):
 
     @property
     def _is_readable(self) -> bool:
-        return self._given < len(self._text) or self._ahead is not None
+        return self._given < len(self._text) or self._prefetched is not None
 
     async def _take_for_poll(self) -> None:
         """Take a record for the next read and notify the kernel; look again if anything changed meanwhile."""
@@ -151,9 +151,9 @@ class TakeHandle(Handle):
                 async with self._turn:
                     if self._is_readable:
                         break
-                    self._ahead = await self._blocking.run(self._session.take)
+                    self._prefetched = await self._blocking.run(self._session.take)
         except Exception as error:  # noqa: BLE001 - the next read raises it
-            self._ahead = error
+            self._prefetched = error
         finally:
             self._taking = False
         if self._is_readable:

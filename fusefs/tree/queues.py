@@ -128,13 +128,17 @@ class InFlightDirectory(_Records):
 
     async def remove_file(self, name: str, pid: int) -> None:
         place = self._place(name)
-        await self.change(lambda: self.group.settle(place, share_groups.Acknowledgement.ACCEPT), pid)
+        await self.change(
+            lambda: self.group.acknowledge_for_holder(place, share_groups.Acknowledgement.ACCEPT), pid
+        )
 
     async def move_out(self, name: str, target: Directory, pid: int) -> None:
         if target is not self.parent:
             raise FileError(Refusal.NOT_PERMITTED, f"to release a record: `mv {name} ..`", reported=True)
         place = self._place(name)
-        await self.change(lambda: self.group.settle(place, share_groups.Acknowledgement.RELEASE), pid)
+        await self.change(
+            lambda: self.group.acknowledge_for_holder(place, share_groups.Acknowledgement.RELEASE), pid
+        )
 
 
 class RejectedDirectory(_Records):

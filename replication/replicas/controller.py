@@ -178,7 +178,7 @@ class ReplicaController:
         member = self._members[replica]
         reason = reason_of(error)
         self._warn(f"{partition.name}: its replica in {member} is out of sync: {reason}")
-        self._settle([partition], {replica})
+        self._remove_replicas([partition], {replica})
         self._check_member(member)
         if partition.leader is None:
             raise PartitionOfflineError(f"{partition.name}: no replica in sync is left: {reason}") from error
@@ -189,7 +189,7 @@ class ReplicaController:
         concerned = [one for one in self._partitions() if member.number in one.state.in_sync]
         with self._locked(concerned):
             try:
-                self._settle(concerned, {member.number})
+                self._remove_replicas(concerned, {member.number})
             except OSError:
                 # No directory is left to record the change: nobody serves until one of them returns.
                 for partition in concerned:
@@ -214,9 +214,9 @@ class ReplicaController:
             self._agree_and_take_roles(concerned, changes)
             for one in concerned:
                 if one.lacking and one.leader is not None:
-                    self._settle_gaps(one)
+                    self._repair_after_gaps(one)
 
-    def _settle_gaps(self, partition: ReplicatedPartition) -> None:
+    def _repair_after_gaps(self, partition: ReplicatedPartition) -> None:
         """Write recovery points after gaps of lost files, and let the replica with the lowest log start lead."""
         logs = self.logs(partition.name)
         for number in self.find_absences(partition):
@@ -369,7 +369,7 @@ class ReplicaController:
             except (OSError, StorageError) as error:
                 self.lost(partition, move.target, error)
 
-    def _settle(self, partitions: list[ReplicatedPartition], gone: set[ReplicaId]) -> None:
+    def _remove_replicas(self, partitions: list[ReplicatedPartition], gone: set[ReplicaId]) -> None:
         """Agree on the states without the replicas in `gone`, and give the others their roles."""
         changes = {}
         for partition in partitions:
@@ -410,7 +410,7 @@ class ReplicaController:
             }
             failed = partition.take_roles(logs)
             if failed:
-                self._settle([partition], excluded | set(failed))
+                self._remove_replicas([partition], excluded | set(failed))
 
     def _ends(self, partition: TopicPartition) -> dict[ReplicaId, LogEnd]:
         return {number: log_end(log) for number, log in self.logs(partition).items()}

@@ -193,16 +193,16 @@ class ReplicatedEngine:
             self._table.begin()
             if not self.read_only:
                 for member in self._members.serving:
-                    self._settle(member)
+                    self._update_directory(member)
                 newest = max((one.copy.revision for one in self._members if one.copy), default=0)
                 stale = [one for one in self._members if one.copy and one.copy.revision < newest]
             self.controller.begin(self._partitions())
             if not self.read_only:
-                self._settle_records(stale)
+                self._update_record_copies(stale)
                 self._moves.pause_cleaning()
         self._want_all()
 
-    def _settle(self, member: ReplicatingDirectory) -> None:
+    def _update_directory(self, member: ReplicatingDirectory) -> None:
         """Update a directory to the agreed state; if that fails, mark it as failed (blocking)."""
         try:
             reconcile(member, self._agreement.content, self._warnings.add)
@@ -210,10 +210,10 @@ class ReplicatedEngine:
         except (StorageError, OSError) as error:
             member.fail(f"failed: {reason_of(error)}")
 
-    def _settle_records(self, stale: Iterable[ReplicatingDirectory]) -> None:
+    def _update_record_copies(self, stale: Iterable[ReplicatingDirectory]) -> None:
         paths = [member.path for member in stale]
         for record in (self._commits, self.producers):
-            self._keep(record.file_name, partial(record.settle, paths))
+            self._keep(record.file_name, partial(record.update_copies, paths))
 
     # Changes of topics.
 
@@ -388,11 +388,11 @@ class ReplicatedEngine:
         content = self._agreement.content
         if not member.attempt(content.cluster_id, lambda: check_returned(member, content, self._members)):
             return
-        self._settle(member)
+        self._update_directory(member)
         if not member.serves:
             return
         self._warnings.add(f"{member}: serves again")
-        self._settle_records([member])
+        self._update_record_copies([member])
         try:
             self._agreement.put_topics({})
             self.controller.returned()

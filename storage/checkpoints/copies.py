@@ -79,7 +79,7 @@ class RecordCopies(ABC, Generic[Key, Entry]):
                 newest[key] = max(newest.get(key, one), one, key=self.age)
         return newest
 
-    def settle(self, stale: Collection[Path] = ()) -> None:
+    def update_copies(self, stale: Collection[Path] = ()) -> None:
         """Write the newest entries where a copy is missing, older or damaged (blocking; CorruptionError, OSError).
 
         `stale`: directories that did not serve until now. If only they have a whole copy, the damaged one may have

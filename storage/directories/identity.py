@@ -12,7 +12,7 @@ from topicfs.storage.directories.directories import Directories, OpenDirectory
 from topicfs.storage.errors import StorageError
 
 
-def settle_meta_properties(directories: Directories) -> None:
+def write_missing_meta_properties(directories: Directories) -> None:
     """Write the IDs of new directories; add the directory ID that an old one lacks (CorruptionError, OSError).
 
     Raises StorageError unless all belong to one cluster and node, each with its own directory ID.

@@ -19,7 +19,7 @@ from topicfs.storage.staging.bell import Bell
 from topicfs.storage.staging.committer import Committer
 from topicfs.storage.staging.record import CommitRecord
 
-SETTLED_MS = 1000
+STABLE_MTIME_MS = 1000
 """Within this time a directory may change again without a new modification time; later it may not."""
 
 
@@ -103,7 +103,7 @@ class StagedWrites:
             known = self._empty.get(data.path)
             if known is None or known.changed != changed:
                 known = _Empty(changed, now, now)
-            elif known.last - known.first >= SETTLED_MS:
+            elif known.last - known.first >= STABLE_MTIME_MS:
                 return False
             if StagingArea(data.path, data.files).is_empty():
                 self._empty[data.path] = known._replace(last=now)

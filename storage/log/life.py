@@ -113,7 +113,7 @@ class LogLife:
             if after is None:
                 raise ValueError(f"{self._partition}: {event.value} a log that is {before.value}")
             self.now, self.reason = after, self.reason or reason
-            self._settle()
+            self._update_allowed()
         return before
 
     def take(self, role: Role) -> None:
@@ -122,9 +122,9 @@ class LogLife:
             if role is not Role.FOLLOWER:
                 self.check_writable()
             self.role = role
-            self._settle()
+            self._update_allowed()
 
-    def _settle(self) -> None:
+    def _update_allowed(self) -> None:
         writable, follows = self.now is Life.SERVING and not self._read_only, self.role is Role.FOLLOWER
         self.takes_appends, self.takes_copies = writable and not follows, writable and follows
 

@@ -299,7 +299,7 @@ class LogManager:
     def _close_all(self) -> None:
         in_order = self._close_logs()
         if not self.read_only:
-            self._registry.settle()
+            self._registry.update_copies()
             self._close_directories(in_order)
 
     def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
@@ -395,7 +395,7 @@ class LogManager:
                 continue
             directory.deleted.remove_due(now)
         with self._lock:
-            self._registry.settle()
+            self._registry.update_copies()
 
     def _checkpoint(self, write: Callable[[CheckpointWriter, Iterable[Partition]], None]) -> None:
         """Write a checkpoint, under the lock that deletions need; a directory that cannot be written fails."""

@@ -15,7 +15,7 @@ from topicfs.storage.config.live_settings import LiveSettings
 from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.directories.data_directory import DataDirectory
 from topicfs.storage.directories.directories import Directories, OpenDirectory
-from topicfs.storage.directories.identity import settle_meta_properties
+from topicfs.storage.directories.identity import write_missing_meta_properties
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import Clock, FileSystem
 from topicfs.storage.disk.lock import find_holder
@@ -143,7 +143,7 @@ def _take_over(directories: Directories, warnings: WarningBook, max_opened_at_st
     registry = _read_registry(directories)
     registry.cluster = find_cluster_metadata(directories.files, [one.data.path for one in directories.online])
     survey(directories)
-    settle_meta_properties(directories)
+    write_missing_meta_properties(directories)
     directories.attempt_each(lambda one: one.reserve.begin())
     directories.attempt_each(_remove_mark)
     finish_pending(directories, registry)

@@ -155,7 +155,7 @@ class LogLoader:
         if unflushed_from is not None:
             self._options.counts.recoveries += 1
             segments = self._recover_from(segments, unflushed_from)
-        chain, end_offset = self._settle(segments, checkpointed.log_start_offset)
+        chain, end_offset = self._prepare_chain(segments, checkpointed.log_start_offset)
         log_start_offset = Offset(max(checkpointed.log_start_offset, chain.base_offsets[0]))
         end_epochs(self._epochs, self._latest_on_disk, chain, end_offset)
         self._epochs.truncate_from_start(checkpointed.log_start_offset)
@@ -322,7 +322,7 @@ class LogLoader:
                     self._checkpointed = self._checkpointed._replace(recovery_point=point)
         return segments
 
-    def _settle(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:
+    def _prepare_chain(self, segments: list[Segment], log_start_offset: Offset) -> tuple[Chain, Offset]:
         """Return the chain with its active segment ready, and the log end offset (kafka-storage.md#loaded-offsets)."""
         end_offset = self._end_offset(segments[-1], segments[:-1]) if segments else log_start_offset
         if end_offset < log_start_offset:

@@ -1,6 +1,6 @@
 """Reconciles directories and registry when data directories are opened.
 
-Pending changes are completed, topics without settings are adopted, and topic IDs are settled. If the directories are
+Pending changes are completed, topics without settings are adopted, and topic IDs are decided. If the directories are
 read-only nothing is changed, and only the result describes the topics. While a directory is missing, no partition
 counts as deleted.
 """
@@ -66,7 +66,7 @@ def finish_pending(directories: Directories, registry: TopicRegistry) -> None:
             _make_missing(directories, topic, entry)
     directories.attempt_each(lambda directory: directory.data.sync())
     if not directories.failed:
-        registry.put({topic: _settled(entry) for topic, entry in registry.entries.items()})
+        registry.put({topic: _without_pending(entry) for topic, entry in registry.entries.items()})
 
 
 def find_topics(
@@ -90,14 +90,12 @@ def find_topics(
             found[topic] = FoundTopic(entry, tuple(numbers), MappingProxyType({}), checked=False)
             continue
         ids, refused = _read_ids(directories, topic, numbers)
-        entry = _as_in_cluster(
-            topic, _settle_entry(topic, kept, ids, directories, warn), directories, registry
-        )
+        entry = _as_in_cluster(topic, _entry_of(topic, kept, ids, directories, warn), directories, registry)
         refused |= _of_others(ids, entry.topic_id)
         found[topic] = FoundTopic(entry, tuple(numbers), MappingProxyType(refused))
         if not directories.read_only:
             _write_missing_ids(directories, topic, ids, entry.topic_id)
-    _settle_registry(directories, registry, found, warn)
+    _update_registry(directories, registry, found, warn)
     return found
 
 
@@ -116,7 +114,7 @@ def _of_others(ids: Mapping[int, str | None], topic_id: str) -> dict[int, str]:
     }
 
 
-def _settle_registry(
+def _update_registry(
     directories: Directories, registry: TopicRegistry, found: Mapping[str, FoundTopic], warn: ReportLine
 ) -> None:
     changes: dict[str, TopicEntry | None] = {}
@@ -167,7 +165,7 @@ def _numbers(directories: Directories, registry: TopicRegistry) -> dict[str, lis
     return {topic: sorted(topics[topic]) for topic in sorted(topics)}
 
 
-def _settled(entry: TopicEntry) -> TopicEntry | None:
+def _without_pending(entry: TopicEntry) -> TopicEntry | None:
     if entry.pending is PendingChange.DELETE:
         return None
     return entry._replace(pending=PendingChange.NOTHING)
@@ -222,7 +220,7 @@ def _read_ids(
     return ids, refused
 
 
-def _settle_entry(
+def _entry_of(
     topic: str,
     kept: TopicEntry | None,
     ids: Mapping[int, str | None],

@@ -135,7 +135,7 @@ class TopicRegistry:
     def __init__(
         self, copies: Mapping[Path, RegistryCopy], files: FileSystem, *, all_directories: tuple[str, ...] = ()
     ) -> None:
-        """Make one registry of the `copies` of data directories; `settle` makes them equal.
+        """Make one registry of the `copies` of data directories; `update_copies` makes them equal.
 
         `all_directories`: all directories if there are several, including those whose copies cannot be read.
         """
@@ -171,7 +171,7 @@ class TopicRegistry:
         self._stale.discard(directory)
 
     def join(self, directory: Path) -> None:
-        """Add a directory that serves again, and its own entries; `settle` writes (CorruptionError, OSError)."""
+        """Add a directory that serves again, and its own entries; `update_copies` writes (CorruptionError, OSError)."""
         copy = read_copy(directory, self._files)
         # Whatever its revision: the content that is served now takes precedence.
         old = RegistryCopy(copy.entries, -1, groups=copy.groups)
@@ -183,7 +183,7 @@ class TopicRegistry:
 
     def put(self, changes: Mapping[str, TopicEntry | None]) -> None:
         """Set topics' entries, or remove those given as None; on disk on return, all or nothing (OSError)."""
-        self.settle()
+        self.update_copies()
         entries = dict(self.entries)
         for name, entry in changes.items():
             if entry is None:
@@ -194,7 +194,7 @@ class TopicRegistry:
 
     def put_group(self, group: str, overrides: Mapping[str, str]) -> None:
         """Set a group's settings, or remove its entry if they are empty; on disk on return, or unchanged (OSError)."""
-        self.settle()
+        self.update_copies()
         groups = {name: own for name, own in self.groups.items() if name != group}
         if overrides:
             groups[group] = MappingProxyType(dict(overrides))
@@ -210,16 +210,16 @@ class TopicRegistry:
         self._revision += 1
         self._stale = set(self._directories)
         try:
-            self.settle()
+            self.update_copies()
         except OSError:
             # A newer revision than any that may have reached a disk.
             self.entries, self.groups = old
             self._revision, self._stale = self._revision + 1, set(self._directories)
             with suppress(OSError):
-                self.settle()
+                self.update_copies()
             raise
 
-    def settle(self) -> None:
+    def update_copies(self) -> None:
         """Write each copy that a failed change left stale; a failed deletion must not happen later (OSError)."""
         for directory in self._directories:
             if directory in self._stale:

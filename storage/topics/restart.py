@@ -7,7 +7,7 @@ from typing import NamedTuple
 from topicfs.storage.checkpoints.clean_shutdown import remove_mark
 from topicfs.storage.directories.checkpoints import name_of
 from topicfs.storage.directories.directories import Directories, OpenDirectory
-from topicfs.storage.directories.identity import settle_meta_properties
+from topicfs.storage.directories.identity import write_missing_meta_properties
 from topicfs.storage.directories.offline_partition import loaded_logs
 from topicfs.storage.disk.native import NativeFileSystem
 from topicfs.storage.engine import Partition
@@ -79,8 +79,8 @@ class Restart(NamedTuple):
         self.registry.join(data.path)
 
     def _load_all(self, directory: OpenDirectory, topics: Mapping[str, LogTopic]) -> dict[str, LogTopic]:
-        settle_meta_properties(self.directories)
-        self.registry.settle()
+        write_missing_meta_properties(self.directories)
+        self.registry.update_copies()
         finish_pending(self.directories, self.registry)
         found = find_all(self.directories, self.registry, self.warn)
         present = dict(topics)

@@ -59,11 +59,11 @@ class Reader:
         self.member.leave().result(30)
 
 
-def settle(readers: Iterable[Reader], partitions: Iterable[TopicPartition]) -> None:
+def wait_until_shared(readers: Iterable[Reader], partitions: Iterable[TopicPartition]) -> None:
     """Wait until `readers` share all `partitions` as evenly as possible in one generation, and none is wanted back."""
     wanted, all_ = sorted(partitions), list(readers)
 
-    def settled() -> bool:
+    def shared() -> bool:
         helds = [one.held for one in all_]
         sizes = [len(held.partitions) for held in helds]
         return (
@@ -73,4 +73,4 @@ def settle(readers: Iterable[Reader], partitions: Iterable[TopicPartition]) -> N
             and len({held.generation for held in helds}) == 1
         )
 
-    wait_until(settled, f"{len(all_)} readers share {len(wanted)} partitions")
+    wait_until(shared, f"{len(all_)} readers share {len(wanted)} partitions")

@@ -154,7 +154,7 @@ class ScriptedGroups(NoGroups):
             members=tuple(members),
         )
 
-    def settle(self, state: GroupState) -> None:
+    def set_state(self, state: GroupState) -> None:
         self.state = state
         self._listeners.notify()
 

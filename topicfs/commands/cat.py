@@ -299,9 +299,9 @@ def signature(directories: tuple[Path, ...]) -> Signature | None:
     another change within the tick could not be seen.
     """
     watched = (names.HIGH_WATERMARKS, names.CLEAN_SHUTDOWN, names.LOCK)
-    settled_ns = time.time_ns() - TICK_NS
+    stable_before_ns = time.time_ns() - TICK_NS
     modified = tuple(_modified(directory / name) for directory in directories for name in watched)
-    return modified if max(modified) < settled_ns else None
+    return modified if max(modified) < stable_before_ns else None
 
 
 def _modified(path: Path) -> int:

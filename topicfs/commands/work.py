@@ -233,7 +233,7 @@ class Workers:
             process.returncode, Acknowledgement.RELEASE
         )
         try:
-            given_up = source.settle(job, word)
+            given_up = source.acknowledge(job, word)
         except (RecordNotHeldError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ESTALE:
                 raise
@@ -274,7 +274,7 @@ def _feed(process: subprocess.Popen[bytes], source: JobSource, job: Job) -> None
             process.communicate(value, timeout=seconds)
         except subprocess.TimeoutExpired:
             value = None
-            with suppress(StorageError, OSError):  # Settling the record reports the error.
+            with suppress(StorageError, OSError):  # Acknowledging the record reports the error.
                 seconds = source.renew(job) / 3
 
 

@@ -1,4 +1,4 @@
-"""Records of a queue as jobs, taken one by one and then settled, through a mount or an engine."""
+"""Records of a queue as jobs, taken one by one and then acknowledged, through a mount or an engine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class JobSource(Protocol):
     def renew(self, job: Job) -> float:
         """Renew the record's lease; return its length in seconds."""
 
-    def settle(self, job: Job, word: Acknowledgement) -> bool:
+    def acknowledge(self, job: Job, word: Acknowledgement) -> bool:
         """Acknowledge a record; durable on return. Return whether the queue has rejected it."""
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class MountJobs:
             except OSError as error:
                 # The record cannot be read or was deleted: the queue rejects it after some deliveries.
                 say(f"topicfs: {place}: {reason_of(error)}: given back", error=True)
-                self.settle(Job(place, b"", shown), Acknowledgement.RELEASE)
+                self.acknowledge(Job(place, b"", shown), Acknowledgement.RELEASE)
 
     def renew(self, job: Job) -> float:
         self._acknowledge(job, Acknowledgement.RENEW)
@@ -93,7 +93,7 @@ class MountJobs:
         settings = dict(line.removeprefix("# ").partition("=")[::2] for line in lines)
         return int(settings[LEASE_SETTING]) / 1000
 
-    def settle(self, job: Job, word: Acknowledgement) -> bool:
+    def acknowledge(self, job: Job, word: Acknowledgement) -> bool:
         self._acknowledge(job, word)
         if word is not Acknowledgement.RELEASE:
             return word is Acknowledgement.REJECT
@@ -132,7 +132,7 @@ class EngineJobs:
         self._session.acknowledge({job.place: Acknowledgement.RENEW})
         return self._group.settings.share_record_lock_duration_ms / 1000
 
-    def settle(self, job: Job, word: Acknowledgement) -> bool:
+    def acknowledge(self, job: Job, word: Acknowledgement) -> bool:
         self._session.acknowledge({job.place: word})
         if word is not Acknowledgement.RELEASE:
             return word is Acknowledgement.REJECT

@@ -198,7 +198,7 @@ class LocalMember:
         return self._left if self._leaves else None
 
     @property
-    def settled_generation(self) -> int:
+    def stable_generation(self) -> int:
         """The generation of the member's present partitions; -1 while it joins or has to join."""
         return -1 if self.rejoins else self._held.generation
 

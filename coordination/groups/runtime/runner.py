@@ -220,14 +220,14 @@ class Runner:
         while not self._stopping:
             for action in self._next():
                 self._guarded(action)
-            self._settle()
+            self._run_postponed()
             self._fire_timers()
             if self._commit_linger.take():
                 self._guarded(self.commit_all)
             if self._join_linger.take():
                 self._rebalance()
             else:
-                self._settle()
+                self._run_postponed()
 
     def _next(self) -> Iterable[Callable[[], None]]:
         """Wait for an action or a timeout; return all actions that are waiting by then."""
@@ -257,7 +257,7 @@ class Runner:
         except Exception:  # whatever the error, go on serving the other groups
             _LOGGER.exception("unexpected error in the thread of the groups")
 
-    def _settle(self) -> None:
+    def _run_postponed(self) -> None:
         """Run postponed actions, note rebalances that began, and notify the listeners."""
         told = False
         while self._later or self._changed:
@@ -279,7 +279,7 @@ class Runner:
             if group.state is PREPARING:
                 for member in list(self.members.get(name, {}).values()):
                     self._guarded(member.rebalance)
-        self._settle()
+        self._run_postponed()
         self._join_linger.goes_by(self.clock() - began)
 
     def _fire_timers(self) -> None:
@@ -300,7 +300,7 @@ class Runner:
             if shard.state is ShardState.ACTIVE and not self.read_only:
                 self._guarded(partial(shard.empty_groups, "its coordinator ends"))
             shard.unload()
-        self._settle()
+        self._run_postponed()
 
     # For the thread itself.
 

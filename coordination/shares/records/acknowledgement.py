@@ -216,14 +216,14 @@ class _Acknowledging:
             self._check_held(whole, batch.first, batch.last)
             in_one = batch.is_within(ack.first, ack.last) and len(ack.types) == 1
             if in_one and not batch.first < start <= batch.last:
-                self._settle(batch, batch.first, batch.last, ack.types[0])
+                self._apply(batch, batch.first, batch.last, ack.types[0])
                 return
             batch.split()
         for offset, delivery in batch.between(max(ack.first, start), ack.last):
             self._check_held(delivery, offset, offset)
-            self._settle(batch, offset, offset, ack.type_of(offset))
+            self._apply(batch, offset, offset, ack.type_of(offset))
 
-    def _settle(self, batch: InFlightBatch, first: int, last: int, ack_type: int) -> None:
+    def _apply(self, batch: InFlightBatch, first: int, last: int, ack_type: int) -> None:
         delivery = batch.at(first)
         if ack_type == RENEW:
             delivery.lease_end = self._now + self._window.limits.lock_ms

@@ -212,7 +212,7 @@ class PartitionState:
         return archived
 
     def move_log_start(self, log_start_offset: int) -> None:
-        """Follow the log start: Available records below it become Archived, Acquired ones stay until settled."""
+        """Follow the log start: Available records below it become Archived, Acquired ones stay until acknowledged."""
         if log_start_offset <= self.start_offset:
             return
         if not len(self.batches):

@@ -189,7 +189,7 @@ class FutureLogs:
         data = self._directory.data
         log = load_log(
             SegmentDirectory(
-                data.path / self._settle(partition, topic_id, beside=beside), data.files, data.clock
+                data.path / self._future_directory(partition, topic_id, beside=beside), data.files, data.clock
             ),
             config,
             clean=False,
@@ -242,7 +242,7 @@ class FutureLogs:
             with suppress(OSError):
                 log.close()
 
-    def _settle(self, partition: TopicPartition, topic_id: str, *, beside: bool) -> str:
+    def _future_directory(self, partition: TopicPartition, topic_id: str, *, beside: bool) -> str:
         """Return the name of a partition's future directory, made if this topic has none (OSError)."""
         data = self._directory.data
         for name in self._names(partition):

@@ -111,7 +111,7 @@ def test_it_joins_with_the_id_that_it_is_given(begin: Begin) -> None:
     assert [("", "cooperative-sticky"), ("m-1", "cooperative-sticky")] == world.coordinator.asked("join")
     positions = world.member.held().positions
     assert (None, 5) == (positions[FIRST], getattr(positions[SECOND], "offset", None))
-    assert 1 == world.member.held().generation == world.member.settled_generation
+    assert 1 == world.member.held().generation == world.member.stable_generation
 
 
 def test_a_commit_is_in_the_name_of_the_member(begin: Begin) -> None:
@@ -154,7 +154,7 @@ def test_an_eager_member_gives_everything_up_before_it_joins_again(begin: Begin)
     world.until(lambda: bool(world.member.held().wanted_back))
 
     assert {FIRST, SECOND} == world.member.held().wanted_back
-    assert -1 == world.member.settled_generation
+    assert -1 == world.member.stable_generation
     assert 1 == world.joins()
     world.member.give_up({FIRST, SECOND})
     world.until(lambda: world.joins() == 2)

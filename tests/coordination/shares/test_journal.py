@@ -185,7 +185,7 @@ def test_the_copy_of_a_directory_that_was_away_is_replaced(
         journal.reject({key(4): record()})
         journal.forget([key(4)])
     else:
-        journal.settle()
+        journal.update_copies()
 
     assert [{key(1), key(3)}] * 3 == [
         set(one.rejected) for one in (journal, kept(disk, "/a"), kept(disk, "/b"))
@@ -209,6 +209,6 @@ def test_a_disk_that_fails_takes_no_record_along(disk: SimulatedDisk, two: Two):
 def test_one_directory_that_gets_a_second_one_is_copied(disk: SimulatedDisk, two: Two):
     """What was written before there were revisions."""
     kept(disk, "/b").reject({key(1): record()})
-    QueueJournal(disk, two).settle()
+    QueueJournal(disk, two).update_copies()
 
     assert {key(1): record()} == kept(disk, "/a").rejected

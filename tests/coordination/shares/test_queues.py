@@ -80,7 +80,7 @@ def place(offset: int, partition: int = 0) -> RecordName:
     return RecordName("orders", partition, Offset(offset))
 
 
-def settle(session: QueueSession, leased: Leased | None, word: Acknowledgement = ACCEPT) -> None:
+def acknowledge(session: QueueSession, leased: Leased | None, word: Acknowledgement = ACCEPT) -> None:
     assert leased is not None
     session.acknowledge({leased.place: word})
 
@@ -92,7 +92,7 @@ def test_each_record_goes_to_one_session():
     values = []
     while (leased := (session := next(sessions)).take()) is not None:
         values.append(value(leased))
-        settle(session, leased)
+        acknowledge(session, leased)
 
     assert [f"job {at}" for at in range(5)] == values
     bench.append("one more")
@@ -104,7 +104,7 @@ def test_a_released_record_comes_again_before_new_ones():
     bench = Bench()
     session = bench.open()
     first = session.take()
-    settle(session, first, RELEASE)
+    acknowledge(session, first, RELEASE)
     again = session.take()
 
     assert first is not None
@@ -134,13 +134,13 @@ def test_a_lease_ends():
     slow, other = bench.open(), bench.open()
     lost, renewed = slow.take(), slow.take()
     bench.clock.advance(LOCK - 1)
-    settle(slow, renewed, RENEW)
+    acknowledge(slow, renewed, RENEW)
     bench.clock.advance(1)
     assert value(lost) == value(other.take())
     with pytest.raises(RecordNotHeldError, match="orders-0-0"):
-        settle(slow, lost)
+        acknowledge(slow, lost)
     assert [renewed and renewed.place] == [one.place for one in slow.held()]
-    settle(slow, renewed)
+    acknowledge(slow, renewed)
 
 
 def test_those_who_wait_are_told():
@@ -152,7 +152,7 @@ def test_those_who_wait_are_told():
     assert waiting.take() is None
     for event in (
         lambda: bench.append("a job"),
-        lambda: settle(other, other.take(), RELEASE),
+        lambda: acknowledge(other, other.take(), RELEASE),
         lambda: (other.take(), bench.clock.advance(LOCK), bench.engine.maintenance(bench.clock())),
         lambda: (other.take(), other.close()),
         lambda: bench.engine.add_partitions("orders", total=2),
@@ -170,9 +170,9 @@ def test_what_is_rejected_is_shown_and_not_given_again():
     """By a word, or at the limit; with who held it last, also after a restart, until it is forgotten."""
     bench = Bench(lines=2)
     session = bench.open("worker")
-    settle(session, session.take(), REJECT)
+    acknowledge(session, session.take(), REJECT)
     for _ in range(5):
-        settle(session, session.take(), RELEASE)
+        acknowledge(session, session.take(), RELEASE)
     assert session.take() is None
     bench.restart()
 
@@ -195,9 +195,9 @@ def test_a_restart_goes_on_where_the_group_stood():
     bench = Bench()
     session = bench.open()
     taken = [session.take() for _ in range(4)]
-    settle(session, taken[0])
-    settle(session, taken[2])
-    settle(session, taken[1], RELEASE)
+    acknowledge(session, taken[0])
+    acknowledge(session, taken[2])
+    acknowledge(session, taken[1], RELEASE)
     bench.kill()
     session = bench.open()
     again = [session.take() for _ in range(3)]
@@ -213,7 +213,7 @@ def test_what_is_shown_of_a_group():
     bench = Bench()
     assert ({}, "Empty") == (bench.engine.share_groups.groups(), bench.group.state)
     session = bench.open("bash, process 7")
-    settle(session, session.take())
+    acknowledge(session, session.take())
     held = session.take()
     assert held is not None
 
@@ -242,14 +242,14 @@ def test_somebody_else_settles_a_record_in_flight():
     bench = Bench()
     session = bench.open()
     first, second = session.take(), session.take()
-    bench.group.settle(place(0), ACCEPT)
-    bench.group.settle(place(1), RELEASE)
+    bench.group.acknowledge_for_holder(place(0), ACCEPT)
+    bench.group.acknowledge_for_holder(place(1), RELEASE)
 
     for leased in (first, second):
         with pytest.raises(RecordNotHeldError):
-            settle(session, leased)
+            acknowledge(session, leased)
     with pytest.raises(RecordNotHeldError):
-        bench.group.settle(place(0), ACCEPT)
+        bench.group.acknowledge_for_holder(place(0), ACCEPT)
     assert [] == session.held()
     assert "job 1" == value(session.take())
 
@@ -290,13 +290,13 @@ def test_what_a_transaction_aborted_is_passed_over():
     partition.append(produced(b"aborted", b"too", txn=True))
     bench.append("behind it")
     session = bench.open()
-    settle(session, session.take())
+    acknowledge(session, session.take())
     assert session.take() is None
     partition.append(marker(commit=False), origin=Origin.COORDINATOR)
 
     leased = session.take()
     assert "behind it" == value(leased)
-    settle(session, leased)
+    acknowledge(session, leased)
     assert session.take() is None
     assert 0 == bench.group.positions("orders")[0].lag
 
@@ -305,7 +305,7 @@ def test_a_gap_in_the_log_is_no_record():
     """The log's start moved over records that waited: they are gone, and what follows is given."""
     bench = Bench()
     session = bench.open()
-    settle(session, session.take(), RELEASE)
+    acknowledge(session, session.take(), RELEASE)
     bench.engine.partition("orders", 0).delete_records(Offset(3))
 
     assert ["job 3", "job 4", None] == [value(session.take()) for _ in range(3)]
@@ -316,7 +316,7 @@ def test_a_group_that_is_reset_begins_there():
     bench = Bench()
     session = bench.open()
     for _ in range(3):
-        settle(session, session.take())
+        acknowledge(session, session.take())
     partition = TopicPartition("orders", 0)
     with pytest.raises(GroupNotEmptyError):
         bench.group.reset(partition, Offset(1))
@@ -345,7 +345,7 @@ def test_settings_are_kept_and_count_at_once():
     assert session.take() is None
     bench.append("new")
     for _ in range(2):
-        settle(session, session.take(), RELEASE)
+        acknowledge(session, session.take(), RELEASE)
     assert session.take() is None
     bench.group.alter({"share.delivery.count.limit": None})
     assert 5 == bench.group.settings.share_delivery_count_limit
@@ -359,7 +359,7 @@ def test_groups_come_and_go():
     with pytest.raises(GroupExistsError):
         groups.create("billing")
     session = bench.open()
-    settle(session, session.take())
+    acknowledge(session, session.take())
     with pytest.raises(GroupNotEmptyError):
         groups.delete("billing")
     session.close()
@@ -405,7 +405,7 @@ def test_a_topic_that_is_deleted_takes_its_states_along():
     """One of the same name begins again."""
     bench = Bench()
     session = bench.open()
-    settle(session, session.take())
+    acknowledge(session, session.take())
     bench.engine.maintenance(bench.clock())
     assert ["orders"] == bench.group.topics()
     bench.engine.delete_topic("orders")
@@ -428,7 +428,7 @@ def test_the_topic_of_states_stays_small():
     session = bench.open()
     taken = session.take()
     for _ in range(3):
-        settle(session, session.take(), RELEASE)
+        acknowledge(session, session.take(), RELEASE)
     bench.clock.advance(PRUNE_INTERVAL_MS)
     bench.engine.maintenance(bench.clock())
     (partition,) = [
@@ -445,8 +445,8 @@ def test_where_nothing_may_be_written_there_are_no_sessions():
     """What is kept is shown."""
     bench = Bench()
     session = bench.open()
-    settle(session, session.take())
-    settle(session, session.take(), REJECT)
+    acknowledge(session, session.take())
+    acknowledge(session, session.take(), REJECT)
     bench.engine.close()
     engine = engine_on(bench.disk.read_only_view(), clock=bench.clock)
     group = engine.share_groups.group("billing")
@@ -464,9 +464,9 @@ def test_a_disk_that_is_full_leaves_the_records_held():
     leased = session.take()
     bench.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
     with pytest.raises(OSError, match="No space"):
-        settle(session, leased)
+        acknowledge(session, leased)
     assert [leased] == list(session.held())
-    settle(session, leased)
+    acknowledge(session, leased)
     bench.kill()
     assert "job 1" == value(bench.open().take())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.doubles.engines import append_lines
-from tests.doubles.group_reader import Reader, settle
+from tests.doubles.group_reader import Reader, wait_until_shared
 from tests.doubles.mount_client import MountClient
 from tests.doubles.records import marker, produced
 from topicfs.coordination.share_groups import Acknowledgement
@@ -36,7 +36,7 @@ async def lags(client: MountClient) -> tuple[list[str], list[str]]:
 async def test_a_partition_without_a_position_counts_while_a_member_reads_it(shop: MountClient):
     """While a member reads a partition without a position, all its offsets count as lag in `lag` and `status`."""
     reader = Reader(shop.engine, "g", "shop")
-    settle([reader], SHOP)
+    wait_until_shared([reader], SHOP)
     reader.commit(SHOP[0], 1)
 
     rows = ["lag 5", "partition shop-0 position 1 lag 2", "partition shop-1 position - lag 3"]

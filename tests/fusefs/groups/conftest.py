@@ -108,7 +108,7 @@ def world() -> World:
 
 
 AGAIN = errno.EAGAIN
-settled = trio.testing.wait_all_tasks_blocked
+all_tasks_blocked = trio.testing.wait_all_tasks_blocked
 
 
 async def read_behind(nursery: trio.Nursery, stream: Stream, seen: list[object]) -> None:
@@ -122,4 +122,4 @@ async def read_behind(nursery: trio.Nursery, stream: Stream, seen: list[object])
 
     nursery.start_soon(read)
     with suppress(trio.TooSlowError):
-        await settled()
+        await all_tasks_blocked()

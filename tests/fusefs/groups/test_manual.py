@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.doubles.memory_engine import MemoryTopic
 from tests.doubles.scripted_group import orders
-from tests.fusefs.groups.conftest import AGAIN, Stream, World, errno_of, settled
+from tests.fusefs.groups.conftest import AGAIN, Stream, World, all_tasks_blocked, errno_of
 from topicfs.storage.errors import NotAssignedError
 
 
@@ -88,7 +88,7 @@ async def test_manual_gives_back_what_it_has_not_committed(world: World):
     stream = await manual(world, 0)
     await stream.read()
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
     assert [] == stream.member.said
     assert AGAIN == await stream.fails()
 

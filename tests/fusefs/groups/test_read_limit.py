@@ -15,7 +15,7 @@ import trio.testing
 
 from tests.doubles.records import record
 from tests.doubles.scripted_group import orders
-from tests.fusefs.groups.conftest import AGAIN, Stream, World, read_behind, settled
+from tests.fusefs.groups.conftest import AGAIN, Stream, World, all_tasks_blocked, read_behind
 from topicfs.coordination.membership import GroupState, MemberPartitions
 from topicfs.fusefs.forms import JSON, KV, VALUES, Form
 from topicfs.fusefs.groups.read_limit import ReadLimit, parse_read_limit
@@ -172,7 +172,7 @@ async def test_a_partition_that_was_begun_stays_until_the_end(world: World):
     stream = world.open(0, limit=next_records(2))
     await stream.read(2)
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
     assert b"b\n" == await stream.read(2)
     assert [] == stream.member.said
     assert b"" == await stream.read()
@@ -188,7 +188,7 @@ async def test_a_partition_of_which_nothing_was_given_goes_at_once(world: World)
     stream = world.open(0, limit=next_records(1))
     stream.poll(None)
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
     assert ["give up orders-0"] == stream.member.said
     stream.member.assign(1)
 
@@ -202,8 +202,8 @@ async def test_who_has_given_something_waits_for_no_other_member(world: World):
     stream = world.open(0, 1, limit=next_records(5))
     await stream.read()
     stream.member.want_back(0, 1)
-    world.groups.settle(GroupState.PREPARING_REBALANCE)
-    await settled()
+    world.groups.set_state(GroupState.PREPARING_REBALANCE)
+    await all_tasks_blocked()
     assert ["give up orders-1"] == stream.member.said
 
     assert b"" == await stream.read()
@@ -214,11 +214,11 @@ async def test_who_has_given_nothing_waits_for_partitions(world: World, nursery:
     """A run without partitions waits for them: an end would say that there are no records."""
     world.add(0, b"a")
     stream, seen = world.open(limit=next_records(5), nonblocking=False), []
-    world.groups.settle(GroupState.PREPARING_REBALANCE)
+    world.groups.set_state(GroupState.PREPARING_REBALANCE)
     await read_behind(nursery, stream, seen)
     assert [] == seen
     stream.member.assign(0)
-    await settled()
+    await all_tasks_blocked()
 
     assert [b"a\n"] == seen
 
@@ -232,7 +232,7 @@ async def test_a_partition_that_is_taken_away_fails_the_run(world: World):
     await stream.read()
     await stream.read()
     stream.member.assign(1)
-    await settled()
+    await all_tasks_blocked()
 
     assert [NotAssignedError] * 2 == [type(await stream.fails()) for _ in range(2)]
     assert [] == stream.member.said
@@ -271,7 +271,7 @@ async def test_manual_commits_are_the_programs(world: World):
     stream = world.open(0, limit=next_records(1))
     assert [b"a\n"] == await read_all(stream)
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
     assert [] == stream.member.said
     await stream.write("commit\n")
 
@@ -306,12 +306,12 @@ async def test_so_many_seconds(world: World, nursery: trio.Nursery, mock_clock: 
     mock_clock.jump(9.9)
     await read_behind(nursery, stream, seen)
     world.add(0, b"b")
-    await settled()
+    await all_tasks_blocked()
     await read_behind(nursery, stream, seen)
     assert [b"a\n", b"b\n"] == seen
     assert {} == stream.member.committed
     mock_clock.jump(0.2)
-    await settled()
+    await all_tasks_blocked()
 
     assert [b"a\n", b"b\n", b""] == seen
     assert {orders(0): 2} == stream.member.committed
@@ -325,7 +325,7 @@ async def test_when_the_time_is_over_a_record_is_given_to_its_end(
     stream = world.open(0, limit=ReadLimit(seconds=1))
     assert [b"abc\n", b"de"] == [await stream.read(4), await stream.read(2)]
     mock_clock.jump(2)
-    await settled()
+    await all_tasks_blocked()
     world.add(0, b"late")
 
     assert [b"f\n"] == await read_all(stream)
@@ -337,14 +337,14 @@ async def test_poll_looks_ahead_and_the_time_is_over(world: World, mock_clock: t
     stream, kernel = world.open(0, limit=ReadLimit(seconds=1)), Notification()
     assert 0 == stream.poll(kernel)
     mock_clock.jump(2)
-    await settled()
+    await all_tasks_blocked()
     assert kernel.told
 
     world.add(0, b"a")
     looking = world.open(0, limit=ReadLimit(seconds=1))
     assert looking.poll(None) & select.POLLIN
     mock_clock.jump(2)
-    await settled()
+    await all_tasks_blocked()
     assert [[], []] == [await read_all(stream), await read_all(looking)]
 
 
@@ -356,12 +356,12 @@ async def test_the_time_begins_when_the_group_admits_the_reader(
     world.groups.admits = False
     stream = world.open(limit=ReadLimit(seconds=1))
     mock_clock.jump(5)
-    await settled()
+    await all_tasks_blocked()
     assert AGAIN == await stream.fails()
     stream.member.assign(0)
     assert b"a\n" == await stream.read()
     mock_clock.jump(2)
-    await settled()
+    await all_tasks_blocked()
 
     assert b"" == await stream.read()
 
@@ -370,10 +370,10 @@ async def test_time_without_end(world: World, mock_clock: trio.testing.MockClock
     """A number of seconds above 64 bits waits; close(2) ends the wait."""
     stream = world.open(0, limit=ReadLimit(seconds=BEYOND_64_BITS))
     mock_clock.jump(10**9)
-    await settled()
+    await all_tasks_blocked()
     assert AGAIN == await stream.fails()
     await stream.close()
-    await settled()
+    await all_tasks_blocked()
 
     assert ["leave"] == stream.member.said
     assert MemberPartitions(generation=2, partitions=frozenset({orders(0)})) == stream.member.now

@@ -9,7 +9,7 @@ import trio
 
 from tests.doubles.memory_engine import MemoryTopic
 from tests.doubles.scripted_group import orders
-from tests.fusefs.groups.conftest import AGAIN, DRAIN, World, read_behind, settled
+from tests.fusefs.groups.conftest import AGAIN, DRAIN, World, all_tasks_blocked, read_behind
 from topicfs.coordination.membership import GroupState
 from topicfs.fusefs.forms import BATCH, JSON, KV, VALUES, Form
 from topicfs.fusefs.groups.read_limit import ReadLimit
@@ -109,15 +109,15 @@ async def test_it_waits_for_records_and_for_partitions(world: World, nursery: tr
     await read_behind(nursery, stream, seen)
     assert [] == seen
     world.add(0, b"a")
-    await settled()
+    await all_tasks_blocked()
     assert [] == seen
     stream.member.assign(0)
-    await settled()
+    await all_tasks_blocked()
     assert [b"a\n"] == seen
 
     await read_behind(nursery, stream, seen)
     world.add(0, b"b")
-    await settled()
+    await all_tasks_blocked()
 
     assert [b"a\n", b"b\n"] == seen
 
@@ -130,7 +130,7 @@ async def test_a_partition_of_which_nothing_is_owed_is_given_back_at_once(world:
     await stream.read()
 
     stream.member.want_back(1)
-    await settled()
+    await all_tasks_blocked()
 
     assert ["give up orders-1"] == stream.member.said
 
@@ -142,7 +142,7 @@ async def test_what_was_handed_out_is_answered_first(world: World):
     await stream.read(2)
 
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
     assert [] == stream.member.said
     assert AGAIN == await stream.fails()
 
@@ -156,7 +156,7 @@ async def test_a_record_that_was_begun_is_given_to_its_end(world: World):
     assert b"ab" == await stream.read(2)
 
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
 
     assert [b"cd", b"ef\n"] == [await stream.read(2), await stream.read(100)]
     assert [] == stream.member.said
@@ -171,12 +171,12 @@ async def test_a_waiting_reader_gives_back_at_once(world: World, nursery: trio.N
     await stream.read()
     await read_behind(nursery, stream, seen)
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
 
     assert ["commit orders-0 1", "give up orders-0"] == stream.member.said
     stream.member.assign(0, p0=1)
     world.add(0, b"b")
-    await settled()
+    await all_tasks_blocked()
     assert [b"b\n"] == seen
 
 
@@ -186,7 +186,7 @@ async def test_a_line_that_a_program_left_to_the_next_goes_to_the_next_owner(wor
     stream = world.open(0)
     await stream.read()
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
 
     stream.position = 2
 
@@ -214,7 +214,7 @@ async def test_a_partition_that_was_taken_away(world: World):
     await stream.read(2)
 
     stream.member.assign()
-    await settled()
+    await all_tasks_blocked()
 
     assert AGAIN == await stream.fails()
     assert [] == stream.member.said
@@ -238,7 +238,7 @@ async def test_a_failed_commit_is_told_by_the_next_read(world: World):
     await stream.read(2)
     stream.member.failing = OSError(errno.ENOSPC, "full")
     assert b"b\n" == await stream.read(2)
-    await settled()
+    await all_tasks_blocked()
 
     failures = [await stream.fails(2), await stream.fails(2)]
     stream.member.failing = None
@@ -255,7 +255,7 @@ async def test_a_commit_that_came_too_late_is_no_error(world: World):
     await stream.read(2)
     stream.member.failing = NotAssignedError("orders-0")
     await stream.read(2)
-    await settled()
+    await all_tasks_blocked()
 
     assert AGAIN == await stream.fails()
 
@@ -294,7 +294,7 @@ async def test_drain_waits_until_its_positions_are_committed(world: World, nurse
     await read_behind(nursery, stream, seen)
     assert [] == seen
     stream.member.unanswered[0].set_result(None)
-    await settled()
+    await all_tasks_blocked()
 
     assert [b""] == seen
 
@@ -316,11 +316,11 @@ async def test_drain_waits_for_what_is_about_to_be_assigned(nursery: trio.Nurser
     await read_behind(nursery, stream, seen)
     assert [] == seen
     world.groups.elsewhere = (orders(1),)
-    world.groups.settle(GroupState.PREPARING_REBALANCE)
-    await settled()
+    world.groups.set_state(GroupState.PREPARING_REBALANCE)
+    await all_tasks_blocked()
     assert [] == seen
-    world.groups.settle(GroupState.STABLE)
-    await settled()
+    world.groups.set_state(GroupState.STABLE)
+    await all_tasks_blocked()
 
     assert [b""] == seen
 
@@ -334,7 +334,7 @@ async def test_drain_waits_for_a_position_that_a_transaction_may_move(world: Wor
     assert [] == seen
     stream.member.undecided = ()
     stream.member.assign(0)
-    await settled()
+    await all_tasks_blocked()
 
     assert [b"a\n"] == seen
 
@@ -443,9 +443,9 @@ async def test_a_read_that_waits_hears_of_a_partition_that_was_opened_again(
     again = MemoryTopic("orders", 1)
     world.engine.all["orders"] = again
     world.topic.all[0].listeners[0]()  # The engine's signal that the log failed.
-    await settled()
+    await all_tasks_blocked()
     again.all[0].add(b"a")
-    await settled()
+    await all_tasks_blocked()
 
     assert [b"a\n"] == seen
     nursery.cancel_scope.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import select
 
-from tests.fusefs.groups.conftest import DRAIN, World, settled
+from tests.fusefs.groups.conftest import DRAIN, World, all_tasks_blocked
 
 
 class Notification:
@@ -22,7 +22,7 @@ async def test_poll_asks_for_nothing(world: World):
     """poll(2) commits nothing; the next read returns what it found."""
     world.add(0, b"a")
     stream, kernel = world.open(0), Notification()
-    await settled()
+    await all_tasks_blocked()
     assert stream.poll(kernel) & select.POLLIN
     await stream.read()
     assert 0 == stream.poll(kernel)
@@ -40,7 +40,7 @@ async def test_poll_tells_of_partitions_too(world: World):
     stream, kernel = world.open(), Notification()
     assert 0 == stream.poll(kernel)
     stream.member.assign(0)
-    await settled()
+    await all_tasks_blocked()
     assert 1 == kernel.told
 
     drained = world.open(0, limit=DRAIN)
@@ -54,7 +54,7 @@ async def test_a_polled_partition_can_be_given_back(world: World):
     stream = world.open(0)
     stream.poll(None)
     stream.member.want_back(0)
-    await settled()
+    await all_tasks_blocked()
 
     assert ["give up orders-0"] == stream.member.said
 
@@ -62,7 +62,7 @@ async def test_a_polled_partition_can_be_given_back(world: World):
 async def test_poll_of_a_deleted_topic_is_readable(world: World):
     """poll(2) after the topic was deleted finds the file readable, because the next read fails at once."""
     stream = world.open(0)
-    await settled()
+    await all_tasks_blocked()
     del world.engine.all["orders"]
 
     assert stream.poll(None) & select.POLLIN

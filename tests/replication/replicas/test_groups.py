@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from tests.doubles.group_reader import Reader, settle
+from tests.doubles.group_reader import Reader, wait_until_shared
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
 from topicfs.coordination.membership import GroupState, Position
@@ -34,7 +34,7 @@ def test_members_share_partitions_and_commit_into_every_replica() -> None:
     """Both directories have the same records, and each alone shows the group as a broker of its own would."""
     two = served()
     readers = [Reader(two.engine, "g", "orders", name=name) for name in ("one", "two")]
-    settle(readers, PLACES)
+    wait_until_shared(readers, PLACES)
     for reader in readers:
         reader.commit(reader.partitions[0], 7)
     for number in range(2):
@@ -53,14 +53,14 @@ def test_a_disk_that_fails_costs_no_position(broken: int) -> None:
     """Commits go on into the other one, and what comes back has them, too."""
     two = served()
     reader = Reader(two.engine, "g", "orders")
-    settle([reader], PLACES)
+    wait_until_shared([reader], PLACES)
     reader.commit(PLACES[0], 3)
     break_disk(two.disk(broken))
     reader.commit(PLACES[0], 5)
     reader.commit(PLACES[1], 4)
     assert {PLACES[0]: 5, PLACES[1]: 4} == positions(two)
     other = Reader(two.engine, "g", "orders")
-    settle([reader, other], PLACES)
+    wait_until_shared([reader, other], PLACES)
 
 
 def test_groups_survive_the_end_of_a_process_and_of_the_machine() -> None:

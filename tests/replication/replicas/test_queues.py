@@ -36,7 +36,7 @@ def taken(session: ShareSession) -> Leased:
     return leased
 
 
-def settled(session: ShareSession, word: Acknowledgement) -> int:
+def acknowledged(session: ShareSession, word: Acknowledgement) -> int:
     """Take a record and say what became of it; its offset."""
     leased = taken(session)
     session.acknowledge({leased.place: word})
@@ -62,11 +62,11 @@ def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
     """Whichever leads: what was accepted stays so, what is held stays held, and what was rejected is found."""
     two = served()
     session = opened(two)
-    assert [0, 1] == [settled(session, ACCEPT), settled(session, REJECT)]
+    assert [0, 1] == [acknowledged(session, ACCEPT), acknowledged(session, REJECT)]
     held = taken(session)
     break_disk(two.disk(broken))
     session.acknowledge({held.place: ACCEPT})
-    assert [3, 4] == [settled(session, ACCEPT), settled(session, REJECT)]
+    assert [3, 4] == [acknowledged(session, ACCEPT), acknowledged(session, REJECT)]
 
     assert [5] == rest(session)
     assert [(1, "a test"), (4, "a test")] == rejected(two)
@@ -80,7 +80,7 @@ def test_the_next_process_goes_on(begin: str) -> None:
     two = served()
     two.engine.share_groups.create("jobs").alter({"share.delivery.count.limit": "2"})
     session = opened(two)
-    assert [0, 1, 2] == [settled(session, word) for word in (ACCEPT, REJECT, RELEASE)]
+    assert [0, 1, 2] == [acknowledged(session, word) for word in (ACCEPT, REJECT, RELEASE)]
     for topic in two.engine.topics().values():
         for partition in topic.partitions().values():
             partition.sync()
@@ -103,10 +103,10 @@ def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
     """Then each of them alone has the queue as it stands, as a broker of its own would."""
     two = served()
     session = opened(two)
-    settled(session, REJECT)
+    acknowledged(session, REJECT)
     break_disk(two.disk(away))
-    settled(session, REJECT)
-    settled(session, ACCEPT)
+    acknowledged(session, REJECT)
+    acknowledged(session, ACCEPT)
     two.bring_back(away)
     assert (1, 2) == tuple(sorted(two.in_sync()))
     two.engine.close()
@@ -136,9 +136,9 @@ def test_a_directory_that_could_not_note_a_rejection_leaves_at_once(number: int)
     """Not at the next duty: until then it would count as in sync, and know less than the others."""
     two = served()
     session = opened(two)
-    settled(session, REJECT)
+    acknowledged(session, REJECT)
     for operation in ("append", "pwrite", "open"):
         two.disk(number).fail(operation, times=1_000, suffix=QUEUES)
-    settled(session, REJECT)
+    acknowledged(session, REJECT)
     assert ((3 - number,), 3 - number) == (two.in_sync(), two.leader())
     assert [(0, "a test"), (1, "a test")] == rejected(two)

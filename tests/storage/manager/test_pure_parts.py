@@ -168,10 +168,10 @@ def test_registry_takes_a_failed_change_back() -> None:
     disk.fail("sync_directory", times=2)
     with pytest.raises(OSError, match="Input/output"):
         registry.put({"a": TopicEntry(TOPIC_ID, {}, PendingChange.DELETE)})
-    registry.settle()
+    registry.update_copies()
     assert TopicRegistry.read(DATA, disk).entries == {"a": TopicEntry(TOPIC_ID)}
     calls = len(disk.calls)
-    registry.settle()
+    registry.update_copies()
     assert calls == len(disk.calls)
 
 
@@ -208,7 +208,7 @@ def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> N
     registry.join(directories[1])
     disk.fail("write_bytes", suffix="/b/topicfs.topics.tmp")
     with pytest.raises(OSError, match="Input/output"):
-        registry.settle()
+        registry.update_copies()
     assert merge_copies(read_copy(one, disk) for one in directories).entries == {"t": served}
 
 

@@ -95,7 +95,7 @@ def test_a_kill_between_the_copies_leaves_the_newer_one_counting() -> None:
         copies.note(1)
     assert [1, 0] == copies.batches()
     assert 1 == copies.last()
-    copies.record.settle()
+    copies.record.update_copies()
     assert [1, 1] == copies.batches()
 
 
@@ -108,7 +108,7 @@ def test_an_old_copy_that_comes_back_is_replaced() -> None:
     copies.record.write_copy(B, copies.record.read_copy(A))
     copies.note(1)
     copies.serving = [A, B]
-    copies.record.settle([B])
+    copies.record.update_copies([B])
     assert [1, 1] == copies.batches()
     assert copies.record.read_copy(A) == copies.record.read_copy(B)
     assert committed(4) == copies.record.read()["elsewhere"]
@@ -121,7 +121,7 @@ def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
     copies.note(0)
     copies.damage(damaged)
     assert 0 == copies.last()
-    copies.record.settle()
+    copies.record.update_copies()
     assert [0, 0] == copies.batches()
     copies.damage(damaged)
     copies.note(1)
@@ -139,10 +139,10 @@ def test_an_old_copy_does_not_stand_for_a_damaged_newer_one(other: str) -> None:
     copies.damage(A)
     copies.serving = [A, B]
     with pytest.raises(CorruptionError, match="not a committed-writes file"):
-        copies.record.settle([B])
+        copies.record.update_copies([B])
     with pytest.raises(CorruptionError):
         copies.note(2)
     copies.disks.unlink(A / COMMITTED_WRITES)
-    copies.record.settle([B])
+    copies.record.update_copies([B])
     copies.note(2)
     assert [2, 2] == copies.batches()

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.doubles.engines import engine_on
-from tests.doubles.group_reader import Reader, settle
+from tests.doubles.group_reader import Reader, wait_until_shared
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.mortal_disk import End, MortalDisk
 from topicfs.coordination.membership import GroupState
@@ -38,7 +38,7 @@ def test_flushed_positions_survive_a_loss_of_power(end: End, seed: int) -> None:
     disk, chosen = prepared(seed), Random(seed)
     engine = engine_on(disk, clock=ManualClock())
     readers = [Reader(engine, "g", "orders", name=f"reader-{number}") for number in range(2)]
-    settle(readers, PLACES)
+    wait_until_shared(readers, PLACES)
     committed: dict[TopicPartition, list[int]] = {place: [] for place in PLACES}
     flushed: dict[TopicPartition, int] = {}
     for offset in range(1, 40):
@@ -59,7 +59,7 @@ def test_flushed_positions_survive_a_loss_of_power(end: End, seed: int) -> None:
     if "g" in engine.groups.listed():
         assert GroupState.EMPTY is engine.groups.describe("g").state
     successor = Reader(engine, "g", "orders")
-    settle([successor], PLACES)
+    wait_until_shared([successor], PLACES)
     assert {place: found.get(place) for place in PLACES} == {
         place: None if one is None else one.offset for place, one in successor.held.positions.items()
     }

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from tests.doubles.group_reader import Reader, settle
+from tests.doubles.group_reader import Reader, wait_until_shared
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
@@ -82,15 +82,15 @@ def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: Embedded
     """With cooperative-sticky nobody gives up what stays its own; the log tells why and from which generation on."""
     caplog.set_level(logging.INFO)
     first = Reader(engine, "g", "orders", name="one")
-    settle([first], orders())
+    wait_until_shared([first], orders())
     second = Reader(engine, "g", "orders", name="two")
-    settle([first, second], orders())
+    wait_until_shared([first, second], orders())
     kept = set(first.partitions)
     assert all(kept <= held.partitions - held.wanted_back for held in first.seen[1:])
     third = Reader(engine, "g", "orders", name="three")
-    settle([first, second, third], orders())
+    wait_until_shared([first, second, third], orders())
     second.leave()
-    settle([first, third], orders())
+    wait_until_shared([first, third], orders())
 
     assert isinstance(second.held.lost, NotAssignedError)
     text = caplog.text
@@ -104,7 +104,7 @@ def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: Embedded
 def test_a_description_names_members_and_what_they_have(engine: EmbeddedEngine):
     """State, generation, assignor, the partition that keeps the group, and a member's reader and partitions."""
     reader = Reader(engine, "g", "orders", name="cat-4711")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     found = engine.groups.describe("g")
     (member,) = found.members
     assert (GroupState.STABLE, 1, "cooperative-sticky", "__consumer_offsets") == (
@@ -130,7 +130,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
 ):
     """With metadata, epoch and time; and so the next owner of the directory finds them."""
     reader = Reader(engine, "g", "orders")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     done = [
         reader.member.commit({one: Position(number, f"cat {number}", 0)})
         for number, one in enumerate(orders())
@@ -154,7 +154,7 @@ def test_commits_are_in_the_log_when_their_futures_are_done(
 def test_of_two_commits_for_a_partition_the_later_one_holds(engine: EmbeddedEngine):
     """They are one record where they come together."""
     reader = Reader(engine, "g", "orders")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     for one in [reader.member.commit({orders(0)[0]: Position(offset)}) for offset in range(100)]:
         one.result(30)
     assert {orders(0)[0]: 99} == positions(engine)
@@ -163,7 +163,7 @@ def test_of_two_commits_for_a_partition_the_later_one_holds(engine: EmbeddedEngi
 def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
     """What was committed before a partition was given up counts."""
     first = Reader(engine, "g", "orders", gives_up=False)
-    settle([first], orders())
+    wait_until_shared([first], orders())
     second = Reader(engine, "g", "orders")
     wait_until(lambda: first.held.wanted_back, "partitions are wanted back")
     wanted = sorted(first.held.wanted_back)
@@ -171,7 +171,7 @@ def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
         first.member.commit({one: Position(10 + number)})
     assert [] == second.partitions
     first.member.give_up(wanted)
-    settle([first, second], orders())
+    wait_until_shared([first, second], orders())
     assert {one: 10 + number for number, one in enumerate(wanted)} == {
         place: at.offset for place, at in second.held.positions.items() if at is not None
     }
@@ -187,7 +187,7 @@ def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, 
     engine.groups.create("g")
     engine.groups.alter_config("g", {"assignor": assignor})
     first = Reader(engine, "g", "orders", gives_up=False)
-    settle([first], orders())
+    wait_until_shared([first], orders())
     second = Reader(engine, "g", "orders", gives_up=False)
     wait_until(lambda: first.held.wanted_back, "all is wanted back")
     assert set(orders()) == first.held.wanted_back
@@ -195,7 +195,7 @@ def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, 
     assert [] == second.partitions
     first.gives_up = second.gives_up = True
     first.member.give_up(orders())
-    settle([first, second], orders())
+    wait_until_shared([first, second], orders())
     assert assignor == engine.groups.describe("g").assignor
     with pytest.raises(GroupNotEmptyError, match="2 members"):
         engine.groups.alter_config("g", {"assignor": "cooperative-sticky"})
@@ -206,13 +206,13 @@ def test_new_partitions_and_topics_are_assigned(engine: EmbeddedEngine):
     named = Reader(engine, "g", "orders")
     pattern = Reader(engine, "h", patterns=["ord*", "_*"])
     engine.add_partitions("orders", total=8)
-    settle([named], orders(*range(8)))
+    wait_until_shared([named], orders(*range(8)))
     engine.create_topic("ordinary", partitions=1)
     everything = [*orders(*range(8)), TopicPartition("ordinary", 0)]
-    settle([pattern], everything)
+    wait_until_shared([pattern], everything)
     pattern.commit(TopicPartition("ordinary", 0), 5)
     engine.delete_topic("ordinary")
-    settle([pattern], orders(*range(8)))
+    wait_until_shared([pattern], orders(*range(8)))
     assert {} == positions(engine, "h")
     assert ("ordinary" in engine.topics(), ()) == (False, tuple(engine.groups.positions("h").committed))
 
@@ -220,7 +220,7 @@ def test_new_partitions_and_topics_are_assigned(engine: EmbeddedEngine):
 def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
     """Even if the group sees both changes at once: it begins without a position."""
     reader = Reader(engine, "g", "orders", name="one")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 5)
     topic_id = reader.held.topic_ids["orders"]
 
@@ -230,7 +230,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
 
     engine.groups._runner.call(make_again)
     wait_until(lambda: any(not held.partitions for held in reader.seen[1:]), "it lost what it held")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     assert [None] * 6 == [reader.held.positions.get(one) for one in orders()]
     with pytest.raises(NotAssignedError):
         reader.member.commit({orders(0)[0]: Position(5, topic_id=topic_id)}).result(30)
@@ -242,7 +242,7 @@ def test_a_member_may_wait_for_a_topic_that_there_is_not_yet(engine: EmbeddedEng
     reader = Reader(engine, "g", "later")
     wait_until(lambda: reader.held.generation == 1, "it is a member")
     engine.create_topic("later", partitions=2)
-    settle([reader], [TopicPartition("later", 0), TopicPartition("later", 1)])
+    wait_until_shared([reader], [TopicPartition("later", 0), TopicPartition("later", 1)])
 
 
 def test_two_changes_of_settings_at_once_both_count(engine: EmbeddedEngine):
@@ -300,24 +300,24 @@ def test_a_hung_reader_loses_what_others_wait_for(engine: EmbeddedEngine, clock:
     engine.groups.create("g")
     engine.groups.alter_config("g", {"max.poll.interval.ms": "1"})
     hung = Reader(engine, "g", "orders", gives_up=False)
-    settle([hung], orders())
+    wait_until_shared([hung], orders())
     other = Reader(engine, "g", "orders")
     wait_until(lambda: hung.held.wanted_back, "partitions are wanted back")
     engine.groups.listed()  # The thread has set its timer when it answers.
     clock.advance(1)
     engine.groups.listed()  # Wakes the thread, whose clock stood still.
-    settle([hung, other], orders())
+    wait_until_shared([hung, other], orders())
     assert hung.held.lost is None
 
 
 def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
     """The one too many is told; the others read on."""
     readers = [Reader(engine, "g", "orders") for _ in range(4)]
-    settle(readers, orders())
+    wait_until_shared(readers, orders())
     extra = Reader(engine, "g", "orders")
     wait_until(lambda: extra.held.lost, "it is refused")
     assert isinstance(extra.held.lost, GroupFullError)
-    settle(readers, orders())
+    wait_until_shared(readers, orders())
 
 
 def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngine):
@@ -335,7 +335,7 @@ def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngin
     assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
 
     reader = Reader(engine, "g", "orders")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     assert 7 == getattr(reader.held.positions[orders(0)[0]], "offset", None)
     for change in (
         lambda: groups.set_positions("g", {orders(0)[0]: Position(8)}),
@@ -400,7 +400,7 @@ def test_members_of_a_process_that_ended_are_gone(
 ):
     """Killed or closed: nobody waits for them, and their positions stand."""
     reader = Reader(engine, "g", "orders")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
     killed = SimulatedDisk()
     killed._root = disk._root
@@ -416,7 +416,7 @@ def test_who_closes_an_engine_ends_its_members(
 ):
     """They are told; what they committed counts; the group is Empty for a broker that comes after."""
     reader = Reader(engine, "g", "orders")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     last = reader.member.commit({orders(0)[0]: Position(7)})
     engine.close()
     assert last.result(30) is None
@@ -434,7 +434,7 @@ def test_a_read_only_engine_shows_groups_as_they_were_written(
 ):
     """Members too; nothing is changed, and joining is a change."""
     reader = Reader(engine, "g", "orders", name="cat")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
     before = disk.tree()
     shown = opened(disk, clock, read_only=True)
@@ -460,7 +460,7 @@ def test_a_follower_shows_groups_and_changes_none(
 ):
     """They are its leader's: not even members that ended are removed."""
     reader = Reader(engine, "g", "orders")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     killed = SimulatedDisk()
     killed._root = disk._root
     follower = open_engine(
@@ -477,7 +477,7 @@ def test_a_follower_shows_groups_and_changes_none(
 def test_a_full_disk_is_told_and_nothing_is_given_twice(engine: EmbeddedEngine, disk: SimulatedDisk):
     """The commit fails with ENOSPC and the position is what it was; a group that cannot be written is none."""
     reader = Reader(engine, "g", "orders")
-    settle([reader], orders())
+    wait_until_shared([reader], orders())
     reader.commit(orders(0)[0], 7)
     disk.fill(0)
     with pytest.raises(OSError, match="No space") as caught:
@@ -498,7 +498,7 @@ def test_a_rebalance_that_cannot_be_written_is_made_again(
 ):
     """On a full disk the members keep what they hold, and try again after a second."""
     first = Reader(engine, "g", "orders")
-    settle([first], orders())
+    wait_until_shared([first], orders())
     disk.fail("pwrite", times=10_000, number=errno.ENOSPC, suffix=".log")
     second = Reader(engine, "g", "orders")
     wait_until(lambda: engine.groups.describe("g").state is GroupState.PREPARING_REBALANCE, "it failed")
@@ -507,7 +507,7 @@ def test_a_rebalance_that_cannot_be_written_is_made_again(
     for _ in range(3):
         clock.advance(1_000)
         engine.groups.listed()
-    settle([first, second], orders())
+    wait_until_shared([first, second], orders())
 
 
 def test_positions_expire_and_groups_with_them(engine: EmbeddedEngine, clock: ManualClock):

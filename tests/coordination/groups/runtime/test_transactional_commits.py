@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.doubles.engines import engine_on
-from tests.doubles.group_reader import Reader, settle
+from tests.doubles.group_reader import Reader, wait_until_shared
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.groups.requests import OffsetCommitRequest
@@ -113,7 +113,7 @@ def test_a_producer_that_was_fenced_commits_nothing(world: World):
 def test_they_are_committed_for_a_member_while_it_is_one(world: World):
     """By its id and its generation, or, by who knows neither, for whoever has the partition."""
     reader = Reader(world.engine, "g", "orders")
-    settle([reader], [T0, T1])
+    wait_until_shared([reader], [T0, T1])
     member = {"member_id": reader.member.member_id, "generation": reader.held.generation}
     world.commit(T0, 5, **member)
     world.commit(T1, 5)
