@@ -38,7 +38,7 @@ from topicfs.migration.partition_copy import (
 from topicfs.migration.positions import TOPIC as POSITIONS_TOPIC
 from topicfs.migration.positions import belongs, read_positions
 from topicfs.migration.share_groups import ShareGroupCluster, put_share_groups, read_share_groups
-from topicfs.replication.replicas.members.engine import MemberManager
+from topicfs.replication.replicas.directories.engine import ReplicaLogManager
 from topicfs.storage.checkpoints.clean_shutdown import is_marked_clean
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.checkpoints.leader_epochs import decode_epochs
@@ -325,7 +325,7 @@ class Handover:
         if all(names.is_internal(one.topic) for one in find_partitions(self._files, self._data)):
             raise StorageError(f"{', '.join(map(str, self._data))}: no topics to hand over")
         alone = len(self._data) == 1 and has_replicas(self._files, self._data[0])
-        machine, kind = Machine(files=self._files), MemberManager if alone else LogManager
+        machine, kind = Machine(files=self._files), ReplicaLogManager if alone else LogManager
         with closing(open_logs(kind, self._data, machine=machine)) as engine:
             return [_closed_topic(topic) for topic in engine.topics().values() if not topic.internal]
 

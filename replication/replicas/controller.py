@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import permutations
 
-from topicfs.replication.replicas.members.agreement import Agreement
-from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
+from topicfs.replication.replicas.directories.agreement import Agreement
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectories, ReplicaDirectory
+from topicfs.replication.replicas.directories.state_file import ReplicatedTopicEntry
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.rules.follower import first_lost, log_end
 from topicfs.replication.replicas.rules.presence import (
@@ -58,15 +58,15 @@ class ReplicaController:
     def __init__(
         self,
         agreement: Agreement,
-        members: ReplicatingDirectories,
+        replica_dirs: ReplicaDirectories,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         warn: ReportLine,
     ) -> None:
         self._agreement = agreement
-        self._members = members
+        self._replica_dirs = replica_dirs
         self._partitions = partitions
         self._warn = warn
-        self._counts = members.counts
+        self._counts = replica_dirs.counts
         self.segment_healer: Callable[[ReplicatedPartition], SegmentHealer]
         self.future_log: Callable[[TopicPartition, ReplicaId], Log | None] = lambda _partition, _target: None
 
@@ -77,8 +77,8 @@ class ReplicaController:
         if entry is None or partition.partition not in entry.partitions:
             return found
         for number in entry.partitions[partition.partition].assigned:
-            member = self._members.get(number)
-            log = None if member is None else member.log(partition)
+            replica_dir = self._replica_dirs.get(number)
+            log = None if replica_dir is None else replica_dir.log(partition)
             if log is not None:
                 found[number] = log
         return found
@@ -88,7 +88,7 @@ class ReplicaController:
         return self._agreement.content.topics.get(topic)
 
     def place_of(self, replica: ReplicaId) -> str:
-        return self._members.place_of(replica)
+        return self._replica_dirs.place_of(replica)
 
     def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
         """Agree on a new state that changes no role; the caller holds the partition's lock (OSError)."""
@@ -108,7 +108,7 @@ class ReplicaController:
                 logs[move.target] = arriving
         return tuple(
             ReplicaStatus(
-                place=self._members.place_of(number),
+                place=self._replica_dirs.place_of(number),
                 leads=leader is not None and leader.number == number,
                 in_sync=number in state.in_sync,
                 end_offset=logs[number].log_end_offset if number in logs else None,
@@ -120,11 +120,11 @@ class ReplicaController:
         )
 
     def _reason(self, partition: ReplicatedPartition, replica: ReplicaId, log: Log | None) -> str | None:
-        state, member, leader = partition.state, self._members.get(replica), partition.leader
+        state, replica_dir, leader = partition.state, self._replica_dirs.get(replica), partition.leader
         if replica in state.in_sync or replica not in state.assigned:
             return None
-        if member is None or not member.serves:
-            return "its directory is not named" if member is None else member.failure
+        if replica_dir is None or not replica_dir.serves:
+            return "its directory is not named" if replica_dir is None else replica_dir.failure
         lacks = partition.lacking.get(replica)
         known = partition.troubles.get(replica) or (lacks and lacks.cause)
         if known or log is None or leader is None:
@@ -149,7 +149,7 @@ class ReplicaController:
         """Raise RecordsLostError if only the `leaving` replicas have some records; `copy` replaces one of them."""
         with partition.lock:
             logs, in_sync = self.logs(partition.name), partition.state.in_sync
-            going = [number for number in leaving if self._members.get(number) is not None]
+            going = [number for number in leaving if self._replica_dirs.get(number) is not None]
             staying = [one for number, one in logs.items() if number in in_sync and number not in going]
             staying += [] if copy is None else [copy]
             if not going:
@@ -166,7 +166,7 @@ class ReplicaController:
                 held = missing if log is None else held_of(missing, log)
                 if held:
                     offsets = ", ".join(f"{start} to {stop - 1}" for start, stop in held)
-                    place = self._members.place_of(number)
+                    place = self._replica_dirs.place_of(number)
                     raise RecordsLostError(
                         f"{partition.name}: only {place} {'may have' if log is None else 'has'} offsets {offsets}: keep "
                         f"its replica, or give these records up and leave the directory out: topicfs mount --without "
@@ -175,31 +175,31 @@ class ReplicaController:
 
     def lost(self, partition: ReplicatedPartition, replica: ReplicaId, error: Exception) -> ReplicaState:
         """Remove a failed replica from those in sync; the lock is held (PartitionOfflineError without others)."""
-        member = self._members[replica]
+        replica_dir = self._replica_dirs[replica]
         reason = reason_of(error)
-        self._warn(f"{partition.name}: its replica in {member} is out of sync: {reason}")
+        self._warn(f"{partition.name}: its replica in {replica_dir} is out of sync: {reason}")
         self._remove_replicas([partition], {replica})
-        self._check_member(member)
+        self._check_directory(replica_dir)
         if partition.leader is None:
             raise PartitionOfflineError(f"{partition.name}: no replica in sync is left: {reason}") from error
         return partition.state
 
-    def directory_failed(self, member: ReplicatingDirectory) -> None:
+    def directory_failed(self, replica_dir: ReplicaDirectory) -> None:
         """Remove the replicas of a failed directory from those in sync (blocking)."""
-        concerned = [one for one in self._partitions() if member.number in one.state.in_sync]
+        concerned = [one for one in self._partitions() if replica_dir.number in one.state.in_sync]
         with self._locked(concerned):
             try:
-                self._remove_replicas(concerned, {member.number})
+                self._remove_replicas(concerned, {replica_dir.number})
             except OSError:
                 # No directory is left to record the change: nobody serves until one of them returns.
                 for partition in concerned:
                     partition.show(None)
 
-    def _check_member(self, member: ReplicatingDirectory) -> None:
+    def _check_directory(self, replica_dir: ReplicaDirectory) -> None:
         """Mark a directory as failed if its engine is offline, which affects its other partitions, too."""
-        offline = member.offline
+        offline = replica_dir.offline
         if offline is not None:
-            member.fail(offline)
+            replica_dir.fail(offline)
 
     def begin(self, partitions: Iterable[ReplicatedPartition]) -> None:
         """Elect a leader of each partition by the content of the logs, after a start or a return (blocking)."""
@@ -319,7 +319,7 @@ class ReplicaController:
         with self._locked([partition]):
             state = elect_unclean(partition.state, self._ends(partition.name), replica)
             self._warn(
-                f"{partition.name}: {self._members[replica]} leads, which was not in sync: records may be lost"
+                f"{partition.name}: {self._replica_dirs[replica]} leads, which was not in sync: records may be lost"
             )
             self._agree_and_take_roles([partition], {partition.name: state})
 
@@ -335,7 +335,7 @@ class ReplicaController:
                 return False
             partition.state = joined(state, replica)
             try:
-                self._members[replica].engine.keep_log_starts()
+                self._replica_dirs[replica].engine.keep_log_starts()
                 self._agreement.put_states({partition.name: partition.state})
             except OSError:
                 partition.state = state
@@ -347,7 +347,7 @@ class ReplicaController:
             _LOGGER.info(
                 "%s: %s is in sync again: offset %d; in sync %s, leader %s",
                 partition.name,
-                self._members[replica],
+                self._replica_dirs[replica],
                 log.log_end_offset,
                 _numbers(partition.state.in_sync),
                 leader and leader.number,

@@ -1,7 +1,7 @@
 """The engine over replicated partitions: topics over several data directories, each of which holds some replicas.
 
-Each change of topics is first agreed on (`members/agreement.py`), then made in each serving directory. A directory
-that was away is updated when it returns (`members/reconciliation.py`).
+Each change of topics is first agreed on (`directories/agreement.py`), then made in each serving directory. A directory
+that was away is updated when it returns (`directories/reconciliation.py`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from threading import RLock
 from topicfs.coordination.embedded_groups import make_groups
 from topicfs.coordination.shares.groups import QueueGroups
 from topicfs.replication.replicas.controller import ReplicaController
+from topicfs.replication.replicas.directories.agreement import Agreement
+from topicfs.replication.replicas.directories.histories import check_returned
+from topicfs.replication.replicas.directories.reconciliation import adopt, reconcile
+from topicfs.replication.replicas.directories.replica_directory import (
+    DirectoriesWithCopies,
+    ReplicaDirectories,
+    ReplicaDirectory,
+)
 from topicfs.replication.replicas.fetcher_thread import FetcherThread
 from topicfs.replication.replicas.healing.healer import Healer
 from topicfs.replication.replicas.healing.renewal import Renewals
-from topicfs.replication.replicas.members.agreement import Agreement
-from topicfs.replication.replicas.members.histories import check_returned
-from topicfs.replication.replicas.members.member import (
-    MembersWithCopies,
-    ReplicatingDirectories,
-    ReplicatingDirectory,
-)
-from topicfs.replication.replicas.members.reconciliation import adopt, reconcile
 from topicfs.replication.replicas.moves import ReplicaMoves
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.topics import ReplicatedTopic, TopicTable
@@ -51,7 +51,7 @@ class ReplicatedEngine:
 
     def __init__(
         self,
-        members: ReplicatingDirectories,
+        replica_dirs: ReplicaDirectories,
         agreement: Agreement,
         settings: LiveSettings,
         warnings: WarningBook,
@@ -60,7 +60,7 @@ class ReplicatedEngine:
         in_background: bool = True,
     ) -> None:
         """Make the engine. Lagging replicas catch up in threads; without `in_background` only in `catch_up`."""
-        self._members, self.counts = members, members.counts
+        self._replica_dirs, self.counts = replica_dirs, replica_dirs.counts
         self._agreement, self.read_only = agreement, agreement.read_only
         self._settings = settings
         self._warnings = warnings
@@ -69,20 +69,20 @@ class ReplicatedEngine:
         self._lock = RLock()
         """Held while topics change and while directories fail or return."""
         self._closed = False
-        self.controller = ReplicaController(agreement, members, self._partitions, warnings.add)
-        self._table = TopicTable(members, agreement, settings, self.controller, warnings.add)
+        self.controller = ReplicaController(agreement, replica_dirs, self._partitions, warnings.add)
+        self._table = TopicTable(replica_dirs, agreement, settings, self.controller, warnings.add)
         self._catching_up = {
-            member.number: FetcherThread(
-                member,
+            replica_dir.number: FetcherThread(
+                replica_dir,
                 self._partitions,
                 self.controller,
                 rate=lambda: settings.config.follower_rate,
                 warn=warnings.add,
             )
-            for member in members
+            for replica_dir in replica_dirs
         }
         self._moves = ReplicaMoves(
-            members,
+            replica_dirs,
             self._partitions,
             self.controller,
             self._lock,
@@ -91,7 +91,7 @@ class ReplicatedEngine:
         )
         self._healer = Healer(
             self._partitions,
-            members,
+            replica_dirs,
             settings=settings,
             clock=clock,
             warn=warnings.add,
@@ -99,7 +99,7 @@ class ReplicatedEngine:
         )
         self.scrubber = self._healer.scrubber
         self._healer.renewals = Renewals(
-            members,
+            replica_dirs,
             self.controller,
             self._moves,
             self._catching_up,
@@ -114,22 +114,22 @@ class ReplicatedEngine:
         self.controller.segment_healer = self._healer.segment_healer
         self.controller.future_log = self._moves.future_log
         self.groups = make_groups(self, settings.config, clock)
-        copies = MembersWithCopies(members, self.controller.directory_failed)
-        self.share_groups = QueueGroups(self, members.files, copies, clock)
-        self._commits = CommitRecord(members.files, copies.directories, copies.failed)
-        self.producers = ProducerRegistry(members.files, copies.directories, copies.failed)
+        copies = DirectoriesWithCopies(replica_dirs, self.controller.directory_failed)
+        self.share_groups = QueueGroups(self, replica_dirs.files, copies, clock)
+        self._commits = CommitRecord(replica_dirs.files, copies.directories, copies.failed)
+        self.producers = ProducerRegistry(replica_dirs.files, copies.directories, copies.failed)
         self._positions_due = clock() + settings.config.offsets_retention_check_interval_ms
 
     # Queries.
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        inner = (line for member in self._members.serving for line in member.engine.warnings)
+        inner = (line for replica_dir in self._replica_dirs.serving for line in replica_dir.engine.warnings)
         return (*inner, *self._warnings.lines)
 
     @property
     def doing(self) -> str | None:
-        lines = (member.engine.doing for member in self._members.serving)
+        lines = (replica_dir.engine.doing for replica_dir in self._replica_dirs.serving)
         return next((line for line in lines if line is not None), None)
 
     def heal(self) -> None:
@@ -145,7 +145,7 @@ class ReplicatedEngine:
         return self
 
     def directories(self) -> tuple[DirectoryStatus, ...]:
-        return tuple(member.status() for member in self._members)
+        return tuple(replica_dir.status() for replica_dir in self._replica_dirs)
 
     def topics(self) -> Mapping[str, ReplicatedTopic]:
         return self._table.topics
@@ -189,29 +189,29 @@ class ReplicatedEngine:
         """Update the directories to the agreed state, and elect leaders (blocking)."""
         with self._lock:
             if not self.read_only:
-                adopt(self._members.serving, self._agreement)
+                adopt(self._replica_dirs.serving, self._agreement)
             self._table.begin()
             if not self.read_only:
-                for member in self._members.serving:
-                    self._update_directory(member)
-                newest = max((one.copy.revision for one in self._members if one.copy), default=0)
-                stale = [one for one in self._members if one.copy and one.copy.revision < newest]
+                for replica_dir in self._replica_dirs.serving:
+                    self._update_directory(replica_dir)
+                newest = max((one.copy.revision for one in self._replica_dirs if one.copy), default=0)
+                stale = [one for one in self._replica_dirs if one.copy and one.copy.revision < newest]
             self.controller.begin(self._partitions())
             if not self.read_only:
                 self._update_record_copies(stale)
                 self._moves.pause_cleaning()
         self._want_all()
 
-    def _update_directory(self, member: ReplicatingDirectory) -> None:
+    def _update_directory(self, replica_dir: ReplicaDirectory) -> None:
         """Update a directory to the agreed state; if that fails, mark it as failed (blocking)."""
         try:
-            reconcile(member, self._agreement.content, self._warnings.add)
-            member.engine.redirect_writes(self, self._commits)
+            reconcile(replica_dir, self._agreement.content, self._warnings.add)
+            replica_dir.engine.redirect_writes(self, self._commits)
         except (StorageError, OSError) as error:
-            member.fail(f"failed: {reason_of(error)}")
+            replica_dir.fail(f"failed: {reason_of(error)}")
 
-    def _update_record_copies(self, stale: Iterable[ReplicatingDirectory]) -> None:
-        paths = [member.path for member in stale]
+    def _update_record_copies(self, stale: Iterable[ReplicaDirectory]) -> None:
+        paths = [replica_dir.path for replica_dir in stale]
         for record in (self._commits, self.producers):
             self._keep(record.file_name, partial(record.update_copies, paths))
 
@@ -269,11 +269,11 @@ class ReplicatedEngine:
         with self._lock:
             self._settings.config = reloaded_config(self._settings.config, config)
             self._table.apply_defaults()
-            for member in self._members.serving:
+            for replica_dir in self._replica_dirs.serving:
                 with suppress(
                     StorageError
                 ):  # A directory that fails now gets the settings when it is opened again.
-                    member.engine.reconfigure(config)
+                    replica_dir.engine.reconfigure(config)
 
     def set_replicas(self, topic: str, replicas: int) -> None:
         with self._lock:
@@ -303,8 +303,12 @@ class ReplicatedEngine:
             self._check_writable()
             partition = self.replicated(name)
             for number in partition.state.assigned:
-                member = self._members.get(number)
-                if member is not None and directory in {str(member.path), str(number)} and member.log(name):
+                replica_dir = self._replica_dirs.get(number)
+                if (
+                    replica_dir is not None
+                    and directory in {str(replica_dir.path), str(number)}
+                    and replica_dir.log(name)
+                ):
                     # Stop fetching first: records of the old leader must not follow those of the new one.
                     with self._catching_up[number].held():
                         self.controller.elect_unclean(partition, number)
@@ -319,15 +323,15 @@ class ReplicatedEngine:
             self._check_writable()
             found = self.replicated(TopicPartition(topic, number))
             for one in found.state.assigned:
-                member = self._members.get(one)
-                if member is None:
+                replica_dir = self._replica_dirs.get(one)
+                if replica_dir is None:
                     continue  # It was left out at the start.
-                if not member.serves:
-                    self._bring_back(member)
-                if member.serves and member.log(found.name) is None:
-                    member.engine.reopen_partition(topic, number)
+                if not replica_dir.serves:
+                    self._bring_back(replica_dir)
+                if replica_dir.serves and replica_dir.log(found.name) is None:
+                    replica_dir.engine.reopen_partition(topic, number)
             leader = found.leader
-            if leader is None or self._members[leader.number].log(found.name) is not leader.log:
+            if leader is None or self._replica_dirs[leader.number].log(found.name) is not leader.log:
                 self.controller.begin([found])
             if found.leader is None:
                 raise StorageError(f"{found.name}: {found.status().offline}")
@@ -338,26 +342,26 @@ class ReplicatedEngine:
 
     def commit_staged_writes(self) -> None:
         """Append the writes submitted to the data directories, like the duty (blocking); failures become warnings."""
-        for member in self._members.serving:
+        for replica_dir in self._replica_dirs.serving:
             with suppress(StorageError):  # A directory that fails now keeps its writes until it returns.
-                member.engine.commit_staged_writes()
+                replica_dir.engine.commit_staged_writes()
 
     def keep_log_starts(self) -> None:
         self._check_writable()
-        for member in self._members.serving:
-            member.engine.keep_log_starts()
+        for replica_dir in self._replica_dirs.serving:
+            replica_dir.engine.keep_log_starts()
 
     def maintenance(self, now: Timestamp) -> None:
         if self.read_only or self._closed:
             return
         for partition in list(self._partitions()):
             partition.follow_high_watermark()
-        for member in self._members.serving:
+        for replica_dir in self._replica_dirs.serving:
             try:
-                member.engine.maintenance(now)
+                replica_dir.engine.maintenance(now)
             except (StorageError, OSError) as error:
-                self._warnings.add(f"{member}: {reason_of(error)}")
-        self._look_after_members()
+                self._warnings.add(f"{replica_dir}: {reason_of(error)}")
+        self._look_after_directories()
         if now >= self._positions_due:
             self._positions_due = now + self._settings.config.offsets_retention_check_interval_ms
             self._keep("positions of groups", lambda: self.groups.expire(now))
@@ -370,47 +374,49 @@ class ReplicatedEngine:
         except (StorageError, OSError) as error:
             self._warnings.add(f"{what}: {reason_of(error)}")
 
-    def _look_after_members(self) -> None:
+    def _look_after_directories(self) -> None:
         with self._lock:
             if self._closed:
                 return
-            for member in self._members:
-                offline = member.offline
+            for replica_dir in self._replica_dirs:
+                offline = replica_dir.offline
                 if offline is not None:
-                    member.fail(offline)
-                if not member.serves:
-                    self.controller.directory_failed(member)
-                if member.due:
-                    self._bring_back(member)
+                    replica_dir.fail(offline)
+                if not replica_dir.serves:
+                    self.controller.directory_failed(replica_dir)
+                if replica_dir.due:
+                    self._bring_back(replica_dir)
         self._want_all()
 
-    def _bring_back(self, member: ReplicatingDirectory) -> None:
+    def _bring_back(self, replica_dir: ReplicaDirectory) -> None:
         content = self._agreement.content
-        if not member.attempt(content.cluster_id, lambda: check_returned(member, content, self._members)):
+        if not replica_dir.attempt(
+            content.cluster_id, lambda: check_returned(replica_dir, content, self._replica_dirs)
+        ):
             return
-        self._update_directory(member)
-        if not member.serves:
+        self._update_directory(replica_dir)
+        if not replica_dir.serves:
             return
-        self._warnings.add(f"{member}: serves again")
-        self._update_record_copies([member])
+        self._warnings.add(f"{replica_dir}: serves again")
+        self._update_record_copies([replica_dir])
         try:
             self._agreement.put_topics({})
             self.controller.returned()
             self.share_groups.places_changed()
             self._moves.pause_cleaning()
         except (StorageError, OSError) as error:
-            member.fail(f"failed: {reason_of(error)}")  # Retried like any other failed directory.
+            replica_dir.fail(f"failed: {reason_of(error)}")  # Retried like any other failed directory.
 
     def catch_up(self) -> None:
         """Let lagging replicas catch up now (blocking); failures are retried later."""
-        for member in self._members.serving:
-            self._catching_up[member.number].run_once()
+        for replica_dir in self._replica_dirs.serving:
+            self._catching_up[replica_dir.number].run_once()
         self._moves.run_once()
 
     def _want_all(self) -> None:
         if self._in_background and not self.read_only:
-            for member in self._members.serving:
-                self._catching_up[member.number].want()
+            for replica_dir in self._replica_dirs.serving:
+                self._catching_up[replica_dir.number].want()
             self._moves.want()
 
     def close(self) -> None:
@@ -428,9 +434,9 @@ class ReplicatedEngine:
                 for partition in self._partitions():
                     partition.follow_high_watermark()
             errors: list[Exception] = []
-            for member in self._members:
+            for replica_dir in self._replica_dirs:
                 try:
-                    member.close()
+                    replica_dir.close()
                 except (StorageError, OSError) as error:
                     errors.append(error)
             if errors:

@@ -11,10 +11,10 @@ from threading import Event, Lock, Thread
 from typing import ClassVar
 
 from topicfs.replication.replicas.controller import ReplicaController
-from topicfs.replication.replicas.members.member import (
+from topicfs.replication.replicas.directories.replica_directory import (
     FIRST_RETRY_SECONDS,
     LONGEST_RETRY_SECONDS,
-    ReplicatingDirectory,
+    ReplicaDirectory,
 )
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.rules.follower import Step, steps
@@ -42,7 +42,7 @@ class CopyingThread(ABC):
 
     def __init__(
         self,
-        member: ReplicatingDirectory,
+        replica_dir: ReplicaDirectory,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         *,
         rate: Callable[[], int],
@@ -52,7 +52,7 @@ class CopyingThread(ABC):
         self._copying = Lock()
         """Held while a log is being copied."""
         self._holders = 0
-        self._member = member
+        self._replica_dir = replica_dir
         self._partitions = partitions
         self._rate = rate
         self._warn = warn
@@ -69,7 +69,7 @@ class CopyingThread(ABC):
         with self._beginning:
             if not self._stopping.is_set() and (self._thread is None or not self._thread.is_alive()):
                 self._thread = Thread(
-                    target=self._run, name=f"{self.does}-{self._member.number}", daemon=True
+                    target=self._run, name=f"{self.does}-{self._replica_dir.number}", daemon=True
                 )
                 self._thread.start()
 
@@ -95,10 +95,10 @@ class CopyingThread(ABC):
         while not self._stopping.is_set():
             self._wanted.clear()
             behind = self._behind()
-            if not behind or not self._member.serves:
+            if not behind or not self._replica_dir.serves:
                 return
             for partition in behind:
-                if not self._stopping.is_set() and self._member.serves:
+                if not self._stopping.is_set() and self._replica_dir.serves:
                     self._catch_up(partition)
             self._wanted.wait(ROUND_PAUSE_SECONDS)
 
@@ -132,7 +132,7 @@ class CopyingThread(ABC):
         try:
             if self._is_copied_anew(partition):
                 self._pauses.pop(partition.name, None)
-                partition.troubles.pop(self._member.number, None)
+                partition.troubles.pop(self._replica_dir.number, None)
                 return
             with self._copying:
                 if not self._still_wants(partition):
@@ -142,7 +142,7 @@ class CopyingThread(ABC):
                 copied = not partition.gone and self._copy(partition, log)
             if copied and self._end(partition, log):
                 self._pauses.pop(partition.name, None)
-                partition.troubles.pop(self._member.number, None)
+                partition.troubles.pop(self._replica_dir.number, None)
         except (OSError, StorageError) as error:
             self._pauses[partition.name] = time.monotonic() + pause, min(2 * pause, LONGEST_RETRY_SECONDS)
             self._report(partition, reason_of(error))
@@ -152,9 +152,9 @@ class CopyingThread(ABC):
         return False
 
     def _report(self, partition: ReplicatedPartition, reason: str) -> None:
-        if partition.troubles.get(self._member.number) != reason:
-            partition.troubles[self._member.number] = reason
-            self._warn(f"{partition.name}: its replica in {self._member} does not catch up: {reason}")
+        if partition.troubles.get(self._replica_dir.number) != reason:
+            partition.troubles[self._replica_dir.number] = reason
+            self._warn(f"{partition.name}: its replica in {self._replica_dir} does not catch up: {reason}")
 
     def _copy(self, partition: ReplicatedPartition, log: Log) -> bool:
         if log.parts.life.role is not Role.FOLLOWER:
@@ -188,19 +188,19 @@ class FetcherThread(CopyingThread):
 
     def __init__(
         self,
-        member: ReplicatingDirectory,
+        replica_dir: ReplicaDirectory,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         controller: ReplicaController,
         *,
         rate: Callable[[], int],
         warn: ReportLine,
     ) -> None:
-        super().__init__(member, partitions, rate=rate, warn=warn)
+        super().__init__(replica_dir, partitions, rate=rate, warn=warn)
         self._controller = controller
         self.renew: Callable[[ReplicatedPartition, str], str]
 
     def _is_copied_anew(self, partition: ReplicatedPartition) -> bool:
-        number, leader, damaged = self._member.number, partition.leader, False
+        number, leader, damaged = self._replica_dir.number, partition.leader, False
         with self._copying:
             if leader is None or not self._still_wants(partition):
                 return False
@@ -215,23 +215,23 @@ class FetcherThread(CopyingThread):
         if not damaged and not (number in found and found[number].elsewhere):
             return False
         partition.lacking = {**partition.lacking, **found}
-        self.renew(partition, str(self._member))
+        self.renew(partition, str(self._replica_dir))
         return True
 
     def _wants(self, partition: ReplicatedPartition) -> bool:
-        number, state = self._member.number, partition.state
+        number, state = self._replica_dir.number, partition.state
         return number in state.assigned and number not in state.in_sync
 
     def _log(self, partition: TopicPartition) -> Log:
-        return opened_again(self._member, partition)
+        return opened_again(self._replica_dir, partition)
 
     def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
-        if not self._controller.join(partition, self._member.number, log):
+        if not self._controller.join(partition, self._replica_dir.number, log):
             return False
         leader, lacking = partition.leader, partition.lacking
-        lost, here = lacking.get(leader.number) if leader else None, lacking.get(self._member.number)
+        lost, here = lacking.get(leader.number) if leader else None, lacking.get(self._replica_dir.number)
         if lost and (lost.elsewhere or (here and here.present > lost.present)):
-            self._controller.lead(partition, self._member.number)
+            self._controller.lead(partition, self._replica_dir.number)
         for number, one in lacking.items():
             if one.elsewhere and number in partition.state.in_sync:
                 # The replica that just caught up has what that one lost.
@@ -239,12 +239,12 @@ class FetcherThread(CopyingThread):
         return True
 
 
-def opened_again(member: ReplicatingDirectory, partition: TopicPartition) -> Log:
+def opened_again(replica_dir: ReplicaDirectory, partition: TopicPartition) -> Log:
     """Return a directory's log of a partition, reopening it if it went offline (StorageError, OSError)."""
-    log = member.log(partition)
+    log = replica_dir.log(partition)
     if log is None:
-        member.engine.reopen_partition(*partition)
-        log = member.log(partition)
+        replica_dir.engine.reopen_partition(*partition)
+        log = replica_dir.log(partition)
         if log is None:
             raise StorageError(f"{partition}: not there")
         log.roles.follow(log.log_end_offset)

@@ -19,8 +19,8 @@ from contextlib import suppress
 from threading import RLock
 
 from topicfs.replication.replicas.controller import ReplicaController
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectories, ReplicaDirectory
 from topicfs.replication.replicas.fetcher_thread import CopyingThread, opened_again
-from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
 from topicfs.replication.replicas.partition import FOLLOWER_FETCH_BYTES, ReplicatedPartition
 from topicfs.replication.replicas.rules.follower import catch_up
 from topicfs.replication.replicas.rules.state import Move, ReplicaId, begun_move, cancelled_move
@@ -37,7 +37,7 @@ class ReplicaMoves:
 
     def __init__(
         self,
-        members: ReplicatingDirectories,
+        replica_dirs: ReplicaDirectories,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         controller: ReplicaController,
         changes: RLock,
@@ -46,13 +46,14 @@ class ReplicaMoves:
         warn: ReportLine,
     ) -> None:
         """Make it; `changes` is held while topics change, `rate` returns the limit of copied bytes/s per directory."""
-        self._members = members
+        self._replica_dirs = replica_dirs
         self._partitions = partitions
         self._controller = controller
         self._changes = changes
         self._warn = warn
         self._threads = {
-            member.number: MovingThread(member, partitions, self, rate=rate, warn=warn) for member in members
+            replica_dir.number: MovingThread(replica_dir, partitions, self, rate=rate, warn=warn)
+            for replica_dir in replica_dirs
         }
         self.renewed: set[TopicPartition] = set()
         """Partitions that have a replica being renewed (`replication.replicas.healing.renewal`)."""
@@ -65,21 +66,24 @@ class ReplicaMoves:
         Raises InvalidConfigError, RecordsLostError, StorageError, OSError.
         """
         target = self._number(partition.name, directory)
-        member = self._members[target]
-        if not member.serves:
-            raise StorageError(f"{member}: {member.failure}")
+        replica_dir = self._replica_dirs[target]
+        if not replica_dir.serves:
+            raise StorageError(f"{replica_dir}: {replica_dir.failure}")
         with self._changes, partition.lock:
             state = partition.state
             self.check_none([partition])
             if target in state.assigned:
-                raise InvalidConfigError(f"{partition.name}: {member} already has a replica")
+                raise InvalidConfigError(f"{partition.name}: {replica_dir} already has a replica")
             move = Move(self._source(partition, source), target)
             if partition.leader is not None:  # The leader is the source of the copy.
                 self._controller.check_removal(partition, [move.source], partition.leader.log)
             self._controller.put_state(partition, begun_move(state, move))
             self._stopped.discard(partition.name)
         _LOGGER.info(
-            "%s: its replica in %s moves to %s", partition.name, self._members.place_of(move.source), member
+            "%s: its replica in %s moves to %s",
+            partition.name,
+            self._replica_dirs.place_of(move.source),
+            replica_dir,
         )
         self.pause_cleaning()
 
@@ -98,76 +102,78 @@ class ReplicaMoves:
         _LOGGER.info(
             "%s: the move of its replica in %s was cancelled",
             partition.name,
-            self._members.place_of(move.source),
+            self._replica_dirs.place_of(move.source),
         )
         self.pause_cleaning()
 
     def discard(self, partition: ReplicatedPartition) -> None:
         """Stop copying a moving replica and remove the copy, before the caller agrees on it (StorageError, OSError)."""
         move = partition.state.moving
-        member = None if move is None else self._members.get(move.target)
-        if member is None:
+        replica_dir = None if move is None else self._replica_dirs.get(move.target)
+        if replica_dir is None:
             return
         self._stopped.add(partition.name)
-        with self._threads[member.number].held():
-            if not member.serves:
+        with self._threads[replica_dir.number].held():
+            if not replica_dir.serves:
                 return
-            topic = member.engine.topics().get(partition.topic)
+            topic = replica_dir.engine.topics().get(partition.topic)
             if topic is not None and partition.number in topic.served:
-                member.engine.drop_partitions(partition.topic, [partition.number])
-            member.engine.discard_future(partition.name)
+                replica_dir.engine.drop_partitions(partition.topic, [partition.number])
+            replica_dir.engine.discard_future(partition.name)
 
-    def end(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> bool:
+    def end(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory) -> bool:
         """Replace a replica by a copy that has nearly caught up; return whether it was (StorageError, OSError)."""
         with self._changes:
-            with self._threads[member.number].held(), partition.lock:
+            with self._threads[replica_dir.number].held(), partition.lock:
                 move, leader = partition.state.moving, partition.leader
-                if move is None or move.target != member.number or leader is None:
+                if move is None or move.target != replica_dir.number or leader is None:
                     return False
                 entry = self._controller.entry(partition.topic)
                 if entry is None or partition.number not in entry.partitions:
                     return False
-                log = self.log_to_copy_to(partition.name, member)
+                log = self.log_to_copy_to(partition.name, replica_dir)
                 catch_up(leader.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
                 log.sync()
                 self._controller.check_removal(partition, [move.source], log)
-                member.engine.promote_future(
+                replica_dir.engine.promote_future(
                     partition.name, overrides=entry.overrides, topic_id=entry.topic_id
                 )
-                arrived = opened_again(member, partition.name)
+                arrived = opened_again(replica_dir, partition.name)
                 arrived.roles.follow(arrived.log_end_offset)
                 # The log start is not stored for the new name yet.
                 catch_up(leader.log, arrived, max_bytes=FOLLOWER_FETCH_BYTES)
                 arrived.sync()
-                member.engine.keep_log_starts()
+                replica_dir.engine.keep_log_starts()
                 arrived.checkpoint([arrived])
                 self._controller.moved(partition, arrived)
             self._remove_old(partition, move.source)
         _LOGGER.info(
             "%s: its replica has moved from %s to %s",
             partition.name,
-            self._members.place_of(move.source),
-            member,
+            self._replica_dirs.place_of(move.source),
+            replica_dir,
         )
         self.pause_cleaning()
         return True
 
     def _remove_old(self, partition: ReplicatedPartition, source: ReplicaId) -> None:
         """Remove the old replica; a directory that is away or fails removes it when it is opened again."""
-        member = self._members.get(source)
-        if member is None or not member.serves or partition.leader is None:
+        replica_dir = self._replica_dirs.get(source)
+        if replica_dir is None or not replica_dir.serves or partition.leader is None:
             return
         try:
-            member.engine.drop_partitions(partition.topic, [partition.number])
+            replica_dir.engine.drop_partitions(partition.topic, [partition.number])
         except (StorageError, OSError) as error:
-            self._warn(f"{partition.name}: the old replica in {member} was not removed: {reason_of(error)}")
+            self._warn(
+                f"{partition.name}: the old replica in {replica_dir} was not removed: {reason_of(error)}"
+            )
 
     def pause_cleaning(self) -> None:
         """Pause cleaning, in all directories, of partitions that move or are renewed; resume that of others."""
         moving = [*self.renewed, *(one.name for one in self._partitions() if one.state.moving is not None)]
-        for member in self._members.serving:
+        for replica_dir in self._replica_dirs.serving:
             with suppress(StorageError):
-                member.engine.pause_cleaning(moving)
+                replica_dir.engine.pause_cleaning(moving)
 
     def wants(self, partition: ReplicatedPartition, target: ReplicaId) -> bool:
         move = partition.state.moving
@@ -178,36 +184,37 @@ class ReplicaMoves:
         for one in partitions:
             if one.state.moving is not None:
                 raise InvalidConfigError(
-                    f"{one.name}: a replica is being moved to {self._members.place_of(one.state.moving.target)}; "
+                    f"{one.name}: a replica is being moved to {self._replica_dirs.place_of(one.state.moving.target)}; "
                     "wait for it, or cancel the move first"
                 )
 
     def future_log(self, partition: TopicPartition, target: ReplicaId) -> Log | None:
         """Return the log that is being copied to, if it is open."""
-        member = self._members.get(target)
-        if member is None or not member.serves:
+        replica_dir = self._replica_dirs.get(target)
+        if replica_dir is None or not replica_dir.serves:
             return None
-        return member.log(partition) or member.engine.future_log(partition)
+        return replica_dir.log(partition) or replica_dir.engine.future_log(partition)
 
-    def log_to_copy_to(self, partition: TopicPartition, member: ReplicatingDirectory) -> Log:
+    def log_to_copy_to(self, partition: TopicPartition, replica_dir: ReplicaDirectory) -> Log:
         """Return a directory's copy of a partition, opened or created (StorageError, OSError)."""
-        topic = member.engine.topics().get(partition.topic)
+        topic = replica_dir.engine.topics().get(partition.topic)
         if topic is not None and partition.partition in topic.served:
-            return opened_again(member, partition)  # It was already renamed when the move was interrupted.
+            # It was already renamed when the move was interrupted.
+            return opened_again(replica_dir, partition)
         entry = self._controller.entry(partition.topic)
         if entry is None:
             raise StorageError(f"{partition}: its topic was deleted")
-        return member.engine.open_future(partition, overrides=entry.overrides, topic_id=entry.topic_id)
+        return replica_dir.engine.open_future(partition, overrides=entry.overrides, topic_id=entry.topic_id)
 
     # Threads.
 
     def want(self) -> None:
-        for member in self._members.serving:
-            self._threads[member.number].want()
+        for replica_dir in self._replica_dirs.serving:
+            self._threads[replica_dir.number].want()
 
     def run_once(self) -> None:
-        for member in self._members.serving:
-            self._threads[member.number].run_once()
+        for replica_dir in self._replica_dirs.serving:
+            self._threads[replica_dir.number].run_once()
 
     def stop(self) -> None:
         for one in self._threads.values():
@@ -216,15 +223,15 @@ class ReplicaMoves:
     # Lookups.
 
     def _number(self, name: TopicPartition, directory: str) -> ReplicaId:
-        for member in self._members:
-            if directory in {str(member.path), str(member.number)}:
-                return member.number
-        places = ", ".join(map(str, self._members))
+        for replica_dir in self._replica_dirs:
+            if directory in {str(replica_dir.path), str(replica_dir.number)}:
+                return replica_dir.number
+        places = ", ".join(map(str, self._replica_dirs))
         raise InvalidConfigError(f"{name}: {directory} is not one of the data directories {places}")
 
     def _source(self, partition: ReplicatedPartition, directory: str | None) -> ReplicaId:
         assigned = partition.state.assigned
-        places = ", ".join(map(self._members.place_of, assigned))
+        places = ", ".join(map(self._replica_dirs.place_of, assigned))
         if directory is None:
             if len(assigned) > 1:
                 raise InvalidConfigError(
@@ -244,22 +251,22 @@ class MovingThread(CopyingThread):
 
     def __init__(
         self,
-        member: ReplicatingDirectory,
+        replica_dir: ReplicaDirectory,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
         moves: ReplicaMoves,
         *,
         rate: Callable[[], int],
         warn: ReportLine,
     ) -> None:
-        super().__init__(member, partitions, rate=rate, warn=warn)
+        super().__init__(replica_dir, partitions, rate=rate, warn=warn)
         self._moves = moves
 
     def _wants(self, partition: ReplicatedPartition) -> bool:
-        return self._moves.wants(partition, self._member.number)
+        return self._moves.wants(partition, self._replica_dir.number)
 
     def _log(self, partition: TopicPartition) -> Log:
-        return self._moves.log_to_copy_to(partition, self._member)
+        return self._moves.log_to_copy_to(partition, self._replica_dir)
 
     def _end(self, partition: ReplicatedPartition, log: Log) -> bool:
         del log
-        return self._moves.end(partition, self._member)
+        return self._moves.end(partition, self._replica_dir)

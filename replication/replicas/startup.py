@@ -11,16 +11,16 @@ from pathlib import Path
 from types import MappingProxyType
 
 from topicfs.coordination.engine import Engine
-from topicfs.replication.replicas.engine import ReplicatedEngine
-from topicfs.replication.replicas.members.agreement import Agreement
-from topicfs.replication.replicas.members.histories import check_identity, last_written, newest_of
-from topicfs.replication.replicas.members.member import (
+from topicfs.replication.replicas.directories.agreement import Agreement
+from topicfs.replication.replicas.directories.histories import check_identity, last_written, newest_of
+from topicfs.replication.replicas.directories.replica_directory import (
     NOT_OPENED,
     Opening,
-    ReplicatingDirectories,
-    ReplicatingDirectory,
+    ReplicaDirectories,
+    ReplicaDirectory,
 )
-from topicfs.replication.replicas.members.state_file import ReplicaFile
+from topicfs.replication.replicas.directories.state_file import ReplicaFile
+from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.rules.state import Move, ReplicaId, ReplicaState
 from topicfs.storage import errors
 from topicfs.storage.checkpoints.identifiers import new_id
@@ -58,96 +58,96 @@ def open_replicas(
     absent = {str(path.absolute()) for path in left_out}
     if not read_only and isinstance(disk, NativeFileSystem):
         _check_unlocked(directories)
-    members, found, content = _number(directories, opening, warnings, absent)
+    replica_dirs, found, content = _number(directories, opening, warnings, absent)
     if not read_only:
-        _check_there(found, members, absent, None)
-        _check_enough(settings.config.replication_factor, found, members, absent)
+        _check_there(found, replica_dirs, absent, None)
+        _check_enough(settings.config.replication_factor, found, replica_dirs, absent)
     try:
-        _open_each(content, [one for one in members if one.copy is not None])
-        _check_there(found, members, absent, warnings if read_only else None)
-        _open_each(content, [one for one in members if one.copy is None])
-        _check_serving(members)
+        _open_each(content, [one for one in replica_dirs if one.copy is not None])
+        _check_there(found, replica_dirs, absent, warnings if read_only else None)
+        _open_each(content, [one for one in replica_dirs if one.copy is None])
+        _check_serving(replica_dirs)
         if settings.config.replication_factor > 1:
             content = replace(content, replicas=settings.config.replication_factor)
-        agreement = Agreement(content, members, read_only=read_only, clock=clock)
+        agreement = Agreement(content, replica_dirs, read_only=read_only, clock=clock)
         engine = ReplicatedEngine(
-            members, agreement, settings, warnings, clock=opening.clock, in_background=in_background
+            replica_dirs, agreement, settings, warnings, clock=opening.clock, in_background=in_background
         )
         engine.begin()
         before = {one.path for one in found.directories.values()}
-        for member in members.serving if not read_only else ():
-            if member.number not in found.directories and str(member.path) in before:
-                warnings.add(f"{member.path}: another, empty disk; its replicas are copied again")
+        for replica_dir in replica_dirs.serving if not read_only else ():
+            if replica_dir.number not in found.directories and str(replica_dir.path) in before:
+                warnings.add(f"{replica_dir.path}: another, empty disk; its replicas are copied again")
     except BaseException:
-        for member in members:
-            member.close()
+        for replica_dir in replica_dirs:
+            replica_dir.close()
         raise
     return engine
 
 
 def _number(
     directories: Sequence[Path], opening: Opening, warnings: WarningBook, left_out: set[str]
-) -> tuple[ReplicatingDirectories, ReplicaFile, ReplicaFile]:
+) -> tuple[ReplicaDirectories, ReplicaFile, ReplicaFile]:
     """Number the directories; return them, the agreed state, and that state with new disks in place of old ones."""
-    found = [
-        ReplicatingDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories
-    ]
-    for member in found:
-        _try(member, member.look)
+    found = [ReplicaDirectory(ReplicaId(0), path.absolute(), opening, warnings.add) for path in directories]
+    for replica_dir in found:
+        _try(replica_dir, replica_dir.look)
     newest = newest_of(found)
     if newest is None:
         _check_beginning(found, left_out)
-    cluster_id = next((member.cluster_id for member in found if member.cluster_id), None)
-    set_id = next((member.set_id for member in found if member.set_id), None)
+    cluster_id = next((replica_dir.cluster_id for replica_dir in found if replica_dir.cluster_id), None)
+    set_id = next((replica_dir.set_id for replica_dir in found if replica_dir.set_id), None)
     content = newest or ReplicaFile(cluster_id=cluster_id or new_id(), set_id=set_id or new_id())
     by_id = {one.directory_id: number for number, one in content.directories.items()}
     by_path = {one.path: number for number, one in content.directories.items()}
     replaced: dict[ReplicaId, ReplicaId] = {}
     next_number = max(content.directories, default=0) + 1
-    for member in found:
-        known = by_id.get(member.directory_id) if member.directory_id else None
-        if known is None and not member.directory_id and not member.is_blank():
+    for replica_dir in found:
+        known = by_id.get(replica_dir.directory_id) if replica_dir.directory_id else None
+        if known is None and not replica_dir.directory_id and not replica_dir.is_blank():
             known = by_path.get(
-                str(member.path)
+                str(replica_dir.path)
             )  # Only its id is missing: it is the known directory of this path.
-            if known is not None and member.failure == NOT_OPENED:
-                _try(member, partial(check_identity, member))
-        at_path = content.directories.get(by_path.get(str(member.path), ReplicaId(0)))
+            if known is not None and replica_dir.failure == NOT_OPENED:
+                _try(replica_dir, partial(check_identity, replica_dir))
+        at_path = content.directories.get(by_path.get(str(replica_dir.path), ReplicaId(0)))
         if known is None and at_path is not None:
-            member.mountpoint = at_path.mountpoint
-            if not _try(member, member.check_mounted):
-                known = by_path[str(member.path)]
+            replica_dir.mountpoint = at_path.mountpoint
+            if not _try(replica_dir, replica_dir.check_mounted):
+                known = by_path[str(replica_dir.path)]
         if known is None:
             known, next_number = ReplicaId(next_number), next_number + 1
-            before = by_path.get(str(member.path))
+            before = by_path.get(str(replica_dir.path))
             if before is not None:
                 replaced[before] = known
-        member.number = known
-    return ReplicatingDirectories(found), content, _with_replaced(content, replaced)
+        replica_dir.number = known
+    return ReplicaDirectories(found), content, _with_replaced(content, replaced)
 
 
-def _check_beginning(members: Sequence[ReplicatingDirectory], left_out: set[str]) -> None:
+def _check_beginning(replica_dirs: Sequence[ReplicaDirectory], left_out: set[str]) -> None:
     """Raise StorageError if the agreed state of a set is lost, and the user does not agree to go on without it."""
-    for member in members:
-        if left_out and member.set_id and str(member) not in left_out:
-            member.failure = NOT_OPENED
-        if member.failure != NOT_OPENED:
+    for replica_dir in replica_dirs:
+        if left_out and replica_dir.set_id and str(replica_dir) not in left_out:
+            replica_dir.failure = NOT_OPENED
+        if replica_dir.failure != NOT_OPENED:
             remedy = (
                 "; also name a directory of the same set that has it, or go on with the records in the logs here: "
-                f"topicfs mount --replicas N {shlex.quote(str(member))} --without OTHER …"
+                f"topicfs mount --replicas N {shlex.quote(str(replica_dir))} --without OTHER …"
             )
-            raise errors.StorageError(f"{member}: {member.failure}{remedy if member.set_id else ''}")
+            raise errors.StorageError(
+                f"{replica_dir}: {replica_dir.failure}{remedy if replica_dir.set_id else ''}"
+            )
 
 
-def _try(member: ReplicatingDirectory, step: Callable[[], None]) -> bool:
+def _try(replica_dir: ReplicaDirectory, step: Callable[[], None]) -> bool:
     """Run a step for a directory; an error makes it unavailable. Return whether it is available."""
     try:
         step()
     except (OSError, errors.CorruptionError, errors.NotALogDirectoryError) as error:
-        if isinstance(error, errors.NotALogDirectoryError) and not member.set_id:
+        if isinstance(error, errors.NotALogDirectoryError) and not replica_dir.set_id:
             raise  # The user named a wrong directory.
-        member.failure = reason_of(error)
-    return member.failure in {None, NOT_OPENED}
+        replica_dir.failure = reason_of(error)
+    return replica_dir.failure in {None, NOT_OPENED}
 
 
 def _check_unlocked(directories: Sequence[Path]) -> None:
@@ -160,16 +160,18 @@ def _check_unlocked(directories: Sequence[Path]) -> None:
 
 
 def _check_there(
-    content: ReplicaFile, members: ReplicatingDirectories, left_out: set[str], warnings: WarningBook | None
+    content: ReplicaFile, replica_dirs: ReplicaDirectories, left_out: set[str], warnings: WarningBook | None
 ) -> None:
     """Raise MissingReplicasError if absent directories may have later records; only warn if `warnings` is given."""
-    there = {one.number for one in members if one.failure in {None, NOT_OPENED}} & set(content.directories)
+    there = {one.number for one in replica_dirs if one.failure in {None, NOT_OPENED}} & set(
+        content.directories
+    )
     missing = [number for number in last_written(content) if number in set(content.directories) - there]
     paths = [path for number in missing if (path := content.directories[number].path) not in left_out]
     if not paths or 2 * len(there) > len(content.directories) > 2:
         return
     reasons = {
-        str(one): "another disk" if one.failure in {None, NOT_OPENED} else one.failure for one in members
+        str(one): "another disk" if one.failure in {None, NOT_OPENED} else one.failure for one in replica_dirs
     }
     places = ", ".join(f"{path} ({reasons.get(path, 'not named')})" for path in paths)
     text = f"{places} may have later records than the other directories, and is not available"
@@ -183,10 +185,10 @@ def _check_there(
 
 
 def _check_enough(
-    wanted: int, content: ReplicaFile, members: ReplicatingDirectories, left_out: set[str]
+    wanted: int, content: ReplicaFile, replica_dirs: ReplicaDirectories, left_out: set[str]
 ) -> None:
     """Raise StorageError if the wanted number of replicas exceeds that of all directories, absent ones included."""
-    paths = {one.path for one in content.directories.values()} | {str(one) for one in members} | left_out
+    paths = {one.path for one in content.directories.values()} | {str(one) for one in replica_dirs} | left_out
     if wanted > len(paths):
         raise errors.StorageError(
             f"--replicas {wanted} (default.replication.factor) needs {wanted} data directories, and only "
@@ -222,16 +224,16 @@ def _with_others(state: ReplicaState, replaced: dict[ReplicaId, ReplicaId]) -> R
     )
 
 
-def _check_serving(members: ReplicatingDirectories) -> None:
-    if not members.serving:
-        raise errors.StorageError("; ".join(f"{one}: {one.failure}" for one in members))
+def _check_serving(replica_dirs: ReplicaDirectories) -> None:
+    if not replica_dirs.serving:
+        raise errors.StorageError("; ".join(f"{one}: {one.failure}" for one in replica_dirs))
 
 
-def _open_each(content: ReplicaFile, wanted: Sequence[ReplicatingDirectory]) -> None:
+def _open_each(content: ReplicaFile, wanted: Sequence[ReplicaDirectory]) -> None:
     """Open the directories that can be opened (StorageError if one belongs to another process)."""
-    for member in wanted:
-        if member.failure == NOT_OPENED:
-            _try(member, partial(member.open, content.cluster_id))
+    for replica_dir in wanted:
+        if replica_dir.failure == NOT_OPENED:
+            _try(replica_dir, partial(replica_dir.open, content.cluster_id))
 
 
 def producers_of(engine: Engine) -> ProducerRegistry:

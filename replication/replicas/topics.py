@@ -8,10 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from topicfs.replication.replicas.controller import ReplicaController
-from topicfs.replication.replicas.members.agreement import Agreement
-from topicfs.replication.replicas.members.engine import MemberManager
-from topicfs.replication.replicas.members.member import ReplicatingDirectories
-from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
+from topicfs.replication.replicas.directories.agreement import Agreement
+from topicfs.replication.replicas.directories.engine import ReplicaLogManager
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectories
+from topicfs.replication.replicas.directories.state_file import ReplicatedTopicEntry
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.rules.state import ReplicaId, ReplicaState, new_state, reassigned
 from topicfs.storage.checkpoints.identifiers import new_id
@@ -45,7 +45,7 @@ class TopicTable:
 
     def __init__(
         self,
-        members: ReplicatingDirectories,
+        replica_dirs: ReplicaDirectories,
         agreement: Agreement,
         settings: LiveSettings,
         controller: ReplicaController,
@@ -53,7 +53,7 @@ class TopicTable:
     ) -> None:
         self.topics: Mapping[str, ReplicatedTopic] = MappingProxyType({})
         """Topics by name, ascending; a snapshot."""
-        self._members = members
+        self._replica_dirs = replica_dirs
         self._agreement = agreement
         self._settings = settings
         self._controller = controller
@@ -147,7 +147,7 @@ class TopicTable:
 
     def set_replicas(self, topic: ReplicatedTopic, replicas: int) -> None:
         """Set the number of each partition's replicas, keeping leaders and those in sync (StorageError, OSError)."""
-        serving = [member.number for member in self._members.serving]
+        serving = [replica_dir.number for replica_dir in self._replica_dirs.serving]
         if not 1 <= replicas <= len(serving):
             raise InvalidConfigError(
                 f"{topic.name}: {replicas} replicas: 1 to {len(serving)} are possible, one in each serving data directory"
@@ -166,7 +166,9 @@ class TopicTable:
         """Assign new directories for replicas on replaced disks, after an unclean election (StorageError, OSError)."""
         state, known = partition.state, self._agreement.content.directories
         kept = tuple(one for one in state.assigned if one in known)
-        others = [member.number for member in self._members.serving if member.number not in kept]
+        others = [
+            replica_dir.number for replica_dir in self._replica_dirs.serving if replica_dir.number not in kept
+        ]
         missing = min(len(state.assigned) - len(kept), len(others))
         if missing and state.moving is None:
             self._reassign(partition, (*kept, *place(others, self._states(), missing)))
@@ -182,9 +184,9 @@ class TopicTable:
             return
         entry = self._agreement.content.topics[name.topic]
         for number in assigned:
-            member = self._members.get(number)
-            if number not in before and member is not None and member.serves:
-                member.engine.hold_partitions(
+            replica_dir = self._replica_dirs.get(number)
+            if number not in before and replica_dir is not None and replica_dir.serves:
+                replica_dir.engine.hold_partitions(
                     name.topic, [name.partition], overrides=entry.overrides, topic_id=entry.topic_id
                 )
         with partition.lock:
@@ -196,9 +198,9 @@ class TopicTable:
             partition.state = state
             self._controller.begin([partition])  # Before this, leaving replicas still follow; appends wait.
         for number in before:
-            member = self._members.get(number)
-            if number not in assigned and member is not None and member.serves:
-                member.engine.drop_partitions(name.topic, [name.partition])
+            replica_dir = self._replica_dirs.get(number)
+            if number not in assigned and replica_dir is not None and replica_dir.serves:
+                replica_dir.engine.drop_partitions(name.topic, [name.partition])
 
     def _topic(self, name: str, entry: ReplicatedTopicEntry) -> ReplicatedTopic:
         config = TopicConfig.from_overrides(entry.overrides, self._settings.config.topic_defaults)
@@ -221,7 +223,7 @@ class TopicTable:
 
     def _placed(self, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> ReplicatedTopicEntry:
         """Return the entry with new partitions, placed in the directories that hold the fewest (InvalidConfigError)."""
-        serving = [member.number for member in self._members.serving]
+        serving = [replica_dir.number for replica_dir in self._replica_dirs.serving]
         if not 1 <= entry.replicas <= len(serving):
             raise InvalidConfigError(
                 f"{entry.replicas} replicas: 1 to {len(serving)} are possible, one in each serving data directory"
@@ -236,10 +238,12 @@ class TopicTable:
     def _hold(self, name: str, entry: ReplicatedTopicEntry, numbers: Iterable[int]) -> None:
         """Create the directories of partitions in all serving data directories (StorageError, OSError)."""
         wanted = set(numbers)
-        for member in self._members.serving:
-            held = [one for one in wanted if member.number in entry.partitions[one].assigned]
+        for replica_dir in self._replica_dirs.serving:
+            held = [one for one in wanted if replica_dir.number in entry.partitions[one].assigned]
             if held:
-                member.engine.hold_partitions(name, held, overrides=entry.overrides, topic_id=entry.topic_id)
+                replica_dir.engine.hold_partitions(
+                    name, held, overrides=entry.overrides, topic_id=entry.topic_id
+                )
 
     def _begin_partitions(self, partitions: Iterable[ReplicatedPartition]) -> None:
         for partition in partitions:
@@ -248,14 +252,14 @@ class TopicTable:
             if failed:
                 self._controller.begin([partition])
 
-    def _in_each(self, topic: str, change: Callable[[MemberManager], None], *, about: str = "in") -> None:
+    def _in_each(self, topic: str, change: Callable[[ReplicaLogManager], None], *, about: str = "in") -> None:
         """Change a topic in each directory that has it; a failing one is updated when it is opened again."""
-        for member in self._members.serving:
+        for replica_dir in self._replica_dirs.serving:
             try:
-                if topic in member.engine.topics():
-                    change(member.engine)
+                if topic in replica_dir.engine.topics():
+                    change(replica_dir.engine)
             except (StorageError, OSError) as error:
-                self._warn(f"{topic}: {about} {member}: {reason_of(error)}")
+                self._warn(f"{topic}: {about} {replica_dir}: {reason_of(error)}")
 
 
 def _mark(partitions: Iterable[ReplicatedPartition], *, gone: bool) -> None:

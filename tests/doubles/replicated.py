@@ -123,7 +123,7 @@ class Replicated:
 
     def forget_failures(self) -> None:
         """Let everything that waits for its next attempt try at once."""
-        for member in self.engine._members:
-            member._next_attempt = 0.0
+        for replica_dir in self.engine._replica_dirs:
+            replica_dir._next_attempt = 0.0
         for one in (*self.engine._catching_up.values(), *self.engine._moves._threads.values()):
             one._pauses.clear()

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Lock, Thread
 
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectories
 from topicfs.replication.replicas.healing.renewal import Renewals
-from topicfs.replication.replicas.members.member import ReplicatingDirectories
 from topicfs.replication.replicas.partition import ReplicatedPartition
 from topicfs.replication.replicas.rules.presence import absences
 from topicfs.replication.replicas.sound_reads import SegmentHealer
@@ -34,19 +34,19 @@ class Healer:
     def __init__(
         self,
         partitions: Callable[[], Iterable[ReplicatedPartition]],
-        members: ReplicatingDirectories,
+        replica_dirs: ReplicaDirectories,
         *,
         settings: LiveSettings,
         clock: Clock,
         warn: ReportLine,
         in_background: bool,
     ) -> None:
-        self._members = members
+        self._replica_dirs = replica_dirs
         self.renewals: Renewals
         """Copies replicas that cannot be healed otherwise; set by the engine, like `topic_id`."""
         self.topic_id: Callable[[str], str | None]
         self._warn = warn
-        self._in_background = in_background and not members.files.read_only
+        self._in_background = in_background and not replica_dirs.files.read_only
         self._settings = settings
         self._schedule = Schedule.begin({Duty.SCRUB: plan_duties(settings.config)[Duty.SCRUB]}, clock())
         self._healing = Lock()
@@ -59,8 +59,8 @@ class Healer:
         self._stopped = False
         self.scrubber = Scrubber(
             lambda: map(self._scrubbed, partitions()),
-            lambda: [member.path for member in members.serving],
-            members.files,
+            lambda: [replica_dir.path for replica_dir in replica_dirs.serving],
+            replica_dirs.files,
             clock=clock,
             warn=warn,
         )
@@ -68,7 +68,8 @@ class Healer:
     def _scrubbed(self, partition: ReplicatedPartition) -> ScrubbedPartition:
         def replicas() -> list[ScrubbedLog]:
             return [
-                ScrubbedLog(str(self._members[one.number]), one.log) for one in partition.replicas_in_sync
+                ScrubbedLog(str(self._replica_dirs[one.number]), one.log)
+                for one in partition.replicas_in_sync
             ]
 
         return ScrubbedPartition(
@@ -139,7 +140,7 @@ class Healer:
         with self._healing:
             if time.monotonic() - self._done.get(key, float("-inf")) < RECHECK_AFTER_SECONDS:
                 return
-            if self._members.files.read_only:
+            if self._replica_dirs.files.read_only:
                 return
             scrub = PartitionScrub(self._scrubbed(partition), self.scrubber.counts, self.scrubber.tell_owner)
             try:

@@ -21,14 +21,14 @@ from contextlib import suppress
 from threading import Event, Lock, RLock
 
 from topicfs.replication.replicas.controller import ReplicaController
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectories, ReplicaDirectory
+from topicfs.replication.replicas.directories.state_file import ReplicatedTopicEntry
 from topicfs.replication.replicas.fetcher_thread import (
     COPY_STEP_BYTES,
     NEARLY_BYTES,
     FetcherThread,
     opened_again,
 )
-from topicfs.replication.replicas.members.member import ReplicatingDirectories, ReplicatingDirectory
-from topicfs.replication.replicas.members.state_file import ReplicatedTopicEntry
 from topicfs.replication.replicas.moves import ReplicaMoves
 from topicfs.replication.replicas.partition import FOLLOWER_FETCH_BYTES, ReplicatedPartition
 from topicfs.replication.replicas.rules.follower import catch_up, steps
@@ -53,7 +53,7 @@ class Renewals:
 
     def __init__(
         self,
-        members: ReplicatingDirectories,
+        replica_dirs: ReplicaDirectories,
         controller: ReplicaController,
         moves: ReplicaMoves,
         fetchers: Mapping[ReplicaId, FetcherThread],
@@ -63,7 +63,7 @@ class Renewals:
     ) -> None:
         """Make it; `changes` is held while topics change, `rate` returns the maximum of copied bytes per second."""
         self._fetchers = fetchers
-        self._members = members
+        self._replica_dirs = replica_dirs
         self._controller = controller
         self._moves = moves
         self._changes = changes
@@ -76,8 +76,8 @@ class Renewals:
 
     def renew(self, partition: ReplicatedPartition, place: str) -> str:
         """Copy a damaged replica from a valid one; return the source's place (RenewalError, StorageError, OSError)."""
-        member = next((one for one in self._members.serving if str(one) == place), None)
-        if member is None:
+        replica_dir = next((one for one in self._replica_dirs.serving if str(one) == place), None)
+        if replica_dir is None:
             raise RenewalError(f"{place} does not serve")
         with self._one:
             self._moves.check_none([partition])
@@ -86,20 +86,22 @@ class Renewals:
                 # A cleaning under way may still replace segments and void checks and copies: wait for its
                 # end.
                 self._moves.pause_cleaning()
-                source = self._sound_leader(partition, member)
-                self._renew(partition, member, source)
+                source = self._sound_leader(partition, replica_dir)
+                self._renew(partition, replica_dir, source)
             finally:
                 self._moves.renewed.discard(partition.name)
                 self._moves.pause_cleaning()
-        _LOGGER.info("%s: its replica in %s was copied again from %s", partition.name, member, source.number)
-        return str(self._members[source.number])
+        _LOGGER.info(
+            "%s: its replica in %s was copied again from %s", partition.name, replica_dir, source.number
+        )
+        return str(self._replica_dirs[source.number])
 
-    def _sound_leader(self, partition: ReplicatedPartition, member: ReplicatingDirectory) -> Replica:
-        """Return the leader if its log is valid; if the replica in `member` leads, let a valid one lead first."""
+    def _sound_leader(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory) -> Replica:
+        """Return the leader if its log is valid; if the replica in `replica_dir` leads, let a valid one lead first."""
         for one in partition.replicas_in_sync:
-            if one.number != member.number and self._is_sound(partition, one):
+            if one.number != replica_dir.number and self._is_sound(partition, one):
                 leader = partition.leader
-                if leader is not None and leader.number == member.number:
+                if leader is not None and leader.number == replica_dir.number:
                     with self._changes:
                         self._controller.lead(partition, one.number)
                     leader = partition.leader
@@ -127,26 +129,26 @@ class Renewals:
             one.finding.file.suffix == ".log" for one in found
         )
 
-    def _renew(self, partition: ReplicatedPartition, member: ReplicatingDirectory, source: Replica) -> None:
+    def _renew(self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, source: Replica) -> None:
         entry = self._controller.entry(partition.topic)
         if entry is None or partition.gone:
             raise RenewalError("its topic was deleted")
         rewrites = source.log.rewrites
-        log = member.engine.open_replacement(
+        log = replica_dir.engine.open_replacement(
             partition.name, overrides=entry.overrides, topic_id=entry.topic_id
         )
         try:
             self._copy(source.log, log)
-            with self._changes, self._fetchers[member.number].held(), partition.lock:
-                self._check_same(partition, member, source)
+            with self._changes, self._fetchers[replica_dir.number].held(), partition.lock:
+                self._check_same(partition, replica_dir, source)
                 catch_up(source.log, log, max_bytes=FOLLOWER_FETCH_BYTES)
                 log.sync()
                 if source.log.rewrites != rewrites:
                     raise RenewalError("the source was compacted meanwhile: the next scrub copies it")
-                self._replace(partition, member, entry)
+                self._replace(partition, replica_dir, entry)
         finally:
             with suppress(StorageError, OSError):
-                member.engine.discard_future(partition.name)
+                replica_dir.engine.discard_future(partition.name)
 
     def _copy(self, source: Log, log: Log) -> None:
         began = time.monotonic()
@@ -159,7 +161,7 @@ class Renewals:
             began = time.monotonic()
 
     def _check_same(
-        self, partition: ReplicatedPartition, member: ReplicatingDirectory, source: Replica
+        self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, source: Replica
     ) -> None:
         """Raise RenewalError if replicas changed meanwhile, so that the checked log no longer leads."""
         self._moves.check_none([partition])
@@ -167,18 +169,18 @@ class Renewals:
         if partition.gone or entry is None or partition.number not in entry.partitions:
             raise RenewalError("its topic was deleted")
         is_there = source.log.offline_reason is None
-        if partition.leader != source or not is_there or member.number not in partition.state.assigned:
+        if partition.leader != source or not is_there or replica_dir.number not in partition.state.assigned:
             raise RenewalError("its replicas changed meanwhile: the next scrub copies it")
 
     def _replace(
-        self, partition: ReplicatedPartition, member: ReplicatingDirectory, entry: ReplicatedTopicEntry
+        self, partition: ReplicatedPartition, replica_dir: ReplicaDirectory, entry: ReplicatedTopicEntry
     ) -> None:
         name = partition.name
-        self._controller.leave(partition, member.number)
-        member.engine.put_replacement(name, overrides=entry.overrides, topic_id=entry.topic_id)
-        arrived = opened_again(member, name)
+        self._controller.leave(partition, replica_dir.number)
+        replica_dir.engine.put_replacement(name, overrides=entry.overrides, topic_id=entry.topic_id)
+        arrived = opened_again(replica_dir, name)
         arrived.roles.follow(Offset(arrived.log_end_offset))
-        self._controller.join(partition, member.number, arrived)
+        self._controller.join(partition, replica_dir.number, arrived)
 
     def _check_going_on(self) -> None:
         if self._stopping.is_set():

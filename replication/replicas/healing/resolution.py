@@ -17,11 +17,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from topicfs.replication.replicas.directories.engine import ReplicaLogManager
+from topicfs.replication.replicas.directories.histories import (
+    check_same_set,
+    completed_runs,
+    in_sync_somewhere,
+)
+from topicfs.replication.replicas.directories.replica_directory import Opening, ReplicaDirectory
+from topicfs.replication.replicas.directories.state_file import ReplicaFile, write_replica_file
 from topicfs.replication.replicas.healing.comparison import Loss, Parting
-from topicfs.replication.replicas.members.engine import MemberManager
-from topicfs.replication.replicas.members.histories import check_same_set, completed_runs, in_sync_somewhere
-from topicfs.replication.replicas.members.member import Opening, ReplicatingDirectory
-from topicfs.replication.replicas.members.state_file import ReplicaFile, write_replica_file
 from topicfs.replication.replicas.rules.follower import log_end
 from topicfs.replication.replicas.rules.history import ReplicaRun, extended, includes
 from topicfs.replication.replicas.rules.state import LogEnd, ReplicaId, ReplicaState
@@ -44,7 +48,7 @@ _SMALL_FILES = (names.QUEUES, names.COMMITTED_WRITES, names.PRODUCERS)
 
 
 class ReplicaGivenUp(NamedTuple):
-    directory: ReplicatingDirectory
+    directory: ReplicaDirectory
     partition: TopicPartition
     parting: Parting | None
     """None if the log cannot be read."""
@@ -58,11 +62,10 @@ class Resolution:
         """Compare the directories (StorageError, OSError; blocking)."""
         files = NativeFileSystem(read_only=True)
         opening = Opening(settings=LiveSettings(EngineConfig()), files=files, clock=system_clock)
-        self._members = [
-            ReplicatingDirectory(ReplicaId(0), path.absolute(), opening, lambda _: None)
-            for path in directories
+        self._replica_dirs = [
+            ReplicaDirectory(ReplicaId(0), path.absolute(), opening, lambda _: None) for path in directories
         ]
-        kept = next((one for one in self._members if one.path == keep.absolute()), None)
+        kept = next((one for one in self._replica_dirs if one.path == keep.absolute()), None)
         if kept is None:
             raise StorageError(f"{keep}: is not one of {', '.join(map(str, directories))}")
         self.left_alone: dict[str, str] = {}
@@ -73,18 +76,18 @@ class Resolution:
             self.close()
             raise
 
-    def _compare(self, kept: ReplicatingDirectory) -> None:
-        for member in self._members:
-            if reason := _reason_against(member):
-                self.left_alone[str(member)] = reason
+    def _compare(self, kept: ReplicaDirectory) -> None:
+        for replica_dir in self._replica_dirs:
+            if reason := _reason_against(replica_dir):
+                self.left_alone[str(replica_dir)] = reason
         if str(kept) in self.left_alone:
             raise StorageError(f"{kept} cannot be kept: {self.left_alone[str(kept)]}; keep another directory")
-        check_same_set(self._members)
-        copies = [one.copy for one in self._members if one.copy is not None]
+        check_same_set(self._replica_dirs)
+        copies = [one.copy for one in self._replica_dirs if one.copy is not None]
         known = {"", *(one.directory_id for copy in copies for one in copy.directories.values())}
         self._blank = [
             str(one)
-            for one in self._members
+            for one in self._replica_dirs
             # A start that was killed may have given a new disk an id that no other directory knows.
             if one.is_blank() or (not one.set_id and one.directory_id not in known)
         ]
@@ -95,35 +98,38 @@ class Resolution:
                     f"{loser}: {self.left_alone[str(loser)]}; its records cannot be compared until that is repaired: "
                     "repair it, or keep another directory"
                 )
-        for group in (self._members, self._others_kept, self._same):
+        for group in (self._replica_dirs, self._others_kept, self._same):
             group[:] = [one for one in group if str(one) not in self.left_alone]
         self.given_up = [one for loser in self.losers for one in self._compared(loser)]
 
-    def _group(self, kept: ReplicatingDirectory) -> None:
+    def _group(self, kept: ReplicaDirectory) -> None:
         """Divide the directories into kept ones and given-up ones."""
-        histories = {member.path: completed_runs(member, self._members) for member in self._members}
+        histories = {
+            replica_dir.path: completed_runs(replica_dir, self._replica_dirs)
+            for replica_dir in self._replica_dirs
+        }
         ours = histories[kept.path]
         self.kept = kept
-        self.losers = [one for one in self._members if not includes(ours, histories[one.path])]
-        self._others_kept = [one for one in self._members if one not in self.losers]
+        self.losers = [one for one in self._replica_dirs if not includes(ours, histories[one.path])]
+        self._others_kept = [one for one in self._replica_dirs if one not in self.losers]
         same = [one for one in self._others_kept if includes(histories[one.path], ours)]
         self._same = [one for one in same if one.copy is not None]
         newest = max((one.copy for one in self._same if one.copy is not None), key=lambda copy: copy.revision)
         self.content: ReplicaFile = newest
         """The last agreement of the kept directories."""
         by_id = {one.directory_id: number for number, one in newest.directories.items()}
-        for member in self._members:
-            member.number = by_id.get(member.directory_id, ReplicaId(0))
+        for replica_dir in self._replica_dirs:
+            replica_dir.number = by_id.get(replica_dir.directory_id, ReplicaId(0))
         self._numbers = {one.number for one in self.losers}
 
     def close(self) -> None:
-        for member in self._members:
+        for replica_dir in self._replica_dirs:
             with suppress(StorageError, OSError):
-                member.close()
+                replica_dir.close()
 
     # Losses.
 
-    def _compared(self, loser: ReplicatingDirectory) -> Iterator[ReplicaGivenUp]:
+    def _compared(self, loser: ReplicaDirectory) -> Iterator[ReplicaGivenUp]:
         ids = {entry.topic_id: name for name, entry in self.content.topics.items()}
         for name, topic in loser.engine.topics().items():
             entry = self.content.topics.get(name) if ids.get(topic.topic_id) == name else None
@@ -144,21 +150,23 @@ class Resolution:
                 else:
                     yield ReplicaGivenUp(loser, partition, Parting(source, log))
 
-    def _ids_of(self, member: ReplicatingDirectory) -> set[str]:
-        copy = member.copy
+    def _ids_of(self, replica_dir: ReplicaDirectory) -> set[str]:
+        copy = replica_dir.copy
         return set() if copy is None else {entry.topic_id for entry in copy.topics.values()}
 
     def _source(self, partition: TopicPartition, state: ReplicaState) -> Log | None:
         """Return the log that will lead, None if its disks were replaced. StorageError if no kept replica is there."""
-        in_sync, numbers = set(state.in_sync), {member.number for member in self._members}
+        in_sync, numbers = set(state.in_sync), {replica_dir.number for replica_dir in self._replica_dirs}
         paths = {number: one.path for number, one in self.content.directories.items() if number in in_sync}
-        there = {None, *map(str, self._members), *self._blank}
+        there = {None, *map(str, self._replica_dirs), *self._blank}
         replaced = not in_sync & numbers and there.issuperset(map(paths.get, in_sync))
         logs: list[tuple[bool, LogEnd, bool, Log]] = []
-        for member in self._others_kept:
-            log = member.log(partition) if replaced or member.number in in_sync else None
+        for replica_dir in self._others_kept:
+            log = replica_dir.log(partition) if replaced or replica_dir.number in in_sync else None
             if log is not None:
-                logs.append((member.number in in_sync, log_end(log), member.number == state.leader, log))
+                logs.append(
+                    (replica_dir.number in in_sync, log_end(log), replica_dir.number == state.leader, log)
+                )
         if not logs and not replaced:
             places = ", ".join(
                 f"{path} ({self.left_alone.get(path, 'damaged' if one in numbers else 'not named')})"
@@ -184,7 +192,7 @@ class Resolution:
         """Damage of a kept log that hides whether it has the given-up records; empty without damage."""
         return next((one.parting.unsure for one in self.given_up if one.parting and one.parting.unsure), "")
 
-    def topics_given_up(self) -> dict[str, tuple[ReplicatingDirectory, str]]:
+    def topics_given_up(self) -> dict[str, tuple[ReplicaDirectory, str]]:
         """Return the topics that only given-up directories have: by id, one such directory and the topic's name."""
         known = {entry.topic_id for entry in self.content.topics.values()}
         return {
@@ -247,11 +255,11 @@ class Resolution:
         self.close()
         with ExitStack() as stack:
             locks = {}
-            for member in self._members:
-                locks[member.path] = lock = DirectoryLock(member.path)
+            for replica_dir in self._replica_dirs:
+                locks[replica_dir.path] = lock = DirectoryLock(replica_dir.path)
                 stack.callback(lock.release)
-            for member in self._same:
-                write_replica_file(disk, member.path, content)
+            for replica_dir in self._same:
+                write_replica_file(disk, replica_dir.path, content)
             for loser, cuts in steps:
                 locks[loser.path].release()  # The engine that cuts its logs takes the lock.
                 _cut(loser, cuts, disk)
@@ -259,7 +267,7 @@ class Resolution:
                     _copy(disk, self.kept.path / name, loser.path / name)
                 write_replica_file(disk, loser.path, content)
 
-    def _cuts(self, loser: ReplicatingDirectory) -> list[tuple[TopicPartition, Offset | None]]:
+    def _cuts(self, loser: ReplicaDirectory) -> list[tuple[TopicPartition, Offset | None]]:
         """Return where to truncate the logs of a directory; None: remove the log."""
         cuts: list[tuple[TopicPartition, Offset | None]] = []
         for directory, partition, parting, _ in self.given_up:
@@ -298,26 +306,27 @@ class Resolution:
         )
 
 
-def _reason_against(member: ReplicatingDirectory) -> str:
+def _reason_against(replica_dir: ReplicaDirectory) -> str:
     """Return why a directory cannot be compared; empty if it can. Raises DirectoryLockedError."""
     try:
-        holder = find_holder(member.path)
+        holder = find_holder(replica_dir.path)
         if holder is not None:
-            raise DirectoryLockedError(member.path, holder.pid)
-        member.look()
-        read_copy(member.path, member.files)  # Raises if it is damaged; an engine would use defaults.
-        member.open("")
+            raise DirectoryLockedError(replica_dir.path, holder.pid)
+        replica_dir.look()
+        # Raises if it is damaged; an engine would use defaults.
+        read_copy(replica_dir.path, replica_dir.files)
+        replica_dir.open("")
     except (CorruptionError, NotALogDirectoryError, OSError) as error:
         return reason_of(error)
-    return "has no history of replicas" if member.copy is None else ""
+    return "has no history of replicas" if replica_dir.copy is None else ""
 
 
 def _cut(
-    loser: ReplicatingDirectory, cuts: Sequence[tuple[TopicPartition, Offset | None]], files: FileSystem
+    loser: ReplicaDirectory, cuts: Sequence[tuple[TopicPartition, Offset | None]], files: FileSystem
 ) -> None:
     if not cuts:
         return
-    engine = open_logs(MemberManager, loser.path, machine=Machine(files=files))
+    engine = open_logs(ReplicaLogManager, loser.path, machine=Machine(files=files))
     try:
         for partition, offset in cuts:
             log = engine.topics()[partition.topic].partitions()[partition.partition]
@@ -347,7 +356,7 @@ def _copy(files: FileSystem, source: Path, target: Path) -> None:
 
 
 def _differences(
-    what: str, ours: dict[str, str], theirs: dict[str, str], loser: ReplicatingDirectory
+    what: str, ours: dict[str, str], theirs: dict[str, str], loser: ReplicaDirectory
 ) -> Iterator[str]:
     for name in sorted({*ours, *theirs}):
         if ours.get(name) != theirs.get(name):

@@ -68,8 +68,8 @@ def append(engine: ReplicatedEngine, *lines: str) -> None:
 
 def bring_back(engine: ReplicatedEngine) -> None:
     """Try the directories that are away at once."""
-    for member in engine._members:
-        member._next_attempt = 0.0
+    for replica_dir in engine._replica_dirs:
+        replica_dir._next_attempt = 0.0
     engine.maintenance(1_700_000_000_000)
     engine.catch_up()
 

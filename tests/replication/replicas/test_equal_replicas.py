@@ -214,7 +214,7 @@ def test_a_thread_that_is_just_being_started_can_be_stopped():
     two.append("a\n")
     for _ in range(100):
         fetcher = FetcherThread(
-            two.engine._members[2],
+            two.engine._replica_dirs[2],
             two.engine._partitions,
             two.engine.controller,
             rate=lambda: 1 << 30,

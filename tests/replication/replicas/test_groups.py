@@ -82,7 +82,7 @@ def test_the_directories_of_replicas_serve_no_groups_themselves() -> None:
     """Their engines have logs alone, and the groups of the engine over them end with it."""
     two = served()
     two.engine.groups.set_positions("g", {PLACES[0]: Position(2)})
-    assert not isinstance(two.engine._members[1].engine, EmbeddedEngine)
+    assert not isinstance(two.engine._replica_dirs[1].engine, EmbeddedEngine)
     two.engine.close()
     with pytest.raises(GroupError):
         two.engine.groups.listed()

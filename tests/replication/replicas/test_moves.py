@@ -221,7 +221,7 @@ def test_where_the_leader_was_cut_the_copy_is_cut():
     break_disk(three.disk(1))
     three.forget_failures()
     three.engine.maintenance(three.clock())
-    three.engine.reopen_partition(*ORDERS) if three.engine._members[2].log(ORDERS) is None else None
+    three.engine.reopen_partition(*ORDERS) if three.engine._replica_dirs[2].log(ORDERS) is None else None
     three.engine.elect_unclean(ORDERS, "/b")
     three.append("c\n")
     three.forget_failures()
@@ -254,7 +254,7 @@ def test_cleaning_pauses_meanwhile():
     two.engine.create_topic("orders")
     two.append("a\n")
     two.engine.alter_config("orders", {"cleanup.policy": "compact"})
-    cleaner = two.engine._members[1].engine._services.cleaner
+    cleaner = two.engine._replica_dirs[1].engine._services.cleaner
     log = two.engine.controller.logs(ORDERS)[1]
     assert [log] == cleaner._compacted()
     two.engine.move_replica(ORDERS, "/b")
@@ -263,7 +263,7 @@ def test_cleaning_pauses_meanwhile():
     assert [log] == cleaner._compacted()
     two.engine.move_replica(ORDERS, "/b")
     two.engine.catch_up()
-    assert 1 == len(two.engine._members[2].engine._services.cleaner._compacted())
+    assert 1 == len(two.engine._replica_dirs[2].engine._services.cleaner._compacted())
 
 
 def test_a_copy_that_is_slowed_down_can_be_cancelled():

@@ -295,7 +295,7 @@ def test_topics_are_changed_while_a_directory_is_away():
     two.engine.delete_topic("old")
     two.engine.alter_config("orders", {"retention.ms": "7"})
     two.bring_back(2)
-    member = two.engine._members[2].engine
+    member = two.engine._replica_dirs[2].engine
     assert ["orders"] == list(member.topics())
     assert 7 == member.topic("orders").config.retention_ms
     assert (1, 2) == two.in_sync()

@@ -168,7 +168,7 @@ class World:
 
         A copy that was not in sync may have been killed before it noted what its leader had lost in front of its log.
         """
-        paths = {member.number: member.path for member in engine._members}
+        paths = {replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs}
         for name in PARTITIONS:
             partition = engine.replicated(name)
             if partition.leader is None:
@@ -352,8 +352,8 @@ class World:
             partition.delete_records(Offset(before))
 
     def _maintain(self, engine: ReplicatedEngine) -> None:
-        for member in engine._members:
-            member._next_attempt = 0.0
+        for replica_dir in engine._replica_dirs:
+            replica_dir._next_attempt = 0.0
         for one in (*engine._catching_up.values(), *engine._moves._threads.values()):
             one._pauses.clear()
         self.clock.advance(300_000)
@@ -384,7 +384,9 @@ class World:
         states = {one: engine.replicated(one).state for one in known}
         starts = {one: engine.replicated(one).log_start_offset for one in known}
         missing = {one: named_missing(engine, one) for one in known}
-        paths = {member.number: member.path for member in engine._members if member.serves}
+        paths = {
+            replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs if replica_dir.serves
+        }
         try:
             engine.close()
         except (OSError, StorageError) as error:

@@ -285,7 +285,7 @@ def test_what_changes_meanwhile_ends_it(both, monkeypatch, change, reason):
 
 def test_neither_log_is_compacted_meanwhile_and_both_are_again_afterwards(both, monkeypatch):
     """What is copied would be of two states of a log otherwise."""
-    cleaners = [both.engine._members[number].engine._services.cleaner for number in (1, 2)]
+    cleaners = [both.engine._replica_dirs[number].engine._services.cleaner for number in (1, 2)]
     assert [1, 1] == [len(one._compacted()) for one in cleaners]
     damage(both, 2)
     renewals = both.engine._healer.renewals

@@ -11,8 +11,8 @@ import pytest
 from tests.doubles.engines import append_lines
 from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import break_disk, opened
-from topicfs.replication.replicas.members.member import ReplicatingDirectory
-from topicfs.replication.replicas.members.state_file import (
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectory
+from topicfs.replication.replicas.directories.state_file import (
     KnownDirectory,
     ReplicaFile,
     ReplicatedTopicEntry,
@@ -114,7 +114,7 @@ def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_o
     """As where two disks fail at once: what is agreed on is agreed on by those that are left."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
-    one, two = (three.engine._members[ReplicaId(number)] for number in (1, 2))
+    one, two = (three.engine._replica_dirs[ReplicaId(number)] for number in (1, 2))
     write = one.write
 
     def write_as_another_fails(content: ReplicaFile) -> None:
@@ -134,8 +134,8 @@ def test_a_directory_that_is_found_to_fail_twice_at_once_refuses_no_append(monke
     """An append and another thread find out: whoever is second asks a directory that serves no longer."""
     two = Replicated()
     two.engine.create_topic("orders")
-    two.engine._members[ReplicaId(2)].fail("failed, as another thread has noticed")
+    two.engine._replica_dirs[ReplicaId(2)].fail("failed, as another thread has noticed")
     break_disk(two.disk(2))
-    monkeypatch.setattr(ReplicatingDirectory, "serves", property(lambda _: True))
+    monkeypatch.setattr(ReplicaDirectory, "serves", property(lambda _: True))
     two.append("a\n")
     assert ((1,), ["a"]) == (two.in_sync(), two.lines())

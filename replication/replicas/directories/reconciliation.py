@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from topicfs.replication.replicas.members.agreement import Agreement
-from topicfs.replication.replicas.members.member import ReplicatingDirectory
-from topicfs.replication.replicas.members.state_file import ReplicaFile, ReplicatedTopicEntry
+from topicfs.replication.replicas.directories.agreement import Agreement
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectory
+from topicfs.replication.replicas.directories.state_file import ReplicaFile, ReplicatedTopicEntry
 from topicfs.replication.replicas.rules.state import new_state
 from topicfs.storage.errors import DuplicatePartitionError
 from topicfs.storage.messages import ReportLine
 from topicfs.storage.model import TopicPartition
 
 
-def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None:
-    """Add the topics of new members, with one replica each, in one change (DuplicatePartitionError, OSError)."""
+def adopt(replica_dirs: Iterable[ReplicaDirectory], agreement: Agreement) -> None:
+    """Add the topics of new replica directories, with one replica each, in one change (DuplicatePartitionError, OSError)."""
     content = agreement.content
     entries: dict[str, ReplicatedTopicEntry] = {}
-    for member in members:
-        for name, topic in member.engine.topics().items() if member.copy is None else ():
+    for replica_dir in replica_dirs:
+        for name, topic in replica_dir.engine.topics().items() if replica_dir.copy is None else ():
             known = entries.get(name) or content.topics.get(name)
             if topic.topic_id in content.deleted:
                 continue
             taken = {} if known is None else known.partitions
             states = {
-                number: new_state((member.number,))
+                number: new_state((replica_dir.number,))
                 for number in topic.served
-                if number not in taken or member.number not in taken[number].assigned
+                if number not in taken or replica_dir.number not in taken[number].assigned
             }
             if known is not None:
                 both = set(known.partitions) & set(states)
                 if both or known.topic_id != topic.topic_id:
                     raise DuplicatePartitionError(
-                        f"{name}: is in {member} and in another of the directories; move one of the two away"
+                        f"{name}: is in {replica_dir} and in another of the directories; move one of the two away"
                     )
                 states |= known.partitions
             entries[name] = ReplicatedTopicEntry(
@@ -42,9 +42,9 @@ def adopt(members: Iterable[ReplicatingDirectory], agreement: Agreement) -> None
     agreement.put_topics(entries)
 
 
-def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: ReportLine) -> None:
+def reconcile(replica_dir: ReplicaDirectory, content: ReplicaFile, warn: ReportLine) -> None:
     """Make a directory match the agreed state, leaving unknown topics alone (StorageError, OSError; blocking)."""
-    engine = member.engine
+    engine = replica_dir.engine
     for name, topic in list(engine.topics().items()):
         if topic.topic_id in content.deleted:
             engine.delete_topic(name)
@@ -54,44 +54,46 @@ def reconcile(member: ReplicatingDirectory, content: ReplicaFile, warn: ReportLi
         if entry is None or entry.topic_id != topic.topic_id:
             others.add(name)
             warn(
-                f"{name}: in {member} with the topic id {topic.topic_id}: not a replica of a topic here, so it is not served"
+                f"{name}: in {replica_dir} with the topic id {topic.topic_id}: not a replica of a topic here, so it is not served"
             )
     for name, entry in content.topics.items():
         if name not in others:
-            _reconcile_topic(member, name, entry)
-    engine.discard_futures(lambda partition, topic_id: _goes_elsewhere(member, content, partition, topic_id))
+            _reconcile_topic(replica_dir, name, entry)
+    engine.discard_futures(
+        lambda partition, topic_id: _goes_elsewhere(replica_dir, content, partition, topic_id)
+    )
 
 
-def _reconcile_topic(member: ReplicatingDirectory, name: str, entry: ReplicatedTopicEntry) -> None:
-    engine = member.engine
-    held = [number for number, state in entry.partitions.items() if member.number in state.assigned]
+def _reconcile_topic(replica_dir: ReplicaDirectory, name: str, entry: ReplicatedTopicEntry) -> None:
+    engine = replica_dir.engine
+    held = [number for number, state in entry.partitions.items() if replica_dir.number in state.assigned]
     if held:
         engine.hold_partitions(name, held, overrides=entry.overrides, topic_id=entry.topic_id)
         changes = _changes(engine.topic(name).overrides, entry)
         if changes:
             engine.alter_config(name, changes)
     if name in engine.topics():
-        surplus = set(engine.topic(name).served) - set(held) - _arriving(member, entry)
+        surplus = set(engine.topic(name).served) - set(held) - _arriving(replica_dir, entry)
         if surplus:
             engine.drop_partitions(name, surplus)
 
 
 def _goes_elsewhere(
-    member: ReplicatingDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str | None
+    replica_dir: ReplicaDirectory, content: ReplicaFile, partition: TopicPartition, topic_id: str | None
 ) -> bool:
     """Return whether a future copy belongs to a deleted topic, a cancelled move, or an interrupted renewal."""
     entry = content.topics.get(partition.topic)
     if entry is None or topic_id not in (None, entry.topic_id):
         return topic_id in content.deleted
-    return partition.partition not in _arriving(member, entry)
+    return partition.partition not in _arriving(replica_dir, entry)
 
 
-def _arriving(member: ReplicatingDirectory, entry: ReplicatedTopicEntry) -> set[int]:
+def _arriving(replica_dir: ReplicaDirectory, entry: ReplicatedTopicEntry) -> set[int]:
     """Return the partitions that move to a directory: one may already have its final name there."""
     return {
         number
         for number, state in entry.partitions.items()
-        if state.moving is not None and state.moving.target == member.number
+        if state.moving is not None and state.moving.target == replica_dir.number
     }
 
 

@@ -7,8 +7,12 @@ from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
 
-from topicfs.replication.replicas.members.member import ReplicatingDirectories
-from topicfs.replication.replicas.members.state_file import KnownDirectory, ReplicaFile, ReplicatedTopicEntry
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectories
+from topicfs.replication.replicas.directories.state_file import (
+    KnownDirectory,
+    ReplicaFile,
+    ReplicatedTopicEntry,
+)
 from topicfs.replication.replicas.rules.history import ReplicaRun, extended
 from topicfs.replication.replicas.rules.state import ReplicaId, ReplicaState
 from topicfs.storage.checkpoints.identifiers import new_id
@@ -22,13 +26,13 @@ class Agreement:
     """The content of the file, and its copies. Safe from any thread; no other lock is taken while it writes."""
 
     def __init__(
-        self, content: ReplicaFile, members: ReplicatingDirectories, *, read_only: bool, clock: Clock
+        self, content: ReplicaFile, replica_dirs: ReplicaDirectories, *, read_only: bool, clock: Clock
     ) -> None:
         self.content = content
         self._clock = clock
         self._in_run: tuple[ReplicaId, ...] = ()
         """The directories that know the present run; empty before the first change."""
-        self._members = members
+        self._replica_dirs = replica_dirs
         self.read_only = read_only
         self._lock = Lock()
 
@@ -76,7 +80,7 @@ class Agreement:
                 self._write(replace(self.content, deleted=(topic_id,)))
 
     def _is_any_away(self) -> bool:
-        return any(not member.serves for member in self._members)
+        return any(not replica_dir.serves for replica_dir in self._replica_dirs)
 
     def _change(self, change: Callable[[dict[str, ReplicatedTopicEntry]], None]) -> None:
         with self._lock:
@@ -89,17 +93,17 @@ class Agreement:
             self.content = replace(content, revision=self.content.revision + 1)
             return
         error: OSError | None = None
-        serving = self._members.serving
+        serving = self._replica_dirs.serving
         while serving:
-            content = self._begun(content, tuple(member.number for member in serving))
+            content = self._begun(content, tuple(replica_dir.number for replica_dir in serving))
             told = []
-            for member in serving:
+            for replica_dir in serving:
                 try:
-                    member.write(content)
-                    told.append(member)
+                    replica_dir.write(content)
+                    told.append(replica_dir)
                 except OSError as problem:
                     error = problem
-                    member.fail(f"failed: {reason_of(problem)}")
+                    replica_dir.fail(f"failed: {reason_of(problem)}")
                 except StorageError:
                     pass  # Another thread has just marked it as failed.
             if len(told) == len(serving):
@@ -113,8 +117,10 @@ class Agreement:
     def _begun(self, content: ReplicaFile, serving: tuple[ReplicaId, ...]) -> ReplicaFile:
         """Return the content to write next: in a new run if the set of serving directories has changed."""
         directories = {
-            member.number: KnownDirectory(str(member.path), member.directory_id, member.mountpoint)
-            for member in self._members.serving
+            replica_dir.number: KnownDirectory(
+                str(replica_dir.path), replica_dir.directory_id, replica_dir.mountpoint
+            )
+            for replica_dir in self._replica_dirs.serving
         }
         runs = self.content.runs
         if serving != self._in_run:

@@ -1,6 +1,6 @@
 """The data directories that hold replicas, each with its own engine.
 
-A member *fails* when its disk fails, vanishes or is full; its replicas are out of sync until it is opened again.
+A replica directory *fails* when its disk fails, vanishes or is full; its replicas are out of sync until it is opened again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from topicfs.replication.replicas.members.engine import MemberManager
-from topicfs.replication.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
+from topicfs.replication.replicas.directories.engine import ReplicaLogManager
+from topicfs.replication.replicas.directories.state_file import (
+    ReplicaFile,
+    read_replica_file,
+    write_replica_file,
+)
 from topicfs.replication.replicas.rules.state import ReplicaId
 from topicfs.storage.checkpoints.atomic import TEMPORARY_SUFFIX
 from topicfs.storage.checkpoints.identifiers import new_id
@@ -43,7 +47,7 @@ NOT_OPENED = "not opened yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The options for opening members: see `storage.manager.open_logs`."""
+    """The options for opening replica directories: see `storage.manager.open_logs`."""
 
     settings: LiveSettings
     files: FileSystem
@@ -52,7 +56,7 @@ class Opening:
     counts: EngineCounts = field(default_factory=EngineCounts)
 
 
-class ReplicatingDirectory:
+class ReplicaDirectory:
     """One replica directory. Changed under the lock of the replicated engine."""
 
     def __init__(self, number: ReplicaId, path: Path, opening: Opening, warn: ReportLine) -> None:
@@ -67,7 +71,7 @@ class ReplicatingDirectory:
         self._mark = ""
         self.failure: str | None = NOT_OPENED
         """Why the directory does not serve; None while it does."""
-        self._engine: MemberManager | None = None
+        self._engine: ReplicaLogManager | None = None
         self._opening, self.files, self.counts = opening, opening.files, opening.counts
         self._warn = warn
         self._failed_before = False
@@ -83,7 +87,7 @@ class ReplicatingDirectory:
         return self._mark if self.copy is None else self.copy.set_id
 
     @property
-    def engine(self) -> MemberManager:
+    def engine(self) -> ReplicaLogManager:
         """The directory's engine. Raises StorageError while it does not serve."""
         if self._engine is None or self.failure is not None:
             raise StorageError(f"{self.path}: {self.failure}")
@@ -138,7 +142,7 @@ class ReplicatingDirectory:
             if self.copy is not None:
                 restore_topic_ids(files, self.path, self.number, self.copy, self._warn)
         engine = open_logs(
-            MemberManager,
+            ReplicaLogManager,
             self.path,
             read_only=files.read_only,
             config=settings,
@@ -239,19 +243,19 @@ class ReplicatingDirectory:
         return DirectoryStatus(path=str(self.path), offline=self.failure, partitions=partitions)
 
 
-class ReplicatingDirectories:
-    def __init__(self, members: Sequence[ReplicatingDirectory]) -> None:
-        self._members = tuple(members)
-        self.files, self.counts = members[0].files, members[0].counts
-        self._by_number = {member.number: member for member in members}
+class ReplicaDirectories:
+    def __init__(self, replica_dirs: Sequence[ReplicaDirectory]) -> None:
+        self._replica_dirs = tuple(replica_dirs)
+        self.files, self.counts = replica_dirs[0].files, replica_dirs[0].counts
+        self._by_number = {replica_dir.number: replica_dir for replica_dir in replica_dirs}
 
-    def __iter__(self) -> Iterator[ReplicatingDirectory]:
-        return iter(self._members)
+    def __iter__(self) -> Iterator[ReplicaDirectory]:
+        return iter(self._replica_dirs)
 
-    def __getitem__(self, number: ReplicaId) -> ReplicatingDirectory:
+    def __getitem__(self, number: ReplicaId) -> ReplicaDirectory:
         return self._by_number[number]
 
-    def get(self, number: ReplicaId) -> ReplicatingDirectory | None:
+    def get(self, number: ReplicaId) -> ReplicaDirectory | None:
         return self._by_number.get(number)
 
     def place_of(self, number: ReplicaId) -> str:
@@ -259,8 +263,8 @@ class ReplicatingDirectories:
         return str(self._by_number.get(number, f"replica {number}"))
 
     @property
-    def serving(self) -> tuple[ReplicatingDirectory, ...]:
-        return tuple(member for member in self if member.serves)
+    def serving(self) -> tuple[ReplicaDirectory, ...]:
+        return tuple(replica_dir for replica_dir in self if replica_dir.serves)
 
 
 def restore_topic_ids(
@@ -276,22 +280,22 @@ def restore_topic_ids(
                 warn(f"{path / name}: its partition.metadata was missing or damaged, and was rewritten")
 
 
-class MembersWithCopies:
+class DirectoriesWithCopies:
     """See `coordination.shares.journal.JournalPlaces` and `storage.checkpoints.copies.RecordCopies`."""
 
     def __init__(
-        self, members: ReplicatingDirectories, directory_failed: Callable[[ReplicatingDirectory], None]
+        self, replica_dirs: ReplicaDirectories, directory_failed: Callable[[ReplicaDirectory], None]
     ) -> None:
-        self._members = members
+        self._replica_dirs = replica_dirs
         self._directory_failed = directory_failed
 
     def directories(self) -> Sequence[Path]:
-        return tuple(member.path for member in self._members.serving)
+        return tuple(replica_dir.path for replica_dir in self._replica_dirs.serving)
 
     def failed(self, directory: Path, error: OSError) -> None:
         """Fail a directory at once: later appends must neither wait for it nor count it as in sync."""
         # Called with the locks of groups and records, which no holder of a partition's lock takes.
-        for member in self._members:
-            if member.path == directory:
-                member.fail(f"failed: {reason_of(error)}")
-                self._directory_failed(member)
+        for replica_dir in self._replica_dirs:
+            if replica_dir.path == directory:
+                replica_dir.fail(f"failed: {reason_of(error)}")
+                self._directory_failed(replica_dir)

@@ -16,8 +16,12 @@ from tests.doubles.engines import append_lines
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import SeveralDisks, break_disk, opened
 from tests.doubles.simulated_disk import SimulatedDisk
-from topicfs.replication.replicas.members.member import ReplicatingDirectory
-from topicfs.replication.replicas.members.state_file import ReplicaFile, read_replica_file, write_replica_file
+from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectory
+from topicfs.replication.replicas.directories.state_file import (
+    ReplicaFile,
+    read_replica_file,
+    write_replica_file,
+)
 from topicfs.storage.checkpoints.meta_properties import (
     MetaProperties,
     read_meta_properties,
@@ -215,19 +219,19 @@ def killed(
     all_of: Replicated, monkeypatch: pytest.MonkeyPatch, writes: int, act: Callable[[], object]
 ) -> bool:
     """Kill the process when it has written that many copies of what is agreed on; return whether it came so far."""
-    left, write = writes, ReplicatingDirectory.write
+    left, write = writes, ReplicaDirectory.write
     kept: list[SeveralDisks] = []
 
-    def write_or_die(member: ReplicatingDirectory, content: ReplicaFile) -> None:
+    def write_or_die(replica_dir: ReplicaDirectory, content: ReplicaFile) -> None:
         nonlocal left
         left -= 1
         if left < 0:
             kept.append(deepcopy(all_of.disks))
             raise KilledError
-        write(member, content)
+        write(replica_dir, content)
 
     with monkeypatch.context() as patched, suppress(KilledError):
-        patched.setattr(ReplicatingDirectory, "write", write_or_die)
+        patched.setattr(ReplicaDirectory, "write", write_or_die)
         act()
     all_of.disks = kept[0] if kept else all_of.disks
     return bool(kept)

@@ -29,7 +29,7 @@ from topicfs.storage.topics.topic import LogTopic
 T = TypeVar("T")
 
 
-class MemberManager(LogManager):
+class ReplicaLogManager(LogManager):
     """A LogManager that may have only some of a topic's partitions. Made by `startup.open_logs`."""
 
     one_of_many = True
