@@ -87,8 +87,8 @@ class ReplicaController:
         """Return the agreed entry of a topic; None if it was deleted."""
         return self._agreement.content.topics.get(topic)
 
-    def place_of(self, replica: ReplicaId) -> str:
-        return self._replica_dirs.place_of(replica)
+    def path_of(self, replica: ReplicaId) -> str:
+        return self._replica_dirs.path_of(replica)
 
     def put_state(self, partition: ReplicatedPartition, state: ReplicaState) -> None:
         """Agree on a new state that changes no role; the caller holds the partition's lock (OSError)."""
@@ -108,7 +108,7 @@ class ReplicaController:
                 logs[move.target] = arriving
         return tuple(
             ReplicaStatus(
-                place=self._replica_dirs.place_of(number),
+                place=self._replica_dirs.path_of(number),
                 leads=leader is not None and leader.number == number,
                 in_sync=number in state.in_sync,
                 end_offset=logs[number].log_end_offset if number in logs else None,
@@ -166,7 +166,7 @@ class ReplicaController:
                 held = missing if log is None else held_of(missing, log)
                 if held:
                     offsets = ", ".join(f"{start} to {stop - 1}" for start, stop in held)
-                    place = self._replica_dirs.place_of(number)
+                    place = self._replica_dirs.path_of(number)
                     raise RecordsLostError(
                         f"{partition.name}: only {place} {'may have' if log is None else 'has'} offsets {offsets}: keep "
                         f"its replica, or give these records up and leave the directory out: topicfs mount --without "

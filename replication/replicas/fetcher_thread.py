@@ -235,7 +235,7 @@ class FetcherThread(CopyingThread):
         for number, one in lacking.items():
             if one.elsewhere and number in partition.state.in_sync:
                 # The replica that just caught up has what that one lost.
-                self.renew(partition, self._controller.place_of(number))
+                self.renew(partition, self._controller.path_of(number))
         return True
 
 

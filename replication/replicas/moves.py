@@ -82,7 +82,7 @@ class ReplicaMoves:
         _LOGGER.info(
             "%s: its replica in %s moves to %s",
             partition.name,
-            self._replica_dirs.place_of(move.source),
+            self._replica_dirs.path_of(move.source),
             replica_dir,
         )
         self.pause_cleaning()
@@ -102,7 +102,7 @@ class ReplicaMoves:
         _LOGGER.info(
             "%s: the move of its replica in %s was cancelled",
             partition.name,
-            self._replica_dirs.place_of(move.source),
+            self._replica_dirs.path_of(move.source),
         )
         self.pause_cleaning()
 
@@ -150,7 +150,7 @@ class ReplicaMoves:
         _LOGGER.info(
             "%s: its replica has moved from %s to %s",
             partition.name,
-            self._replica_dirs.place_of(move.source),
+            self._replica_dirs.path_of(move.source),
             replica_dir,
         )
         self.pause_cleaning()
@@ -184,7 +184,7 @@ class ReplicaMoves:
         for one in partitions:
             if one.state.moving is not None:
                 raise InvalidConfigError(
-                    f"{one.name}: a replica is being moved to {self._replica_dirs.place_of(one.state.moving.target)}; "
+                    f"{one.name}: a replica is being moved to {self._replica_dirs.path_of(one.state.moving.target)}; "
                     "wait for it, or cancel the move first"
                 )
 
@@ -231,7 +231,7 @@ class ReplicaMoves:
 
     def _source(self, partition: ReplicatedPartition, directory: str | None) -> ReplicaId:
         assigned = partition.state.assigned
-        places = ", ".join(map(self._replica_dirs.place_of, assigned))
+        places = ", ".join(map(self._replica_dirs.path_of, assigned))
         if directory is None:
             if len(assigned) > 1:
                 raise InvalidConfigError(

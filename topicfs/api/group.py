@@ -254,7 +254,7 @@ class Group:
         engine: Engine | FileTopics,
         opened: Callable[[], AbstractContextManager[GroupAdmin]],
     ) -> None:
-        """`opened` opens the place of the group's positions."""
+        """`opened` opens the calls for groups."""
         self.name = name
         self._engine = engine
         self._opened = opened
@@ -292,8 +292,8 @@ class Group:
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the offset of the next record in each partition where the group has a position (UnknownGroupError)."""
-        with self._opened() as place:
-            return {**place.describe(self.name).positions}
+        with self._opened() as groups:
+            return {**groups.describe(self.name).positions}
 
     def set_positions(self, positions: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> None:
         """Set positions of a group without members, creating the group if necessary (GroupNotEmptyError)."""
@@ -304,13 +304,13 @@ class Group:
             }
         except (TypeError, ValueError):
             raise TypeError(f"{positions!r}: write positions as {{('orders', 0): 42}}") from None
-        with self._opened() as place:
-            place.set_positions(self.name, wanted)
+        with self._opened() as groups:
+            groups.set_positions(self.name, wanted)
 
     def delete(self) -> None:
         """Delete the group with its positions (UnknownGroupError, GroupNotEmptyError)."""
-        with self._opened() as place:
-            place.delete(self.name)
+        with self._opened() as groups:
+            groups.delete(self.name)
 
 
 class Member:

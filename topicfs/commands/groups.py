@@ -228,20 +228,20 @@ def reset(
         output.say_resets(name, resets)
 
 
-def _from_file(place: GroupAdmin, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:
+def _from_file(groups: GroupAdmin, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:
     try:
         asked = parse_export(file.read_text())
     except InvalidPositionError as error:
         raise InvalidPositionError(f"{file}: {error}") from None
-    there = parse_topics(place, [f"{topic}:{number}" for topic, number in asked])
+    there = parse_topics(groups, [f"{topic}:{number}" for topic, number in asked])
     return [
-        one for partition in there for one in plan(place, to_offset(asked[partition]), [partition], present)
+        one for partition in there for one in plan(groups, to_offset(asked[partition]), [partition], present)
     ]
 
 
-def _group(place: GroupAdmin, name: str) -> GroupView | None:
+def _group(groups: GroupAdmin, name: str) -> GroupView | None:
     """Return the group; None if the reset creates it."""
     try:
-        return place.describe(name)
+        return groups.describe(name)
     except UnknownGroupError:
         return None

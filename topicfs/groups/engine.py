@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from topicfs.coordination.engine import Engine
 from topicfs.coordination.membership import CommittedPosition, MemberDescription, Position
 from topicfs.fusefs.groups.positions import lags
-from topicfs.groups.view import SHARE, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
+from topicfs.groups.view import SHARE, GroupSummary, GroupView, MemberView, PartitionPosition, PositionBounds
 from topicfs.storage.errors import UnknownGroupError
 from topicfs.storage.model import Isolation, Offset, Timestamp, TopicPartition
 
@@ -51,7 +51,7 @@ class EngineGroups:
                 f"{name}: no such group; topicfs groups list shows all" + (f" ({reason})" if reason else "")
             )
         places = [
-            PlaceView(
+            PartitionPosition(
                 one.partition,
                 None if one.start_offset < 0 else one.start_offset,
                 self.bounds(one.partition).end_offset,
@@ -65,8 +65,10 @@ class EngineGroups:
             name=name, state=queue.state, type=SHARE, generation=queue.epoch, members=members, places=places
         )
 
-    def _place(self, where: TopicPartition, position: CommittedPosition | None, lag: int | None) -> PlaceView:
-        return PlaceView(
+    def _place(
+        self, where: TopicPartition, position: CommittedPosition | None, lag: int | None
+    ) -> PartitionPosition:
+        return PartitionPosition(
             where,
             None if position is None else position.offset,
             self._engine.partition(*where).offsets().last_stable_offset,

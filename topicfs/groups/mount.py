@@ -12,7 +12,14 @@ from pathlib import Path
 
 from topicfs.coordination.membership import Position, check_positions
 from topicfs.fusefs.groups.positions import read_lag
-from topicfs.groups.view import CONSUMER, GroupSummary, GroupView, MemberView, PlaceView, PositionBounds
+from topicfs.groups.view import (
+    CONSUMER,
+    GroupSummary,
+    GroupView,
+    MemberView,
+    PartitionPosition,
+    PositionBounds,
+)
 from topicfs.mounted import explained, numbers_of, status_of
 from topicfs.paths import check_group_name
 from topicfs.storage.errors import GroupNotEmptyError, StorageError, UnknownGroupError, UnknownTopicError
@@ -40,7 +47,7 @@ def parse_status(name: str, text: str) -> GroupView:
     """Parse the `status` of a group; for a queue, everything but its positions."""
     values = {"type": CONSUMER, "assignor": "-", "coordinator": ""}
     members: list[MemberView] = []
-    places: list[PlaceView] = []
+    places: list[PartitionPosition] = []
     for line in text.splitlines():
         member, place = _MEMBER.fullmatch(line), _PLACE.fullmatch(line)
         if member is not None:
@@ -53,7 +60,9 @@ def parse_status(name: str, text: str) -> GroupView:
             lag = read_lag(place["lag"])
             end_offset = Offset((position or 0) + (lag or 0))
             places.append(
-                PlaceView(_partition(place["partition"]), position, end_offset, lag, place["by"] or "")
+                PartitionPosition(
+                    _partition(place["partition"]), position, end_offset, lag, place["by"] or ""
+                )
             )
         else:
             word, _, value = line.partition(" ")
@@ -107,10 +116,12 @@ class MountGroups:
     def _status(self, group: str) -> str:
         return (self._group(group) / "status").read_text(encoding="utf-8")
 
-    def _queued(self, line: re.Match[str]) -> PlaceView:
+    def _queued(self, line: re.Match[str]) -> PartitionPosition:
         partition, start = _partition(line["partition"]), int(line["start"])
         end_offset = self.bounds(partition).end_offset
-        return PlaceView(partition, None if start < 0 else Offset(start), end_offset, int(line["lag"]))
+        return PartitionPosition(
+            partition, None if start < 0 else Offset(start), end_offset, int(line["lag"])
+        )
 
     def _group(self, group: str) -> Path:
         for directory in (self._groups / group, self._queues / group):

@@ -21,33 +21,33 @@ Scenario: TypeAlias = Callable[[GroupAdmin, TopicPartition, Offset | None], Offs
 """Returns the new offset in a partition, given the group's present offset or None; None: no position is set."""
 
 
-def to_earliest(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
+def to_earliest(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
     del present
-    return place.bounds(partition).start_offset
+    return groups.bounds(partition).start_offset
 
 
-def to_latest(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
+def to_latest(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
     del present
-    return place.bounds(partition).end_offset
+    return groups.bounds(partition).end_offset
 
 
-def to_current(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset | None:
+def to_current(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset | None:
     """Keep the position, clamped to the log."""
-    return None if present is None else within(present, place.bounds(partition))
+    return None if present is None else within(present, groups.bounds(partition))
 
 
 def to_offset(offset: int) -> Scenario:
     """Go to an offset, clamped to the log."""
-    return lambda place, partition, _present: within(offset, place.bounds(partition))
+    return lambda groups, partition, _present: within(offset, groups.bounds(partition))
 
 
 def shift_by(count: int) -> Scenario:
     """Go forward, or back for a negative number."""
 
-    def shifted(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
+    def shifted(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
         if present is None:
             raise InvalidPositionError(f"{partition}: the group has no position there to count from")
-        return within(present + count, place.bounds(partition))
+        return within(present + count, groups.bounds(partition))
 
     return shifted
 
@@ -56,10 +56,10 @@ def to_time(timestamp: Timestamp) -> Scenario:
     """Go to the first record at or after a time, or else to the end."""
     timestamp = max(Timestamp(0), timestamp)  # A query for a time before 1970 is not possible.
 
-    def at(place: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
+    def at(groups: GroupAdmin, partition: TopicPartition, present: Offset | None) -> Offset:
         del present
-        found = place.offset_at(partition, timestamp)
-        return place.bounds(partition).end_offset if found is None else found
+        found = groups.offset_at(partition, timestamp)
+        return groups.bounds(partition).end_offset if found is None else found
 
     return at
 
@@ -96,7 +96,7 @@ class Reset:
 
 
 def plan(
-    place: GroupAdmin,
+    groups: GroupAdmin,
     scenario: Scenario,
     partitions: Sequence[TopicPartition],
     present: Mapping[TopicPartition, Offset],
@@ -104,18 +104,18 @@ def plan(
     """Compute each partition's new position. Raises InvalidPositionError, UnknownTopicError."""
     found = []
     for partition in partitions:
-        offset = scenario(place, partition, present.get(partition))
+        offset = scenario(groups, partition, present.get(partition))
         if offset is not None:
             found.append(Reset(partition, present.get(partition), offset))
     return found
 
 
-def parse_topics(place: GroupAdmin, texts: Sequence[str]) -> list[TopicPartition]:
+def parse_topics(groups: GroupAdmin, texts: Sequence[str]) -> list[TopicPartition]:
     """Parse `orders` or `orders:0,2`. Raises UnknownTopicError, InvalidPositionError."""
     partitions = []
     for text in texts:
         topic, colon, numbers = text.partition(":")
-        there = place.partitions(topic)
+        there = groups.partitions(topic)
         wanted = there if not colon else [_number(text, one) for one in numbers.split(",")]
         for number in wanted:
             if number not in there:

@@ -1,4 +1,4 @@
-"""A group as the commands show it, and the protocol of the places that have groups."""
+"""A group as the commands show it, and the protocol of calls for groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MemberView:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceView:
+class PartitionPosition:
     """The position of a group in a partition; for a queue, its start offset."""
 
     partition: TopicPartition
@@ -56,7 +56,7 @@ class GroupView:
     assignor: str = ""
     coordinator: str = ""
     members: Sequence[MemberView]
-    places: Sequence[PlaceView]
+    places: Sequence[PartitionPosition]
 
     @property
     def lag(self) -> int | None:

@@ -258,7 +258,7 @@ class ReplicaDirectories:
     def get(self, number: ReplicaId) -> ReplicaDirectory | None:
         return self._by_number.get(number)
 
-    def place_of(self, number: ReplicaId) -> str:
+    def path_of(self, number: ReplicaId) -> str:
         """Return the path of a directory; its number if it was left out."""
         return str(self._by_number.get(number, f"replica {number}"))
 
