@@ -114,16 +114,18 @@ class WholeBatches:
     outdated = False
     tells_times = True
 
-    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
+    def render(
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> bytes:
         data, spans = columns.data, _spans(columns.batches, start_offset, end_offset)
         return b"".join(data[start:end] for start, end in spans)
 
-    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
+    def render_one(self, columns: Columns, index: int, partition: TopicPartition) -> bytes:
         header = columns.batches[index]
         return bytes(columns.data[header.position : header.end_position])
 
     def measure(
-        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """See `Form`; only headers are read."""
         return array("q", (size for _, size in _shown(columns.batches, start_offset, end_offset)))

@@ -51,23 +51,25 @@ class DecodedForm:
     def outdated(self) -> bool:
         return self._reading.outdated
 
-    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
+    def render(
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> bytes:
         self.leave()
-        return b"".join(line for _, line in self._lines(columns, place, start_offset, end_offset))
+        return b"".join(line for _, line in self._lines(columns, partition, start_offset, end_offset))
 
-    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
+    def render_one(self, columns: Columns, index: int, partition: TopicPartition) -> bytes:
         self.leave()
-        line = JSON.render_one(columns, index, place)
-        return self._decoded(columns, index, line, place.topic)
+        line = JSON.render_one(columns, index, partition)
+        return self._decoded(columns, index, line, partition.topic)
 
     def measure(
-        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         self.leave()
         batches = columns.batches
         sizes, batch = array("q", bytes(8 * len(batches))), 0
         ends = batches.column("record_end")
-        for index, line in self._lines(columns, place, start_offset, end_offset):
+        for index, line in self._lines(columns, partition, start_offset, end_offset):
             while index >= ends[batch]:
                 batch += 1
             sizes[batch] += len(line)
@@ -78,15 +80,15 @@ class DecodedForm:
         raise NotImplementedError("cannot parse without a topic's schemas: use SchemaForm")
 
     def _lines(
-        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> Iterator[tuple[int, bytes]]:
         """Yield each record's index and line, rendering several records at a time."""
         first, end = columns.find(start_offset), columns.find(end_offset)
         while first < end:
             last = min(columns.within(first, _RUN_BYTES), end)
-            text = JSON.render(columns, place, columns.offsets[first], columns.offsets[last - 1] + 1)
+            text = JSON.render(columns, partition, columns.offsets[first], columns.offsets[last - 1] + 1)
             for index, line in enumerate(text.splitlines(keepends=True), first):
-                yield index, self._decoded(columns, index, line, place.topic)
+                yield index, self._decoded(columns, index, line, partition.topic)
             first = last
 
     def _decoded(self, columns: Columns, index: int, line: bytes, topic: str) -> bytes:

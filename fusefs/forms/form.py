@@ -37,14 +37,16 @@ class Form(Protocol):
     def outdated(self) -> bool:
         """True once newly opened files may show the same records differently; then it stays true. Never waits."""
 
-    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
+    def render(
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> bytes:
         """Return the lines of the records with start_offset <= offset < end_offset."""
 
-    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
+    def render_one(self, columns: Columns, index: int, partition: TopicPartition) -> bytes:
         """Return the content of the file for a single record."""
 
     def measure(
-        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Return the number of bytes that `render` makes of each batch in `columns.batches`."""
 

@@ -66,17 +66,19 @@ class JsonForm:
     outdated = False
     tells_times = True
 
-    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
+    def render(
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> bytes:
         """Render one object per record."""
-        lines: _LineWriter = _LineWriter(columns, place)
+        lines: _LineWriter = _LineWriter(columns, partition)
         text: object = memory.new_text(sum(lines.measure(start_offset, end_offset)))
         lines.put(memory.text_octets(text), start_offset, end_offset)
         return memory.finished(text)
 
-    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
+    def render_one(self, columns: Columns, index: int, partition: TopicPartition) -> bytes:
         if not 0 <= index < len(columns):
             raise IndexError(index)
-        lines: _LineWriter = _LineWriter(columns, place)
+        lines: _LineWriter = _LineWriter(columns, partition)
         lines.first = index
         lines.last = index + 1
         text: object = memory.new_text(sum(lines.measure(MIN_OFFSET, MAX_OFFSET)))
@@ -84,10 +86,10 @@ class JsonForm:
         return memory.finished(text)
 
     def measure(
-        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Compute the sizes of all lines without writing them."""
-        lines: _LineWriter = _LineWriter(columns, place)
+        lines: _LineWriter = _LineWriter(columns, partition)
         lines.kept = False
         return lines.measure(start_offset, end_offset)
 
@@ -117,13 +119,13 @@ class _LineWriter:
     last: cython.Py_ssize_t
     count: cython.Py_ssize_t
 
-    def __init__(self, columns: Columns, place: TopicPartition) -> None:
+    def __init__(self, columns: Columns, partition: TopicPartition) -> None:
         self.columns = columns
         self.data = columns.data
         self.block = columns.block
         self.rows = columns.batches.rows
-        topic = json.dumps(place.topic, ensure_ascii=False)
-        self.head = f'{{"topic":{topic},"partition":{place.partition},"offset":'.encode()
+        topic = json.dumps(partition.topic, ensure_ascii=False)
+        self.head = f'{{"topic":{topic},"partition":{partition.partition},"offset":'.encode()
         self.count = len(columns)
         self.kinds = memory.new_octets(self.count)
         self.spans = []

@@ -34,17 +34,19 @@ class KeyValue:
     outdated = False
     tells_times = False
 
-    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
+    def render(
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> bytes:
         """Render each record as key, TAB, value, LF."""
         return _render(columns, 0, len(columns), start_offset, end_offset)
 
-    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
+    def render_one(self, columns: Columns, index: int, partition: TopicPartition) -> bytes:
         if not 0 <= index < len(columns):
             raise IndexError(index)
         return _render(columns, index, index + 1, MIN_OFFSET, MAX_OFFSET)
 
     def measure(
-        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Return the size of each batch's lines; each escaped byte takes one more."""
         data: memoryview = columns.data

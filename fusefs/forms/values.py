@@ -26,7 +26,9 @@ class Values:
     outdated = False
     tells_times = False
 
-    def render(self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int) -> bytes:
+    def render(
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> bytes:
         """Render each value and an LF."""
         data: memoryview = columns.data
         block: memoryview = columns.block
@@ -37,12 +39,12 @@ class Values:
         _put(memory.text_octets(text), memory.octets_of(data), column, count, start_offset, end_offset)
         return memory.finished(text)
 
-    def render_one(self, columns: Columns, index: int, place: TopicPartition) -> bytes:
+    def render_one(self, columns: Columns, index: int, partition: TopicPartition) -> bytes:
         """Render the value without LF; nothing for null."""
         return columns.value(index) or b""
 
     def measure(
-        self, columns: Columns, place: TopicPartition, start_offset: int, end_offset: int
+        self, columns: Columns, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> array[int]:
         """Add up the lengths, without reading values."""
         block: memoryview = columns.block
