@@ -1,4 +1,4 @@
-"""What tests of data directories are given."""
+"""Fixtures of the tests of data directories."""
 
 from __future__ import annotations
 

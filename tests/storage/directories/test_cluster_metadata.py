@@ -1,4 +1,4 @@
-"""Topics and settings out of a cluster's metadata log."""
+"""Topics and settings from a cluster's metadata log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_OP = bytes.fromhex("01 14 00 00")
 
 
 def written(disk: SimulatedDisk, name: str, first: int, *values: bytes, end: bytes = b"") -> SimulatedDisk:
-    """A file of one batch, with whatever stands behind it."""
+    """Write a file with one batch of `values`, followed by the bytes `end`."""
     records = [
         Record(Offset(first + number), Timestamp(0), None, value) for number, value in enumerate(values)
     ]
@@ -46,7 +46,7 @@ def disk() -> SimulatedDisk:
 
 
 def test_topics_and_their_settings(disk: SimulatedDisk) -> None:
-    """The last word on each setting counts; brokers' settings and other records are passed over."""
+    """The last record of each setting counts; brokers' settings and other records are skipped."""
     written(disk, f"{0:020d}.log", 0, NO_OP, TOPIC, SEGMENT_MS, RETENTION_MS, BROKER_SETTING, NO_SEGMENT_MS)
     image = read_cluster_metadata(disk, DIRECTORY)
     assert {"orders": "AAAAAAAAAAAAAAAAAAAABw"} == image.topic_ids
@@ -54,7 +54,7 @@ def test_topics_and_their_settings(disk: SimulatedDisk) -> None:
 
 
 def test_a_removed_topic_takes_its_settings_along(disk: SimulatedDisk) -> None:
-    """Removal names the id; a later topic of the same name begins without settings."""
+    """A removal names the topic's ID; the settings go with the topic."""
     written(disk, f"{0:020d}.log", 0, TOPIC, SEGMENT_MS, REMOVE_TOPIC, OTHER_TOPIC)
     image = read_cluster_metadata(disk, DIRECTORY)
     assert {"other": "AAAAAAAAAAAAAAAAAAAACA"} == image.topic_ids
@@ -62,7 +62,7 @@ def test_a_removed_topic_takes_its_settings_along(disk: SimulatedDisk) -> None:
 
 
 def test_a_snapshot_stands_for_what_is_before_it(disk: SimulatedDisk) -> None:
-    """The newest snapshot is read, then what the log has from its end offset on: nothing twice, nothing older."""
+    """The newest snapshot is read, then the log from the snapshot's end offset on."""
     written(disk, f"{2:020d}-{1:010d}.checkpoint", 0, OTHER_TOPIC)
     written(disk, f"{4:020d}-{1:010d}.checkpoint", 0, TOPIC, RETENTION_MS)
     written(disk, f"{0:020d}.log", 0, OTHER_TOPIC, NO_OP, TOPIC, RETENTION_MS, SEGMENT_MS)
@@ -72,7 +72,7 @@ def test_a_snapshot_stands_for_what_is_before_it(disk: SimulatedDisk) -> None:
 
 
 def test_control_batches_and_a_torn_end_are_passed_over(disk: SimulatedDisk) -> None:
-    """The leader's change of the raft log is no metadata; after a kill the log may end inside a batch."""
+    """Raft's control batches are skipped, and the log may end inside a batch after a kill."""
     leader_change = encode(
         [Record(Offset(0), Timestamp(0), bytes.fromhex("00000002"), bytes(8))],
         BatchStamp(control=True),
@@ -87,7 +87,7 @@ def test_control_batches_and_a_torn_end_are_passed_over(disk: SimulatedDisk) -> 
 
 @pytest.mark.parametrize("value", [TOPIC[:-3], TOPIC + b"x", b"\xff" * 8, b""])
 def test_a_record_that_cannot_be_read(disk: SimulatedDisk, value: bytes) -> None:
-    """It is told with its file; nothing is guessed."""
+    """A malformed record raises CorruptionError with the file's name."""
     written(disk, f"{0:020d}.log", 0, value)
     with pytest.raises(CorruptionError, match=r"/metadata/0{20}.log: .* that cannot be read"):
         read_cluster_metadata(disk, DIRECTORY)

@@ -24,7 +24,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def other_holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Another process that holds the lock as a broker does, until its standard input ends."""
+    """Start another process that holds the lock as a broker does, until its standard input ends."""
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -36,7 +36,7 @@ def other_holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
-    """The file is there while the lock is held, and gone after; then it can be taken again."""
+    """The lock file exists while the lock is held; a released lock can be taken again."""
     for _ in range(2):
         lock = DirectoryLock(tmp_path)
         assert lock.held
@@ -48,7 +48,7 @@ def test_lock_is_taken_and_given_up(tmp_path: Path) -> None:
 
 
 def test_second_process_is_told_the_holder(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
-    """The refusal names the directory and the holder's process id, and leaves its lock alone."""
+    """The error names the directory and the holder's process ID; the holder keeps its lock."""
     for _ in range(2):
         with pytest.raises(DirectoryLockedError, match=f"process {other_holder.pid}; ") as caught:
             DirectoryLock(tmp_path)
@@ -57,7 +57,7 @@ def test_second_process_is_told_the_holder(tmp_path: Path, other_holder: subproc
 
 
 def test_second_engine_of_one_process_is_refused(tmp_path: Path) -> None:
-    """The system would grant a process its own lock twice, and drop both with the first descriptor closed."""
+    """A second lock in the same process is refused, because fcntl would grant it and drop both at the first close."""
     lock = DirectoryLock(tmp_path)
     with pytest.raises(DirectoryLockedError) as caught:
         DirectoryLock(tmp_path)
@@ -67,7 +67,7 @@ def test_second_engine_of_one_process_is_refused(tmp_path: Path) -> None:
 
 
 def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: subprocess.Popen[bytes]) -> None:
-    """The holder is told, and that it is a broker; the file is not created where it is missing."""
+    """`find_holder` returns a broker's process ID, and does not create a missing lock file."""
     assert LockHolder(other_holder.pid, is_this_engine=False) == find_holder(tmp_path)
     (tmp_path / "empty").mkdir()
     assert find_holder(tmp_path / "empty") is None
@@ -75,7 +75,7 @@ def test_asking_for_the_holder_changes_nothing(tmp_path: Path, other_holder: sub
 
 
 def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
-    """Opening and closing the file would drop the lock of the same process."""
+    """`find_holder` keeps the lock of its own process, which opening and closing the file would drop."""
     lock = DirectoryLock(tmp_path)
     assert LockHolder(os.getpid(), is_this_engine=True) == find_holder(tmp_path)
     assert refused_elsewhere(tmp_path)
@@ -83,7 +83,7 @@ def test_asking_about_an_own_lock_keeps_it(tmp_path: Path) -> None:
 
 
 def test_an_engine_is_known_from_a_broker(tmp_path: Path) -> None:
-    """By another process, through the lock alone; what a broker asks for is refused."""
+    """Another process recognizes an engine's lock, and a broker cannot take it."""
     lock = DirectoryLock(tmp_path)
     script = (
         "import sys; from pathlib import Path; from topicfs.storage.disk.lock import find_holder;"
@@ -104,7 +104,7 @@ def test_an_engine_is_known_from_a_broker(tmp_path: Path) -> None:
 
 
 def test_left_over_file_is_no_lock(tmp_path: Path) -> None:
-    """After a kill the file stays; nobody holds it."""
+    """A lock file that a killed process left is not a lock."""
     (tmp_path / ".lock").touch()
     assert find_holder(tmp_path) is None
     lock = DirectoryLock(tmp_path)
@@ -112,7 +112,7 @@ def test_left_over_file_is_no_lock(tmp_path: Path) -> None:
 
 
 def test_lock_does_not_survive_a_fork(tmp_path: Path) -> None:
-    """A child has not the lock: it says so, cannot take it from the parent, and its exit leaves it alone."""
+    """A forked child does not hold the lock, cannot take it, and keeps the parent's lock when it exits."""
     lock = DirectoryLock(tmp_path)
     child = os.fork()
     if not child:
@@ -134,7 +134,7 @@ def test_lock_does_not_survive_a_fork(tmp_path: Path) -> None:
 
 
 def refused_elsewhere(directory: Path) -> bool:
-    """Whether another process finds the lock taken."""
+    """Return whether another process finds the lock taken."""
     completed = subprocess.run(
         [sys.executable, "-c", HOLD, str(directory / ".lock")],
         check=False,
@@ -147,7 +147,7 @@ def refused_elsewhere(directory: Path) -> bool:
 def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The holder before us may delete the file between our open and our lock: then the next file is locked."""
+    """If the previous holder deletes the file between open and lock, the new file is locked."""
     opens, deletions = os.open, iter([True])
 
     def opened_just_before_its_end(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -168,7 +168,7 @@ def test_a_lock_on_a_file_that_was_just_deleted_does_not_count(
 
 
 def test_giving_up_leaves_somebody_elses_lock_file(tmp_path: Path) -> None:
-    """A directory that went away and came back has the lock file of whoever took it meanwhile."""
+    """Releasing keeps the lock file of another owner, who took the directory while it was away."""
     directory = tmp_path / "data"
     directory.mkdir()
     lock = DirectoryLock(directory)

@@ -1,4 +1,4 @@
-"""A data directory that fails takes only its own partitions offline, and can come back."""
+"""A failed data directory takes only its own partitions offline, and can be brought back."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ pytestmark = pytest.mark.slow
 
 
 def fail_by_checkpoint(engine: LogManager, disks: SeveralDisks, clock: ManualClock) -> None:
-    """A duty finds that the high watermarks cannot be written."""
+    """Let a duty fail to write the high watermarks to B."""
     break_disk(disks.disks[B])
     clock.advance(10_000)
     engine.maintenance(clock())
 
 
 def fail_by_settings(engine: LogManager, disks: SeveralDisks, clock: ManualClock) -> None:
-    """A change of settings meets the trouble first; it is made where it can be."""
+    """Let a change of settings fail to be written to B; it is made in A."""
     break_disk(disks.disks[B])
     engine.alter_config("t", {"max.message.bytes": "8000"})
 
@@ -51,7 +51,7 @@ FAILURES = [fail_by_checkpoint, fail_by_settings]
 def test_a_failed_directory_takes_only_its_own_partitions_offline(
     disks: SeveralDisks, clock: ManualClock, fail: Callable[[LogManager, SeveralDisks, ManualClock], None]
 ) -> None:
-    """The others take writes, all can be read, new partitions go elsewhere; status says why."""
+    """The other directory takes writes and new partitions, all partitions can be read, and status has the reason."""
     engine = filled(disks, clock)
     fail(engine, disks, clock)
     assert {"t-0": "online", "t-1": "offline"} == states(engine)
@@ -75,7 +75,7 @@ def test_a_failed_directory_takes_only_its_own_partitions_offline(
 
 
 def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: ManualClock) -> None:
-    """It is found out within a second, though nothing had to be written there."""
+    """A directory that vanished is noticed within a second, although nothing had to be written to it."""
     engine = filled(disks, clock)
     disks.disks[B].rename(B, Path("/away"))
     clock.advance(1_000)
@@ -92,7 +92,7 @@ def test_a_directory_that_vanished_has_failed(disks: SeveralDisks, clock: Manual
 
 
 def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, clock: ManualClock) -> None:
-    """A flush that fails says something of one file; its neighbors in the directory go on."""
+    """A failed flush of one file takes only that partition offline."""
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)
     disks.disks[B].fail("sync", suffix="t-1/00000000000000000000.log")
@@ -103,7 +103,7 @@ def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, cl
 
 
 def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, clock: ManualClock) -> None:
-    """All that stood there is served again, with what was written before; settings changed meanwhile arrive."""
+    """Reopening one partition brings back all of its directory, with records and settings changed meanwhile."""
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)
     append_lines(engine.partition("u", 1), "u\n")
@@ -131,7 +131,7 @@ def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, 
 def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
     disks: SeveralDisks, clock: ManualClock
 ) -> None:
-    """Its name cannot be used again before: what is left would be taken for the new topic's."""
+    """The name of a topic deleted without one directory can be used only after that directory is back."""
     engine = filled(disks, clock)
     engine.create_topic("other", partitions=2)
     fail_by_checkpoint(engine, disks, clock)
@@ -153,7 +153,7 @@ def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
 
 
 def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock: ManualClock) -> None:
-    """What was acknowledged must stand somewhere; reads go on, and one can come back alone."""
+    """Without any directory changes are refused and reads go on; a single directory can come back."""
     engine = filled(disks, clock)
     for disk in disks.disks.values():
         break_disk(disk)
@@ -176,7 +176,7 @@ def test_without_any_directory_nothing_can_be_changed(disks: SeveralDisks, clock
 
 
 def test_partitions_are_logs_again_after_reopening(disks: SeveralDisks, clock: ManualClock) -> None:
-    """The old object stays offline whoever holds it; the new one is another."""
+    """Reopening returns a new log; the old object stays offline."""
     engine = filled(disks, clock)
     fail_by_checkpoint(engine, disks, clock)
     old: Partition = engine.partition("t", 1)
@@ -189,7 +189,7 @@ def test_partitions_are_logs_again_after_reopening(disks: SeveralDisks, clock: M
 
 
 def test_checkpoints_are_written_when_a_directory_is_back(disks: SeveralDisks, clock: ManualClock) -> None:
-    """All of the files, at once, whether their content changed or not: nobody knows what the failed disk has of them."""
+    """All checkpoints of a returning directory are written at once, as the failed disk may have lost them."""
     engine = filled(disks, clock)
     clock.advance(100_000)
     engine.maintenance(clock())

@@ -1,4 +1,4 @@
-"""A full disk: what frees space works there, on real file systems of a few megabytes."""
+"""What frees space works on a full disk; on real file systems of a few megabytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened(disk: Path, clock: ManualClock) -> LogManager:
 
 
 def append_until_full(partition: Partition, clock: ManualClock) -> int:
-    """Append until nothing more goes in, not even one record; how many did."""
+    """Append until not even one record fits; return the number of records appended."""
     count = 0
     for lines in (LINES, "x\n"):
         while True:
@@ -51,7 +51,7 @@ def append_until_full(partition: Partition, clock: ManualClock) -> int:
 
 
 def pass_time(engine: LogManager, clock: ManualClock) -> None:
-    """Let retention come, and then the end of what it took away."""
+    """Run retention, and then the removal of the deleted files."""
     for _ in range(3):
         clock.advance(400_000)
         engine.maintenance(clock())
@@ -64,7 +64,7 @@ def takes_records_again(partition: Partition, clock: ManualClock) -> bool:
 
 
 def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> None:
-    """To delete everything takes a new segment: the reserve has room for it."""
+    """Deleting all records needs a new segment, which fits into the reserve."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides={"retention.ms": "1000", "file.delete.delay.ms": "1000"})
     partition = engine.partition("t", 0)
@@ -78,7 +78,7 @@ def test_retention_of_the_last_segment_works(disk: Path, clock: ManualClock) -> 
 
 
 def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
-    """Old segments go though the epoch file and the checkpoints find no room beside the reserve."""
+    """Old segments are deleted although epochs and checkpoints find no room beside the reserve."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides={**SEGMENTS, "retention.bytes": "300000"})
     partition = engine.partition("t", 0)
@@ -91,7 +91,7 @@ def test_retention_by_size_works(disk: Path, clock: ManualClock) -> None:
 
 
 def test_a_topic_is_deleted(disk: Path, clock: ManualClock) -> None:
-    """Its room is there for the other topics, and the deletion survives a restart."""
+    """Deleting a topic frees space for other topics, and the deletion survives a restart."""
     engine = opened(disk, clock)
     engine.create_topic("big", overrides=SEGMENTS)
     engine.create_topic("t")
@@ -107,7 +107,7 @@ def test_a_topic_is_deleted(disk: Path, clock: ManualClock) -> None:
 
 
 def test_a_shorter_retention_is_set(disk: Path, clock: ManualClock) -> None:
-    """A setting is written on a full disk, and what it asks for is done."""
+    """A changed setting is written on a full disk and takes effect."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides=SEGMENTS)
     partition = engine.partition("t", 0)
@@ -122,7 +122,7 @@ def test_a_shorter_retention_is_set(disk: Path, clock: ManualClock) -> None:
 
 
 def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
-    """Records before a new start go with the segments that hold nothing else."""
+    """Raising the log start deletes the segments below it."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides=SEGMENTS)
     partition = engine.partition("t", 0)
@@ -137,7 +137,7 @@ def test_a_raised_start_frees_segments(disk: Path, clock: ManualClock) -> None:
 
 
 def test_compaction_works_where_what_it_keeps_fits_the_reserve(disk: Path, clock: ManualClock) -> None:
-    """A log of one key shrinks to a record although its disk is full."""
+    """Compaction shrinks a log of one key to a record on a full disk."""
     engine = opened(disk, clock)
     compacts = {
         "cleanup.policy": "compact",
@@ -162,7 +162,7 @@ def test_compaction_works_where_what_it_keeps_fits_the_reserve(disk: Path, clock
 
 
 def test_a_mount_ends_in_order(disk: Path, clock: ManualClock) -> None:
-    """Indexes, snapshots, checkpoints and the mark of a clean end find room in the reserve; nothing is recovered."""
+    """A clean close fits into the reserve: indexes, snapshots, checkpoints and the marker."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides=SEGMENTS)
     count = append_until_full(engine.partition("t", 0), clock)
@@ -175,7 +175,7 @@ def test_a_mount_ends_in_order(disk: Path, clock: ManualClock) -> None:
 
 
 def test_a_killed_owners_directory_opens(disk: Path, clock: ManualClock) -> None:
-    """Recovery on a full disk makes indexes and snapshots with the reserve; every partition serves."""
+    """Recovery after a kill writes indexes and snapshots into the reserve, and all partitions serve."""
     engine = opened(disk, clock)
     engine.create_topic("t", partitions=3, overrides=SEGMENTS)
     count = append_until_full(engine.partition("t", 0), clock)
@@ -189,7 +189,7 @@ def test_a_killed_owners_directory_opens(disk: Path, clock: ManualClock) -> None
 
 
 def test_a_writer_that_tries_again_and_again_does_not_get_the_reserve(disk: Path, clock: ManualClock) -> None:
-    """Between the reserve's end and its renewal records are refused, and so are new topics."""
+    """While the reserve is lent, appends and new topics are refused."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides=SEGMENTS)
     partition = engine.partition("t", 0)
@@ -208,7 +208,7 @@ def test_a_writer_that_tries_again_and_again_does_not_get_the_reserve(disk: Path
 def test_a_topic_that_finds_no_room_leaves_nothing_and_the_reserve_whole(
     disk: Path, clock: ManualClock
 ) -> None:
-    """mkdir is no way to use up the room for what frees space."""
+    """A topic that cannot be made leaves no directories and does not use up the reserve."""
     engine = opened(disk, clock)
     engine.create_topic("t", overrides=SEGMENTS)
     append_until_full(engine.partition("t", 0), clock)

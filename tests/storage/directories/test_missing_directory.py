@@ -1,4 +1,4 @@
-"""An engine is opened while a data directory is missing, or in use by somebody else."""
+"""Opening an engine while a data directory is missing or in use."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.slow
 
 
 def test_opening_without_a_directory(disks: SeveralDisks, clock: ManualClock) -> None:
-    """The partitions that must stand there are offline and say why; nothing is taken for gone, and nothing made again."""
+    """Partitions of a missing directory are offline with the reason; they are not made again elsewhere."""
     filled(disks, clock).close()
     disks.disks[B].rename(B, Path("/away"))
-    disks.disks[B].make_directory(B)  # What an empty mountpoint looks like.
+    disks.disks[B].make_directory(B)  # an empty mount point
     engine = opened(disks, clock)
     assert {"t-0": "online", "t-1": "offline"} == states(engine)
     assert "is its disk mounted?" in engine.partition("t", 1).status().state
@@ -46,7 +46,7 @@ def test_opening_without_a_directory(disks: SeveralDisks, clock: ManualClock) ->
 def test_a_topic_that_stands_wholly_in_a_missing_directory_is_known(
     disks: SeveralDisks, clock: ManualClock
 ) -> None:
-    """It is offline, not unknown: its name is taken, and its settings stay."""
+    """A topic whose partitions are all in a missing directory is offline; its name and settings stay."""
     engine = filled(disks, clock)
     engine.create_topic("here")
     engine.create_topic("there", overrides={"max.message.bytes": "77"})
@@ -63,7 +63,7 @@ def test_a_topic_that_stands_wholly_in_a_missing_directory_is_known(
 
 
 def test_without_any_directory_there_is_no_engine(disks: SeveralDisks) -> None:
-    """The error is the last directory's."""
+    """If all directories fail, opening raises the last directory's error."""
     opened(disks).close()
     for disk in disks.disks.values():
         disk.fail("list_directory", times=ALWAYS)
@@ -72,7 +72,7 @@ def test_without_any_directory_there_is_no_engine(disks: SeveralDisks) -> None:
 
 
 def test_a_partition_that_nobody_has_is_told(disks: SeveralDisks) -> None:
-    """Two directories served together, now only one of them: what is missing is named, not made."""
+    """Partitions that no opened directory has are named in a warning, and not made again."""
     filled(disks).close()
     alone = opened(disks, None, A)
     assert [0] == list(alone.topic("t").partitions())
@@ -83,7 +83,7 @@ def test_a_partition_that_nobody_has_is_told(disks: SeveralDisks) -> None:
 
 
 def test_one_locked_directory_refuses_all(tmp_path: Path) -> None:
-    """Somebody else writes there: a topic must not be served by halves. The other lock is given back."""
+    """If one directory is locked, none is opened, so that no topic is served in part; other locks are released."""
     owner = open_engine(tmp_path / "b")
     with pytest.raises(DirectoryLockedError, match="/b: in use"):
         open_engine((tmp_path / "a", tmp_path / "b"))
@@ -95,7 +95,7 @@ def test_one_locked_directory_refuses_all(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_went_and_came_back_is_locked_anew(tmp_path: Path) -> None:
-    """Its lock file is another one: without it a second owner would come in, and ours would delete theirs."""
+    """A directory that came back without its lock file is locked again, so that no second owner can take it."""
     clock = ManualClock()
     engine = open_engine((tmp_path / "a", tmp_path / "b"), config=QUIET, machine=Machine(clock=clock))
     engine.create_topic("t", partitions=2)
@@ -112,6 +112,6 @@ def test_a_directory_that_went_and_came_back_is_locked_anew(tmp_path: Path) -> N
 
 
 def test_a_missing_parent_is_a_mistake(tmp_path: Path) -> None:
-    """A directory that never was is no failed one: it is told at once."""
+    """A directory without a parent directory is refused as a mistake, not treated as a failed disk."""
     with pytest.raises(StorageError, match="its parent directory does not exist"):
         open_engine((tmp_path / "a", tmp_path / "no" / "such"))

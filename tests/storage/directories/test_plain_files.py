@@ -1,4 +1,4 @@
-"""What is no plain file, in the place of any file of a data directory: one error that names it, and no waiting."""
+"""A FIFO, socket or link in place of a data directory's file raises an error that names it, without blocking."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_socket(path: Path) -> None:
 
 
 def make_link(path: Path) -> None:
-    """To what is a fine file, but somewhere else."""
+    """Make a link to a regular file."""
     away = path.with_name(f"{path.name}-away")
     away.touch()
     path.symlink_to(away)
@@ -44,7 +44,7 @@ CHECKPOINTS = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Two topics, closed in order; behind a link, as data directories may be."""
+    """A closed data directory with two topics, behind a symbolic link."""
     (tmp_path / "disk").mkdir()
     directory = tmp_path / "data"
     directory.symlink_to(tmp_path / "disk")
@@ -68,7 +68,7 @@ def put(kind: str, path: Path) -> None:
 def test_a_partition_with_one_is_offline_and_the_others_are_served(
     data: Path, kind: str, name: str, *, clean: bool, read_only: bool
 ) -> None:
-    """The state says which file it is, and of what kind."""
+    """The partition is offline, with the file and its kind as the reason; others are served."""
     path = data / "damaged-0" / name
     put(kind, path)
     if not clean:
@@ -87,7 +87,7 @@ def test_a_partition_with_one_is_offline_and_the_others_are_served(
 @pytest.mark.parametrize("name", OF_THE_DIRECTORY)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_directory_with_one_is_refused(data: Path, kind: str, name: str) -> None:
-    """Before anything is touched, by an error that names the file."""
+    """Opening is refused by an error that names the file, before anything is changed."""
     put(kind, data / name)
     with pytest.raises(StorageError, match=f"{data / name}: .*a {kind} where a plain file belongs"):
         open_engine(data)
@@ -96,7 +96,7 @@ def test_a_directory_with_one_is_refused(data: Path, kind: str, name: str) -> No
 @pytest.mark.parametrize("name", CHECKPOINTS)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str, name: str) -> None:
-    """As one whose content is damaged."""
+    """Such a checkpoint is taken for empty, like a damaged one, and written again."""
     path = data / name
     put(kind, path)
     engine = open_engine(data)
@@ -110,7 +110,7 @@ def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str,
 @pytest.mark.parametrize("name", [*OF_A_PARTITION, f"{1:020d}.snapshot", "partition.metadata"])
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_check_names_it(data: Path, kind: str, name: str) -> None:
-    """As a finding, and goes on with the rest."""
+    """`check` reports the file and checks the rest."""
     path = data / "damaged-0" / name
     put(kind, path)
     examination = DirectoryCheck(data, NativeFileSystem(read_only=True))
@@ -121,20 +121,20 @@ def test_a_check_names_it(data: Path, kind: str, name: str) -> None:
 
 @pytest.mark.parametrize("create", [False, True])
 def test_a_device_is_no_file(create: bool) -> None:
-    """Whatever can be read from it."""
+    """A character device is refused, although it can be read."""
     with pytest.raises(CorruptionError, match="/dev/null: position 0: a character device"):
         NativeFileSystem().open(Path("/dev/null"), create=create)
 
 
 def test_a_small_file_is_not_written_into_one(tmp_path: Path) -> None:
-    """Nobody reads at the other end: a write would wait for ever."""
+    """Writing to a FIFO is refused; without a reader the write would block forever."""
     os.mkfifo(tmp_path / "file")
     with pytest.raises(NotAPlainFileError, match="a FIFO where a plain file belongs"):
         NativeFileSystem().write_bytes(tmp_path / "file", b"data")
 
 
 def test_errors_of_a_descriptor_name_the_file(tmp_path: Path) -> None:
-    """The system tells a number alone."""
+    """Errors of calls on a descriptor name the file."""
     path = tmp_path / "file"
     file = NativeFileSystem().open(path, create=True)
     with pytest.raises(OSError, match=str(path)):
@@ -146,7 +146,7 @@ def test_errors_of_a_descriptor_name_the_file(tmp_path: Path) -> None:
 
 
 def test_a_deleted_partition_behind_a_link_goes(data: Path) -> None:
-    """Its files and the link; the directory that the link led to was made by somebody else, and stays, empty."""
+    """Deleting a linked partition removes its files and the link; the link's target stays, empty."""
     clock = ManualClock()
     engine = open_engine(data, machine=Machine(clock=clock))
     engine.close()

@@ -1,4 +1,4 @@
-"""Other users of the machine do not read what topicfs keeps, unless who runs it made the directory for them."""
+"""Directories that topicfs makes are readable only by their owner; existing ones keep their mode."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ MAKERS = [one, several, replicas, taken_over, cached]
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_a_directory_that_is_made_is_its_owners(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """0700, whatever the umask would allow."""
+    """A new directory has mode 0700, whatever the umask allows."""
     make(tmp_path)
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert dict.fromkeys(modes, 0o700) == modes
@@ -62,7 +62,7 @@ def test_a_directory_that_is_made_is_its_owners(tmp_path: Path, make: Callable[[
 
 @pytest.mark.parametrize("make", [one, cached])
 def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """So `mkdir -m 755` is how a directory is shared."""
+    """An existing directory keeps its mode, so that `mkdir -m 755` shares it."""
     (tmp_path / "a").mkdir(0o755)
     make(tmp_path)
     assert 0o755 == stat.S_IMODE((tmp_path / "a").stat().st_mode)

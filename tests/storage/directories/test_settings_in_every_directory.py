@@ -1,4 +1,4 @@
-"""The settings of topics stand in every data directory, and the newest copy counts."""
+"""Topic settings are stored in each data directory, and the newest copy counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_settings_stand_in_every_directory(disks: SeveralDisks) -> None:
-    """Either alone knows all of them."""
+    """Either directory alone has all settings."""
     filled(disks).close()
     first, second = topic_files(disks)
     assert first == second
@@ -25,7 +25,7 @@ def test_settings_stand_in_every_directory(disks: SeveralDisks) -> None:
 
 
 def test_the_newest_copy_of_the_settings_counts(disks: SeveralDisks) -> None:
-    """A kill between two writes leaves one directory a change behind; the change was made."""
+    """After a kill between two writes the newer copy counts."""
     engine = filled(disks)
     old = disks.read_bytes(A / "topicfs.topics")
     engine.alter_config("t", {"max.message.bytes": "9000"})
@@ -37,7 +37,7 @@ def test_the_newest_copy_of_the_settings_counts(disks: SeveralDisks) -> None:
 
 
 def test_what_an_older_copy_alone_knows_is_kept() -> None:
-    """But for topics that were being made: that was taken back in the newer one."""
+    """Merging keeps topics that only an older copy has, except those that were being created."""
     newer = RegistryCopy({"t": TopicEntry("new")}, 5)
     older = RegistryCopy(
         {
@@ -57,7 +57,7 @@ def test_what_an_older_copy_alone_knows_is_kept() -> None:
 
 
 def test_a_change_that_finds_no_room_in_one_directory_is_made_in_none(disks: SeveralDisks) -> None:
-    """A full disk is no failed one: the change is refused as a whole, and can be made later."""
+    """A change that does not fit one disk is made in no directory; the full disk stays online."""
     engine = filled(disks)
     disks.disks[B].fail("write_bytes", suffix="topicfs.topics.tmp", number=errno.ENOSPC, times=2)
     with pytest.raises(OSError, match="No space"):

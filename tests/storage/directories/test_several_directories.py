@@ -1,4 +1,4 @@
-"""Several data directories of one engine: where partitions go, and which directories belong together."""
+"""Several data directories of one engine: where partitions go, and which directories may be combined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_new_partition_goes_where_there_are_the_fewest(disks: SeveralDisks) -> None:
-    """Counted over all topics, one after the other; the first of equals."""
+    """A partition is made in the directory with the fewest partitions of all topics, the first one of equals."""
     engine = opened(disks)
     engine.create_topic("t", partitions=3)
     engine.create_topic("u")
@@ -25,7 +25,7 @@ def test_a_new_partition_goes_where_there_are_the_fewest(disks: SeveralDisks) ->
 
 
 def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
-    """Records, places, settings; each directory has its own marker, checkpoints and ids."""
+    """Records, places and settings survive; each directory has its own marker and checkpoints."""
     engine = filled(disks)
     before = places(engine)
     engine.close()
@@ -48,7 +48,7 @@ def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
 
 
 def test_directories_are_of_one_node(disks: SeveralDisks) -> None:
-    """One cluster id and one node id, an own id for each; a new directory joins the old one."""
+    """All directories have the same cluster ID and node ID, each its own directory ID; a new one joins."""
     opened(disks, None, A, config=EngineConfig(node_id=5)).close()
     opened(disks).close()
     first, second = (read_meta_properties(disks, root) for root in (A, B))
@@ -68,7 +68,7 @@ def test_directories_are_of_one_node(disks: SeveralDisks) -> None:
 def test_directories_of_different_nodes_are_refused(
     disks: SeveralDisks, change: tuple[bytes, bytes], message: str
 ) -> None:
-    """They cannot belong together, and nothing is changed."""
+    """Directories with different cluster IDs or node IDs are refused, and nothing is changed."""
     opened(disks).close()
     meta = disks.read_bytes(B / "meta.properties")
     disks.write_bytes(B / "meta.properties", meta.replace(*change))
@@ -77,7 +77,7 @@ def test_directories_of_different_nodes_are_refused(
 
 
 def test_a_copy_of_a_directory_is_refused(disks: SeveralDisks) -> None:
-    """Two directories with one directory.id are one and its copy."""
+    """Two directories with the same directory.id are refused, because one is a copy."""
     opened(disks).close()
     disks.write_bytes(B / "meta.properties", disks.read_bytes(A / "meta.properties"))
     with pytest.raises(StorageError, match=r"directory\.id of /a"):
@@ -85,7 +85,7 @@ def test_a_copy_of_a_directory_is_refused(disks: SeveralDisks) -> None:
 
 
 def test_the_same_partition_in_two_directories_is_refused(disks: SeveralDisks) -> None:
-    """Nobody can tell which counts: not to write, and not to read."""
+    """A partition in two directories is refused for writing and for reading, because either may be current."""
     filled(disks).close()
     disks.make_directory(B / "t-0")
     for view in (disks, disks.read_only_view()):
@@ -94,13 +94,13 @@ def test_the_same_partition_in_two_directories_is_refused(disks: SeveralDisks) -
 
 
 def test_a_directory_given_twice_is_refused(disks: SeveralDisks) -> None:
-    """It would be locked twice by one process, and counted twice."""
+    """A directory that is given twice is refused."""
     with pytest.raises(StorageError, match="given twice"):
         opened(disks, None, A, A)
 
 
 def test_someone_elses_directory_among_them_is_refused(disks: SeveralDisks) -> None:
-    """A mistake is no failure: the other one is not served without it."""
+    """One directory that is not a data directory refuses the whole call."""
     disks.make_directory(B)
     disks.make_directory(B / "photos")
     with pytest.raises(NotALogDirectoryError, match="/b/photos"):
@@ -108,7 +108,7 @@ def test_someone_elses_directory_among_them_is_refused(disks: SeveralDisks) -> N
 
 
 def test_an_unclean_stop_of_one_recovers_that_one(disks: SeveralDisks) -> None:
-    """The marker is a directory's own: of the other nothing is read again."""
+    """Only the directory without a clean-shutdown marker is recovered."""
     filled(disks).close()
     disks.unlink(B / ".kafka_cleanshutdown")
     disks.write_bytes(B / "recovery-point-offset-checkpoint", b"0\n1\nt 1 0\n")
@@ -118,7 +118,7 @@ def test_an_unclean_stop_of_one_recovers_that_one(disks: SeveralDisks) -> None:
 
 
 def test_looking_at_several_directories(disks: SeveralDisks) -> None:
-    """Read-only, nothing is created or changed on either disk."""
+    """A read-only engine shows all directories and changes nothing."""
     filled(disks).close()
     before = disks.tree()
     looking = opened(disks.read_only_view())

@@ -1,4 +1,4 @@
-"""The real disk: whole writes or none, few descriptors, nothing changed when opened read-only."""
+"""The real disk: writes are whole or undone, few descriptors are open, read-only disks stay unchanged."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def disk():
 
 @contextmanager
 def size_limit(size: int) -> Iterator[None]:
-    """How large a file may become: a write beyond it comes short, then fails.
+    """Limit the size of files: a write beyond `size` is cut short, then fails.
 
-    Lifted before the test ends: pytest's own output may be a file.
+    The limit is lifted before the test ends, because pytest's own output may be a file.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -41,7 +41,7 @@ def size_limit(size: int) -> Iterator[None]:
 
 
 def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
-    """A write of which only a part fits fails and is cut off again."""
+    """A write that fits only in part fails and is cut off again."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 100)
     with size_limit(150), pytest.raises(OSError, match="too large"):
@@ -50,7 +50,7 @@ def test_a_write_that_comes_short_leaves_nothing(disk, tmp_path):
 
 
 def test_an_error_after_opening_names_the_file(disk, tmp_path):
-    """Calls on a descriptor know no name: a write without room, a read and a flush of what takes none."""
+    """Errors of writing, reading and flushing name the file, although calls on a descriptor do not know it."""
     with size_limit(150), pytest.raises(OSError, match="too large") as written:
         disk.write_bytes(tmp_path / "large", b"b" * 200)
     assert str(tmp_path / "large") == written.value.filename
@@ -72,7 +72,7 @@ CHANGES = {
 @pytest.mark.parametrize("kind", [NativeFileSystem, SimulatedDisk])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_does_not_reach_the_other_names_of_a_file(kind, change, tmp_path):
-    """The first one makes a copy, with the time of the last change, under the name by which the file was opened."""
+    """The first change of a linked file copies it, with its modification time, to the name that was opened."""
     disk = kind()
     directory = tmp_path if kind is NativeFileSystem else Path("/")
     ours, theirs, alone = (directory / name for name in ("ours", "theirs", "alone"))
@@ -93,7 +93,7 @@ def test_a_change_does_not_reach_the_other_names_of_a_file(kind, change, tmp_pat
 
 
 def test_opening_reading_and_flushing_keep_a_files_other_names(disk, tmp_path):
-    """Only a change makes a copy."""
+    """Opening, reading and flushing a linked file do not copy it."""
     disk.write_bytes(tmp_path / "theirs", b"0123456789")
     disk.link(tmp_path / "theirs", tmp_path / "ours")
     for read_only in (False, True):
@@ -105,7 +105,7 @@ def test_opening_reading_and_flushing_keep_a_files_other_names(disk, tmp_path):
 
 
 def test_a_copy_for_which_there_is_no_room(disk, tmp_path):
-    """The change fails, and both names stay those of one file; the next attempt makes the copy."""
+    """If the copy does not fit, the change fails and the link stays; the next change tries again."""
     disk.write_bytes(tmp_path / "theirs", b"a" * 200)
     disk.link(tmp_path / "theirs", tmp_path / "ours")
     file = disk.open(tmp_path / "ours")
@@ -118,7 +118,7 @@ def test_a_copy_for_which_there_is_no_room(disk, tmp_path):
 
 
 def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, monkeypatch):
-    """What it opened is not kept for later reads: they see the copy."""
+    """A descriptor opened just before the copy is not kept: later reads see the copy."""
     disk.write_bytes(tmp_path / "theirs", b"0123456789")
     disk.link(tmp_path / "theirs", tmp_path / "ours")
     file = disk.open(tmp_path / "ours")
@@ -137,7 +137,7 @@ def test_a_reader_that_opened_a_file_before_its_copy_was_made(disk, tmp_path, mo
 
 
 def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path):
-    """What stands behind a failed write inside a file is not that write's to take away."""
+    """A failed write inside a file does not truncate the bytes after it."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"a" * 200)
     with size_limit(150), pytest.raises(OSError, match="too large"):
@@ -146,7 +146,7 @@ def test_a_short_write_inside_a_file_cuts_nothing(disk, tmp_path):
 
 
 def test_reads_come_short_only_at_the_end(disk, tmp_path):
-    """Positioned reads give what is there."""
+    """A positioned read returns fewer bytes only at the end of the file."""
     file = disk.open(tmp_path / "log", create=True)
     file.append(b"0123456789")
     assert b"345" == file.pread(3, Position(3))
@@ -155,14 +155,14 @@ def test_reads_come_short_only_at_the_end(disk, tmp_path):
 
 
 def descriptors_below(directory: Path) -> int:
-    """How many descriptors of this process are open on files in `directory`."""
+    """Return how many descriptors of this process are open on files in `directory`."""
     links = Path("/proc/self/fd").iterdir()
     targets = [link.readlink() for link in links if link.is_symlink()]
     return sum(target.parent == directory for target in targets)
 
 
 def test_more_files_than_descriptors(tmp_path):
-    """Files beyond the pool's capacity give their descriptors back and open again when they are used."""
+    """Files above the pool's capacity are closed, and opened again when they are used."""
     disk = NativeFileSystem(max_open_files=4)
     files = [disk.open(tmp_path / str(number), create=True) for number in range(50)]
     for _ in range(3):
@@ -192,7 +192,7 @@ def test_a_mapping_outlives_its_file(disk, tmp_path):
 
 
 def test_a_mapping_longer_than_the_file_is_refused(disk, tmp_path):
-    """No page behind the end of a file may be read."""
+    """Mapping more than the file has raises ValueError, because no page after the end may be read."""
     file = disk.open(tmp_path / "index", create=True)
     file.truncate(10)
     assert 10 == len(file.map(10))
@@ -202,7 +202,7 @@ def test_a_mapping_longer_than_the_file_is_refused(disk, tmp_path):
 
 
 def test_what_somebody_else_cuts_stays_readable(disk, tmp_path):
-    """An index that its owner trims while a reader looks into it ends in zeros there; it does not end the reader."""
+    """If the owner truncates a mapped file, a reader sees zeros and is not killed by SIGBUS."""
     owners = disk.open(tmp_path / "index", create=True)
     owners.truncate(1 << 20)
     owners.pwrite(b"an entry", Position(0))
@@ -218,7 +218,7 @@ def test_what_somebody_else_cuts_stays_readable(disk, tmp_path):
 
 
 def test_a_mapping_follows_truncation(disk, tmp_path):
-    """After a file was cut and has grown again, a mapping asked for again shows the new content."""
+    """A new mapping shows the new content after a file was truncated and has grown again."""
     file = disk.open(tmp_path / "index", create=True)
     file.append(b"old old old")
     assert b"old" == file.map(3)
@@ -240,7 +240,7 @@ def test_a_moved_file_is_found_again(tmp_path):
 
 
 def test_directories(disk, tmp_path):
-    """Making, listing by name, renaming and removing."""
+    """Directories can be made, listed by name, synced and removed."""
     disk.make_directory(tmp_path / "d")
     disk.write_bytes(tmp_path / "d" / "b", b"2", sync=True)
     disk.write_bytes(tmp_path / "d" / "a", b"1")
@@ -268,7 +268,7 @@ def test_directories(disk, tmp_path):
 
 
 def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
-    """With the error of the system call and the directory's name."""
+    """`sync_all` raises the system call's error with the directory's name."""
 
     def fail(descriptor):
         ctypes.set_errno(errno.EIO)
@@ -281,7 +281,7 @@ def test_a_disk_that_cannot_be_flushed_says_so(disk, tmp_path, monkeypatch):
 
 
 def test_where_no_single_disk_can_be_flushed_all_are(disk, tmp_path, monkeypatch):
-    """As on macOS, which has no syncfs(2)."""
+    """Without syncfs(2), as on macOS, `sync_all` flushes all disks."""
     flushed = []
     monkeypatch.setattr("ctypes.CDLL", lambda *_, **__: SimpleNamespace())
     monkeypatch.setattr("os.sync", lambda: flushed.append("all"))
@@ -290,7 +290,7 @@ def test_where_no_single_disk_can_be_flushed_all_are(disk, tmp_path, monkeypatch
 
 
 def test_names_that_begin_alike(disk, tmp_path):
-    """Others are no entries of the listing."""
+    """A listing with a prefix has only the names that begin with it."""
     for name in ("topic-0", "topicfs.write.a", "topicfs.write.b"):
         disk.write_bytes(tmp_path / name, b"")
     listed = disk.list_directory(tmp_path, prefix="topicfs.write.")
@@ -298,20 +298,20 @@ def test_names_that_begin_alike(disk, tmp_path):
 
 
 def test_modified_times(disk, tmp_path):
-    """In milliseconds, both ways."""
+    """Modification times are set and read in milliseconds."""
     disk.write_bytes(tmp_path / "a", b"")
     disk.set_modified_time(tmp_path / "a", Timestamp(1_700_000_000_123))
     assert 1_700_000_000_123 == disk.modified_time_ms(tmp_path / "a")
 
 
 def test_opening_what_is_missing(disk, tmp_path):
-    """Without `create` a missing file is an error at once."""
+    """Opening a missing file without `create` raises FileNotFoundError."""
     with pytest.raises(FileNotFoundError):
         disk.open(tmp_path / "none")
 
 
 def test_nothing_changes_on_a_disk_opened_read_only(disk, tmp_path):
-    """Every way to change something raises ReadOnlyError and changes nothing; a file handle refuses writes."""
+    """On a read-only disk each change raises ReadOnlyError, and a file handle refuses writes."""
     disk.write_bytes(tmp_path / "a", b"1")
     view = NativeFileSystem(read_only=True)
     path = tmp_path / "a"
@@ -348,7 +348,7 @@ def test_nothing_changes_on_a_disk_opened_read_only(disk, tmp_path):
     ],
 )
 def test_a_descriptor_in_use_is_not_closed(tmp_path, monkeypatch, call, system_call):
-    """Another thread may take it back in any moment: its number may be another file's by the time of the system call."""
+    """Another thread cannot close a descriptor during a system call, when its number could be reused."""
     file = NativeFileSystem().open(tmp_path / "file", create=True)
     file.pwrite(b"12345", 0)
     begun = []
@@ -368,7 +368,7 @@ def test_a_descriptor_in_use_is_not_closed(tmp_path, monkeypatch, call, system_c
 
 @pytest.fixture(params=["native", "simulated"])
 def either_disk(request, tmp_path):
-    """The real disk, or that of tests, and an empty directory on it."""
+    """The real disk and the simulated one, each with an empty directory."""
     return (NativeFileSystem(), tmp_path) if request.param == "native" else (SimulatedDisk(), Path("/"))
 
 
@@ -386,14 +386,14 @@ def either_disk(request, tmp_path):
     ],
 )
 def test_the_ends_of_a_file(either_disk, data, ends):
-    """Its size, and its first and last bytes, of which a file that is shorter has fewer; on either disk, beyond a page too."""
+    """`read_ends` returns the size and the first and last bytes; shorter files have fewer bytes."""
     disk, root = either_disk
     disk.write_bytes(root / "file", data)
     assert ends == disk.read_ends(root, "file", 4)
 
 
 def test_the_ends_of_a_file_that_is_not_there(either_disk):
-    """FileNotFoundError, as everything answers that reads."""
+    """`read_ends` of a missing file raises FileNotFoundError."""
     disk, root = either_disk
     with pytest.raises(FileNotFoundError):
         disk.read_ends(root, "file", 4)

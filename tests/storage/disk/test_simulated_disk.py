@@ -1,4 +1,4 @@
-"""The disk that tests crash: it promises what a real one does, and no more."""
+"""The simulated disk that tests crash: it guarantees what a real disk does, and no more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = Path("/log")
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_was_synced_survives_a_crash(seed):
-    """Content and name are safe after both were synced; what came after survives in part, in place."""
+    """Synced content and names survive a crash; later appends survive in part, at their place."""
     disk = SimulatedDisk(seed=seed)
     file = disk.open(LOG, create=True)
     file.append(b"a" * 1000)
@@ -32,7 +32,7 @@ def test_what_was_synced_survives_a_crash(seed):
 
 
 def test_an_unsynced_name_may_be_lost():
-    """Over many crashes a file whose directory was not synced is sometimes there and sometimes not."""
+    """A file whose directory was not synced sometimes survives a crash and sometimes does not."""
     outcomes = set()
     for seed in range(30):
         disk = SimulatedDisk(seed=seed)
@@ -43,7 +43,7 @@ def test_an_unsynced_name_may_be_lost():
 
 
 def test_a_crash_that_keeps_nothing_keeps_no_unsynced_name():
-    """With a share of 0 names made since the last sync are gone, renamed and removed files are back as they were synced."""
+    """With `keep=0` unsynced names vanish, and renamed and removed files are back."""
     kept, renamed, removed = Path("/kept"), Path("/renamed"), Path("/removed")
     for seed in range(30):
         disk = SimulatedDisk(seed=seed)
@@ -61,7 +61,7 @@ def test_a_crash_that_keeps_nothing_keeps_no_unsynced_name():
 
 
 def test_a_crash_that_keeps_everything_keeps_every_name():
-    """With a share of 1 all changes of names survive, as after a kill."""
+    """With `keep=1` all changes of names survive, as after a kill."""
     for seed in range(30):
         disk = SimulatedDisk(seed=seed)
         disk.write_bytes(Path("/old"), b"old")
@@ -88,7 +88,7 @@ def test_renames_survive_in_order():
 
 
 def test_a_full_disk_takes_nothing():
-    """A write that does not fit changes nothing; freeing room lets it through."""
+    """A write that does not fit changes nothing; once there is room, it succeeds."""
     disk = SimulatedDisk()
     file = disk.open(LOG, create=True)
     disk.fill(1024)
@@ -103,7 +103,7 @@ def test_a_full_disk_takes_nothing():
 
 
 def test_planned_failures_come_when_they_are_due():
-    """The n-th call of a kind fails, as often as asked, on the paths asked for."""
+    """A planned failure hits the n-th call of a kind, as often as asked, on matching paths."""
     disk = SimulatedDisk()
     file, other = disk.open(LOG, create=True), disk.open(Path("/other"), create=True)
     disk.fail("pwrite", after=1, times=2, suffix="log")
@@ -118,7 +118,7 @@ def test_planned_failures_come_when_they_are_due():
 
 
 def test_a_failed_sync_loses_what_it_should_have_written():
-    """After a failed sync the next one reports success though the blocks are lost: what Linux does."""
+    """After a failed sync the next one succeeds although the blocks are lost, as in Linux."""
     disk = SimulatedDisk()
     file = disk.open(LOG, create=True)
     file.sync()
@@ -134,7 +134,7 @@ def test_a_failed_sync_loses_what_it_should_have_written():
 
 
 def test_files_die_with_the_crash():
-    """A file opened before the crash is of no use after it."""
+    """A file opened before a crash cannot be used after it."""
     disk = SimulatedDisk()
     file = disk.open(LOG, create=True)
     disk.crash()
@@ -143,7 +143,7 @@ def test_files_die_with_the_crash():
 
 
 def test_a_read_only_view_refuses_changes():
-    """The same content, and no way to change it."""
+    """A read-only view has the same content and refuses changes."""
     disk = SimulatedDisk()
     disk.write_bytes(LOG, b"1")
     view = disk.read_only_view()

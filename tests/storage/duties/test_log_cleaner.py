@@ -1,4 +1,4 @@
-"""The cleaner as a duty of real engines: which log is next, what is remembered, and who is not disturbed."""
+"""The cleaner as a duty of real engines: its order, its checkpoint, its warnings, and what runs at the same time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put(log: Log, key: bytes, value: bytes | None, *, time: int = 1_700_000_000_
 
 
 def topic(engine: LogManager, name: str, records: int, *, keys: int = 2, **overrides) -> Log:
-    """A topic whose records repeat so many keys; a few of them fill a segment."""
+    """Create a topic of small segments with `records` records that repeat `keys` keys; return its log."""
     settings = {key.replace("_", "."): str(value) for key, value in overrides.items()}
     engine.create_topic(name, overrides={**COMPACT, **settings})
     log = engine.partition(name, 0)
@@ -50,7 +50,7 @@ def clean(engine: LogManager, clock: ManualClock) -> None:
 
 
 def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
-    """Every key's newest record stays, and all of the active segment; the checkpoint is written."""
+    """Each key's newest record and the active segment stay, and the checkpoint is written."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     active = log.chain.active.base_offset
@@ -64,7 +64,7 @@ def test_a_dirty_log_is_cleaned_when_the_backoff_has_passed(disk, clock):
 
 
 def test_the_checkpoint_outlives_a_restart(disk, clock):
-    """A second engine goes on where the first one ended; nothing is cleaned twice."""
+    """A second engine continues at the checkpoint and cleans nothing twice."""
     engine = engine_on(disk, clock=clock)
     active = topic(engine, "t", 9).chain.active.base_offset
     clean(engine, clock)
@@ -78,7 +78,7 @@ def test_the_checkpoint_outlives_a_restart(disk, clock):
 
 @pytest.mark.parametrize("line", [b"t 0 99", b"t 0 0"], ids=["beyond the end", "before the start"])
 def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog):
-    """Row 119: one outside the log is dropped at opening, and cleaning begins again."""
+    """Row 119: a checkpoint outside the log is dropped at opening, and cleaning starts from the log start."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete")
     log.delete_records(Offset(1))
@@ -94,7 +94,7 @@ def test_a_bad_checkpoint_is_replaced_by_the_log_start(disk, clock, line, caplog
 
 
 def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
-    """With a warning; the next cleaning writes it again."""
+    """A malformed checkpoint is taken for empty with a warning, and written again."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     engine.close()
@@ -106,7 +106,7 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_empty(disk, clock):
 
 
 def test_truncation_lowers_the_checkpoint(disk, clock):
-    """What comes after the cut is dirty again, however far the log grows."""
+    """Records appended after a truncation are dirty."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     clean(engine, clock)
@@ -117,7 +117,7 @@ def test_truncation_lowers_the_checkpoint(disk, clock):
 
 
 def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, clock):
-    """A follower may have to give up records while they are compacted."""
+    """If a follower truncates its log during cleaning, the checkpoint is at most the log's end."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 4)
     assert 2 == len(log.chain.segments)
@@ -128,7 +128,7 @@ def test_a_log_that_was_truncated_meanwhile_is_not_clean_beyond_its_end(disk, cl
 
 
 def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
-    """A later topic of the same name begins dirty."""
+    """A deleted topic's line leaves the checkpoint, so that a new topic of its name is dirty."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     clean(engine, clock)
@@ -137,13 +137,13 @@ def test_a_deleted_topic_leaves_no_checkpoint(disk, clock):
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """The lines of the cleaner; other tests may have had every logger tell more."""
+    """Return the cleaner's log lines; other tests may have lowered the level of other loggers."""
     return [one.getMessage() for one in caplog.records if one.name == "topicfs.storage.duties.log_cleaner"]
 
 
 @pytest.mark.parametrize(("most", "less"), [("a", "b"), ("b", "a")])
 def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
-    """By cleanable ratio, whatever the size and the name; one that is not dirty enough waits."""
+    """Logs are cleaned in order of their cleanable ratio; one below the minimum ratio is not cleaned."""
     engine = engine_on(disk, clock=clock)
     half = topic(engine, less, 12, keys=12)
     topic(engine, most, 9)
@@ -160,7 +160,7 @@ def test_the_dirtiest_log_is_first(disk, clock, caplog, most, less):
 
 
 def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
-    """max.compaction.lag.ms counts from the oldest dirty record."""
+    """A record older than max.compaction.lag.ms makes a log due at any ratio."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, min_cleanable_dirty_ratio="1", max_compaction_lag_ms=60_000)
     clean(engine, clock)
@@ -172,7 +172,7 @@ def test_overdue_records_are_cleaned_whatever_the_ratio(disk, clock, caplog):
 
 
 def test_each_cleaning_leaves_one_line(disk, clock, caplog):
-    """Partition, offsets, reason, segments, records, bytes and time."""
+    """A cleaning logs partition, offsets, reason, segments, records, bytes and time in one line."""
     engine = engine_on(disk, clock=clock)
     topic(engine, "t", 9)
     with caplog.at_level(logging.INFO, "topicfs.storage.duties.log_cleaner"):
@@ -186,7 +186,7 @@ def test_each_cleaning_leaves_one_line(disk, clock, caplog):
 
 
 def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog):
-    """With segment, reason, bytes and time."""
+    """Each roll, deletion and truncation logs segment, reason, bytes and time in one line."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={**TINY_SEGMENTS, "retention.bytes": "1"})
     log = engine.partition("t", 0)
@@ -204,7 +204,7 @@ def test_rolls_deletions_and_truncations_leave_one_line_each(disk, clock, caplog
 
 
 def test_a_damaged_log_is_told_once_and_the_others_go_on(disk, clock):
-    """It is not tried again before it is loaded again; its retention goes on."""
+    """A damaged log is warned of once and not cleaned again until it is reloaded; others are cleaned."""
     engine = engine_on(disk, clock=clock)
     bad, good = topic(engine, "bad", 9), topic(engine, "good", 9)
     path = bad.directory / "00000000000000000002.log"
@@ -226,7 +226,7 @@ def names(disk: SimulatedDisk, log: Log) -> list[str]:
 
 
 def test_a_failing_disk_is_told_once_and_tried_again(disk, clock):
-    """As long as the reason is the same; the others go on, and once the disk works again it is cleaned."""
+    """A failing disk is warned of once per reason; the log is cleaned once the disk works again."""
     engine = engine_on(disk, clock=clock)
     log, other = topic(engine, "a", 9), topic(engine, "b", 9)
     for _ in range(2):
@@ -240,7 +240,7 @@ def test_a_failing_disk_is_told_once_and_tried_again(disk, clock):
 
 
 def test_an_offline_log_is_left_alone(disk, clock):
-    """Neither cleaned nor warned of."""
+    """An offline log is neither cleaned nor warned of."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     log.parts.mark_offline("for the test")
@@ -249,7 +249,7 @@ def test_an_offline_log_is_left_alone(disk, clock):
 
 
 def test_without_the_cleaner_nothing_is_compacted(disk, clock):
-    """log.cleaner.enable=false; retention of such topics is then done with that of the others."""
+    """With log.cleaner.enable=false the retention duty also handles compacted topics."""
     engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_enable=False))
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=1000)
     clean(engine, clock)
@@ -260,7 +260,7 @@ def test_without_the_cleaner_nothing_is_compacted(disk, clock):
 
 
 def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
-    """compact,delete by time, and every policy by the log start; not by the retention duty of the others."""
+    """A cleaning round also does retention of compacted topics: by time for compact,delete only."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", retention_ms=10_000)
     only = topic(engine, "only", 9, retention_ms=10_000)
@@ -270,7 +270,7 @@ def test_compacted_topics_get_their_retention_after_each_round(disk, clock):
 
 
 def test_the_log_start_releases_segments_of_compacted_topics(disk, clock):
-    """Segments wholly below it go, whatever the policy (kafka-storage.md#retention)."""
+    """Segments below the log start are deleted under any policy (kafka-storage.md#retention)."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9, cleanup_policy="compact,delete", min_cleanable_dirty_ratio="1")
     log.delete_records(Offset(7))
@@ -280,7 +280,7 @@ def test_the_log_start_releases_segments_of_compacted_topics(disk, clock):
 
 
 def test_undecided_transactions_wait(disk, clock):
-    """Row 120: a segment with the last stable offset is not cleaned, and nothing behind it."""
+    """Row 120: the segment with the last stable offset and later ones are not cleaned."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 3)
     put(log, b"x", b"1", producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
@@ -291,7 +291,7 @@ def test_undecided_transactions_wait(disk, clock):
 
 
 def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
-    """The pass cannot get past it; that is a warning, not a loop."""
+    """A batch with more keys than the buffer holds stops the pass with a warning."""
     engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_dedupe_buffer_bytes=24 * 3))
     log = topic(engine, "t", 1, min_cleanable_dirty_ratio="0.01")
     log.append(encode([Record(Offset(n), Timestamp(0), b"%d" % n, b"v") for n in range(9)]))
@@ -302,7 +302,7 @@ def test_a_batch_with_more_keys_than_the_buffer_is_told_of(disk, clock):
 
 
 def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
-    """Row 113: the round goes on until nothing is dirty enough."""
+    """Row 113: with a small buffer a round makes several passes until the log is clean."""
     engine = engine_on(disk, clock=clock, config=QUIET._replace(cleaner_dedupe_buffer_bytes=24 * 5))
     log = topic(engine, "t", 30, keys=10, min_cleanable_dirty_ratio="0.01")
     active = log.chain.active.base_offset
@@ -312,7 +312,7 @@ def test_a_small_buffer_takes_several_passes_in_one_round(disk, clock):
 
 
 def test_status_tells_what_is_left_to_clean(disk, clock):
-    """First dirty offset and cleanable ratio; nothing where nothing is compacted."""
+    """Status has the first dirty offset and the cleanable ratio; both are None without compaction."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 9)
     assert (0, 1.0) == (log.status().first_dirty_offset, log.status().cleanable_ratio)
@@ -323,7 +323,7 @@ def test_status_tells_what_is_left_to_clean(disk, clock):
 
 
 def test_status_tells_the_last_flush(disk, clock):
-    """Of the opening at first, then of each flush."""
+    """Status has the time of the last flush; at first that is the time of opening."""
     engine = engine_on(disk, clock=clock)
     log = topic(engine, "t", 1)
     opened = log.status().last_flush
@@ -333,7 +333,7 @@ def test_status_tells_the_last_flush(disk, clock):
 
 
 class Gate:
-    """Holds a cleaning at its first window until it is let go."""
+    """Blocks a cleaning before its first window until `open` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.open = threading.Event(), threading.Event()
@@ -355,7 +355,7 @@ def beside_a_cleaning(engine: LogManager, clock: ManualClock, gate: Gate) -> thr
 
 
 def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, clock, monkeypatch):
-    """A second thread does the other duties meanwhile; a second cleaning does not begin."""
+    """During a cleaning other threads append and do other duties, but do not begin another cleaning."""
     engine = engine_on(disk, clock=clock)
     log, gate = topic(engine, "t", 9), Gate(monkeypatch)
     thread = beside_a_cleaning(engine, clock, gate)
@@ -372,7 +372,7 @@ def test_a_cleaning_holds_up_neither_appends_nor_other_duties(disk, clock, monke
 
 
 def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
-    """The policy changed meanwhile: segments that are being replaced are not counted for deletion."""
+    """Segments being replaced are not deleted by retention, even if the policy changed."""
     engine = engine_on(disk, clock=clock)
     log, gate = topic(engine, "t", 9), Gate(monkeypatch)
     thread = beside_a_cleaning(engine, clock, gate)
@@ -388,7 +388,7 @@ def test_retention_waits_for_a_cleaning(disk, clock, monkeypatch):
 
 
 def test_close_ends_a_cleaning(disk, clock, monkeypatch):
-    """At its next window; nothing half-made is left, and nothing is told."""
+    """`close` stops a cleaning at its next window, without temporary files or a warning."""
     engine = engine_on(disk, clock=clock)
     log, gate = topic(engine, "t", 9), Gate(monkeypatch)
     thread = beside_a_cleaning(engine, clock, gate)
@@ -404,7 +404,7 @@ def test_close_ends_a_cleaning(disk, clock, monkeypatch):
 
 
 def test_deleting_a_topic_ends_its_cleaning(disk, clock, monkeypatch):
-    """Without a warning; the topic is gone."""
+    """Deleting a topic stops its cleaning without a warning."""
     engine = engine_on(disk, clock=clock)
     _, gate = topic(engine, "t", 9), Gate(monkeypatch)
     thread = beside_a_cleaning(engine, clock, gate)
@@ -415,7 +415,7 @@ def test_deleting_a_topic_ends_its_cleaning(disk, clock, monkeypatch):
 
 
 def test_appends_go_on_beside_real_cleanings(tmp_path: Path):
-    """On a real disk, with threads: every key's newest record is there in the end, after a restart too."""
+    """Appends and cleanings in threads on a real disk keep each key's newest record, also after a restart."""
     config = QUIET._replace(cleaner_backoff_ms=0)
     engine = open_engine(tmp_path / "data", config=config)
     log = topic(engine, "t", 0, min_cleanable_dirty_ratio="0.01")

@@ -1,4 +1,4 @@
-"""Maintenance of real logs: flushing, checkpoints, retention, removal; each by itself."""
+"""Duties on real logs: flushing, checkpoints, retention and removal, one by one."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 
 HOUR_MS = 3_600_000
 LINE = "x" * 50 + "\n"
-"""Three of these, a batch each, fill one of the tiny segments."""
+"""A line of which three, a batch each, fill a tiny segment."""
 
 
 def topic_of(
     disk: SimulatedDisk, clock: ManualClock, records: int, overrides: Mapping[str, str]
 ) -> tuple[LogManager, Partition]:
-    """One partition with so many records, a batch each, all of the present time."""
+    """Return an engine with one partition of `records` batches with the present time."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides={**TINY_SEGMENTS, **overrides})
     partition = engine.partition("t", 0)
@@ -52,13 +52,13 @@ def bases(partition: Partition) -> list[int]:
 
 
 def run_everything(engine: LogManager, clock: ManualClock, *, after_ms: int = 400_000) -> None:
-    """Let every duty become due."""
+    """Advance the clock until each duty is due, and do them."""
     clock.advance(after_ms)
     engine.maintenance(clock())
 
 
 def test_checkpoints_are_written_in_their_periods(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """High watermarks after 5 s; recovery points and log starts after 30 s and then every 60 s."""
+    """High watermarks are written after 5 s, recovery points and log starts after 30 s and then every 60 s."""
     engine, partition = topic_of(disk, clock, 2, {})
     partition.delete_records(Offset(1))
     partition.sync()
@@ -81,7 +81,7 @@ def test_checkpoints_are_written_in_their_periods(disk: SimulatedDisk, clock: Ma
 
 
 def test_unchanged_checkpoints_are_not_written_again(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """An idle data directory lets its disk sleep."""
+    """An idle engine does not write, so that its disk can sleep."""
     engine, _ = topic_of(disk, clock, 1, {})
     run_everything(engine, clock)
     disk.calls.clear()
@@ -90,7 +90,7 @@ def test_unchanged_checkpoints_are_not_written_again(disk: SimulatedDisk, clock:
 
 
 def test_log_start_at_a_segments_base_needs_no_checkpoint(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Only starts that the segments' names do not tell are written."""
+    """A log start that equals a segment's base offset is not written to the checkpoint."""
     engine, partition = topic_of(disk, clock, 4, {"retention.bytes": "1"})
     run_everything(engine, clock)
     assert partition.offsets().log_start_offset == bases(partition)[0] > 0
@@ -98,7 +98,7 @@ def test_log_start_at_a_segments_base_needs_no_checkpoint(disk: SimulatedDisk, c
 
 
 def test_flush_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A log whose last flush is flush.ms ago is flushed, one without anything new is not."""
+    """A log is flushed when its last flush is flush.ms ago and it has new records."""
     engine, partition = topic_of(disk, clock, 2, {"flush.ms": "60000"})
     engine.create_topic("never")
     append_lines(engine.partition("never", 0), LINE)
@@ -116,13 +116,13 @@ def test_flush_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
 
 
 def test_flush_by_count(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """flush.messages needs no maintenance."""
+    """flush.messages flushes during the append, without maintenance."""
     _, partition = topic_of(disk, clock, 3, {"flush.messages": "2"})
     assert 2 == partition.offsets().recovery_point
 
 
 def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 70: it lies at the log end, over a restart too; the epochs begin there; a second pass changes nothing."""
+    """Row 70: the empty segment and its epoch start at the log end, and stay so after a restart."""
     engine, partition = topic_of(disk, clock, 7, {"retention.ms": "1000"})
     assert len(bases(partition)) > 1
     for _ in range(2):
@@ -138,7 +138,7 @@ def test_everything_expired_leaves_one_empty_segment(disk: SimulatedDisk, clock:
 
 
 def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 69: renamed at once, unlinked after file.delete.delay.ms."""
+    """Row 69: deleted files are renamed at once and unlinked after file.delete.delay.ms."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1", "file.delete.delay.ms": "60000"})
     first = bases(partition)[0]
     run_everything(engine, clock)
@@ -153,7 +153,7 @@ def test_deleted_files_go_after_their_delay(disk: SimulatedDisk, clock: ManualCl
 
 
 def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 71: segments go only while what stays has retention.bytes; the newest records are still there."""
+    """Row 71: a segment is deleted only if the others still have retention.bytes."""
     engine, partition = topic_of(disk, clock, 20, {"retention.bytes": "700"})
     run_everything(engine, clock)
     sizes = [segment.size_bytes for segment in partition.segments()]
@@ -163,7 +163,7 @@ def test_size_keeps_the_limit(disk: SimulatedDisk, clock: ManualClock) -> None:
 
 
 def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Young records keep their segment, whatever their neighbors' age."""
+    """A segment is kept as long as its newest record is young."""
     engine, partition = topic_of(disk, clock, 3, {"retention.ms": "3600000"})
     clock.advance(3_000_000)
     for _ in range(4):
@@ -174,7 +174,7 @@ def test_time_counts_from_the_newest_record_of_a_segment(disk: SimulatedDisk, cl
 
 
 def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 72: with retention off, what lies wholly before the log start goes; the start may be mid-segment."""
+    """Row 72: without retention, segments below the log start are deleted; the start may be inside a segment."""
     engine, partition = topic_of(disk, clock, 9, {"retention.ms": "-1"})
     before = bases(partition)
     partition.delete_records(Offset(before[1] + 1))
@@ -190,13 +190,13 @@ def test_deleted_records_release_their_segments(disk: SimulatedDisk, clock: Manu
 
 
 def test_delete_records_moves_forward_only(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A smaller offset changes nothing; -1 means the high watermark."""
+    """DeleteRecords with a smaller offset changes nothing; -1 means the high watermark."""
     _, partition = topic_of(disk, clock, 5, {})
     assert [3, 3, 3, 5] == [partition.delete_records(Offset(before)) for before in (3, 1, 3, -1)]
 
 
 def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Row 73: the high watermark is the limit, and a compact-only topic allows none at all."""
+    """Row 73: DeleteRecords is bounded by the high watermark, and refused for a compacted topic."""
     engine, partition = topic_of(disk, clock, 2, {})
     with pytest.raises(OffsetOutOfRangeError):
         partition.delete_records(Offset(3))
@@ -207,7 +207,7 @@ def test_delete_records_is_bounded(disk: SimulatedDisk, clock: ManualClock) -> N
 
 
 def test_without_delete_policy_nothing_expires(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """The empty policy keeps what DeleteRecords did not release."""
+    """With an empty cleanup.policy only DeleteRecords removes segments."""
     engine, partition = topic_of(disk, clock, 7, {"cleanup.policy": "", "retention.ms": "0"})
     before = bases(partition)
     run_everything(engine, clock)
@@ -215,7 +215,7 @@ def test_without_delete_policy_nothing_expires(disk: SimulatedDisk, clock: Manua
 
 
 def test_silent_producers_are_forgotten(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """After producer.id.expiration.ms a producer may go on with any sequence, as one never seen."""
+    """After producer.id.expiration.ms a producer may continue with any sequence."""
     engine, partition = topic_of(disk, clock, 0, {})
 
     def append_from_producer(sequence: int) -> int:
@@ -234,7 +234,7 @@ def test_silent_producers_are_forgotten(disk: SimulatedDisk, clock: ManualClock)
 
 
 def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Its trouble is a warning; it is tried again in the next round."""
+    """A partition whose retention fails gets a warning and is tried again in the next round."""
     engine = engine_on(disk, clock=clock)
     for name in ("a", "b", "c"):
         engine.create_topic(name, overrides={**TINY_SEGMENTS, "retention.bytes": "1"})
@@ -250,7 +250,7 @@ def test_failing_partition_does_not_stop_the_others(disk: SimulatedDisk, clock: 
 def test_checkpoint_that_finds_no_room_is_written_the_next_time(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """A disk full in spite of the reserve is no failure: a warning, the other duties are done, and appends go on."""
+    """A checkpoint without room on a full disk gets a warning; other duties and appends go on."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
     partition.sync()
     disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp", number=errno.ENOSPC, times=2)
@@ -266,7 +266,7 @@ def test_checkpoint_that_finds_no_room_is_written_the_next_time(
 def test_checkpoint_that_cannot_be_written_is_a_failed_directory(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """Its partitions take no more writes and say why, reads go on; reopening one brings all back."""
+    """A failed checkpoint write fails the directory: appends stop, reads go on, and reopening brings it back."""
     engine, partition = topic_of(disk, clock, 7, {})
     engine.create_topic("u")
     disk.fail("rename", suffix="recovery-point-offset-checkpoint.tmp")
@@ -288,7 +288,7 @@ def test_checkpoint_that_cannot_be_written_is_a_failed_directory(
 
 
 def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A log that takes no writes gets no retention either, and no warning each round."""
+    """An offline log gets no retention and no repeated warnings."""
     engine, partition = topic_of(disk, clock, 7, {"retention.bytes": "1"})
     assert isinstance(partition, Log)
     partition.parts.mark_offline("for the test")
@@ -299,7 +299,7 @@ def test_offline_partition_is_left_alone(disk: SimulatedDisk, clock: ManualClock
 
 
 def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> None:
-    """Threads that make, fill, tend and delete topics at once leave the same on disk as in memory."""
+    """Threads that create, fill, maintain and delete topics leave the same on disk as in memory."""
     engine = open_engine(tmp_path / "data", config=QUIET)
     with ThreadPoolExecutor(5) as threads:
         work = [threads.submit(come_and_go, engine, name) for name in ("a", "b", "c")]
@@ -316,7 +316,7 @@ def test_topics_come_and_go_beside_maintenance_and_appends(tmp_path: Path) -> No
 
 
 def come_and_go(engine: LogManager, name: str) -> None:
-    """Make, fill and delete a topic again and again; the last one stays."""
+    """Create, fill and delete a topic repeatedly; the last one stays."""
     for round_number in range(4):
         engine.create_topic(name, partitions=2, overrides={"file.delete.delay.ms": "0"})
         append_lines(engine.partition(name, 1), f"{round_number}\n")
@@ -337,7 +337,7 @@ def records_of(engine: LogManager) -> dict[str, list[list[str]]]:
 
 
 def test_an_engine_that_follows_changes_no_records(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Checkpoints are written, but nothing is removed or compacted: that is for the leader of the logs to do."""
+    """An engine that follows writes checkpoints, but leaves deletion and compaction to the leader."""
     config = QUIET._replace(follows=True, creation_overrides={"retention.ms": "1000"})
     engine = engine_on(disk, clock=clock, config=config)
     partition = engine.create_topic("t", overrides=TINY_SEGMENTS).partitions()[0]

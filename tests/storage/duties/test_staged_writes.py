@@ -1,4 +1,4 @@
-"""The duty that appends what other processes handed in: when it lists the data directory."""
+"""When the duty that appends staged writes lists the data directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from topicfs.storage.manager import Machine, open_engine
 
 
 def test_a_directory_without_writes_is_not_listed_again_and_again():
-    """It may hold a hundred thousand names. Once its time of change has stood for a second, only a change makes the duty look."""
+    """A directory may have 100,000 names, so it is listed only if it has changed.
+
+    Once its modification time is a second old, only a change of that time causes a listing.
+    """
     disk, clock = SimulatedDisk(), ManualClock()
     populated(disk).close()
     engine = open_engine(DATA, config=QUIET, machine=Machine(files=disk, clock=clock))
