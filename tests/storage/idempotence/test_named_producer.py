@@ -1,4 +1,4 @@
-"""A file under a producer's name: each line once, wherever a run ends."""
+"""A named producer appends each line of a file once, wherever a run ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = Path("/data")
 
 
 class Lines:
-    """Values, around the partitions."""
+    """Encodes lines as values, round-robin over the partitions."""
 
     def encode(self, lines, partition):
         return encode_lines(lines, timestamp=partition.clock.now, max_batch_bytes=300)
@@ -33,7 +33,7 @@ class Lines:
 
 
 class KeyedLines(Lines):
-    """Key and value, with a space between."""
+    """Encodes lines as key and value, separated by a space."""
 
     def encode(self, lines, partition):
         pairs = [tuple(line.split(b" ")) for line in lines.splitlines()]
@@ -46,7 +46,7 @@ class KilledError(Exception):
 
 
 class Killed:
-    """A partition that dies after so many appends; what was appended is there."""
+    """A partition that raises KilledError after a number of appends; those appends stay."""
 
     def __init__(self, log, clock, budget):
         self._log, self.clock, self._budget = log, clock, budget
@@ -80,7 +80,7 @@ VALUES = TEXT.split(b"\n")[:-1]
 
 
 def test_a_second_run_appends_nothing():
-    """It knows the position; its epoch is the next one."""
+    """A second run knows the position, appends nothing, and uses the next epoch."""
     setup = Setup()
     first, second = setup.run(TEXT), setup.run(TEXT)
     assert (40, 0) == (first.appended, first.epoch)
@@ -89,7 +89,7 @@ def test_a_second_run_appends_nothing():
 
 
 def test_a_file_that_has_grown_goes_on():
-    """As a log that is shipped now and then."""
+    """A second run over a longer file, such as a growing log, appends only the new lines."""
     setup = Setup()
     setup.run(TEXT[: TEXT.index(b"line 20\n")])
     assert 20 == setup.run(TEXT).appended
@@ -98,7 +98,7 @@ def test_a_file_that_has_grown_goes_on():
 
 @pytest.mark.parametrize("appends", range(9))
 def test_whatever_was_appended_before_a_kill_is_passed_over(appends):
-    """The registry was never written again: the log itself tells."""
+    """Lines appended before a kill are found in the log, although the registry was not written."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=appends, block=32)
@@ -112,7 +112,7 @@ def test_whatever_was_appended_before_a_kill_is_passed_over(appends):
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 8), max_size=6), st.integers(20, 200))
 def test_any_number_of_kills_adds_no_line_twice(kills, block):
-    """Each run goes on where the one before died."""
+    """After any number of kills each line is in the log once."""
     setup = Setup()
     for appends in kills:
         try:
@@ -124,7 +124,7 @@ def test_any_number_of_kills_adds_no_line_twice(kills, block):
 
 
 def test_a_power_loss_may_take_records_back():
-    """They are appended again: the registry never says more than what is on disk."""
+    """Lines lost in a power loss are appended again, as the registry only records what is on disk."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -135,7 +135,7 @@ def test_a_power_loss_may_take_records_back():
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_each_line_is_there_once_whatever_ends_a_run(end):
-    """A kill or a power loss at any step, in the middle of the file or at its end: the next run goes on where it must."""
+    """After a kill or power loss at any step the next run leaves each line in the log once."""
     for steps in range(200):
         setup = Setup(MortalDisk(seed=steps))
         setup.on_disk.disk.sync_directory(DIRECTORY)
@@ -151,7 +151,7 @@ def test_each_line_is_there_once_whatever_ends_a_run(end):
 
 
 def test_a_topics_lines_stay_with_their_partitions():
-    """Each partition passes over what it has."""
+    """Each partition skips the lines that it already has."""
     logs = [LogOnDisk(), LogOnDisk()]
 
     def run(appends):
@@ -170,7 +170,7 @@ def test_a_topics_lines_stay_with_their_partitions():
 
 
 def test_partitions_that_came_meanwhile_wait_for_the_next_run():
-    """Else the lines to be passed over would be looked for in the wrong place."""
+    """Partitions added after a killed run are used from the next run on, so that lines to skip are found."""
     logs = [LogOnDisk(), LogOnDisk()]
 
     def run(count, appends):
@@ -187,7 +187,7 @@ def test_partitions_that_came_meanwhile_wait_for_the_next_run():
 
 
 def test_a_lingering_run_is_fenced():
-    """The next run's epoch is in the log; the old one's batches are refused."""
+    """The batches of an old run are fenced by the next run's epoch."""
     setup = Setup()
     partitions = {0: Killed(setup.on_disk.log, setup.on_disk.clock, [10**9])}
     old = NamedProducer(ProducerRegistry(setup.on_disk.disk, lambda: [DATA]), "p", "file > t/0@T", partitions)
@@ -198,7 +198,7 @@ def test_a_lingering_run_is_fenced():
 
 
 def test_another_file_is_refused():
-    """Shorter than what was read, or other bytes before the position."""
+    """A file that is shorter, or differs before the position, is refused."""
     setup = Setup()
     setup.run(TEXT)
     for other in (TEXT[:-1], TEXT.replace(b"line 39", b"LINE 39") + b"more\n"):
@@ -211,7 +211,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def test_records_that_were_deleted_are_not_appended_again():
-    """The log remembers the producer's last sequence number, whatever became of the records."""
+    """Lines whose records were deleted are not appended again, as the log knows the producer's last sequence."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -223,7 +223,7 @@ def test_records_that_were_deleted_are_not_appended_again():
 
 
 def test_records_deleted_of_a_producer_that_has_expired_are_told():
-    """A run stops where nothing shows what was appended, and appends nothing."""
+    """If producer and records are both gone, the run stops and appends nothing."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -236,7 +236,7 @@ def test_records_deleted_of_a_producer_that_has_expired_are_told():
 
 
 def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
-    """The log itself shows its last batch."""
+    """If only the producer has expired, its last batch in the log gives the position."""
     setup = Setup()
     with pytest.raises(KilledError):
         setup.run(TEXT, appends=4)
@@ -249,7 +249,7 @@ def test_a_producer_that_has_expired_goes_on_where_nothing_was_removed():
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("others", [False, True])
 def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired, others):
-    """Nor is a key reverted that somebody else set meanwhile; a run that cannot know what is there stops."""
+    """Compacted records of a killed run are not appended again; a run that cannot know its position stops."""
     setup = Setup(log=CompactedLog(delete_retention_ms=0))
     log, clock = setup.on_disk, setup.on_disk.clock
     text = b"".join(b"k%d %d\n" % (n % 3, n) for n in range(90))
@@ -276,7 +276,7 @@ def test_compaction_of_what_a_killed_run_appended_appends_nothing_again(expired,
 
 
 def test_another_input_of_the_name_does_not_count():
-    """Each input has its own producer id, so that one input's records never count as another's."""
+    """Each input has its own producer ID, so that records of one input never count for another."""
     setup = Setup()
     setup.run(TEXT[: TEXT.index(b"line 20\n")])
     setup.run(b"another\n" * 30, source="another > t/0@T")
@@ -286,7 +286,7 @@ def test_another_input_of_the_name_does_not_count():
 
 
 def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
-    """What a killed run left is on disk before the next one notes it as appended."""
+    """Records of a killed run are flushed before the next run notes them in the registry."""
     for steps in range(200):
         setup = Setup(MortalDisk())
         setup.on_disk.disk.sync_directory(DIRECTORY)
@@ -303,7 +303,7 @@ def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
 
 
 def test_a_log_that_lost_what_was_on_disk_is_told():
-    """A log that ends before what an earlier run noted has lost records, as after an unclean election."""
+    """A log that ends before the offset noted by an earlier run has lost records, and the run stops."""
     setup = Setup()
     setup.run(TEXT)
     setup.on_disk.log.replacer.truncate_to(Offset(30))
@@ -314,14 +314,14 @@ def test_a_log_that_lost_what_was_on_disk_is_told():
 
 
 def test_names_do_not_meet():
-    """Two names append the same file twice: each has an id of its own."""
+    """Two producer names have different IDs, and append the same file twice."""
     setup = Setup()
     assert setup.run(TEXT).producer_id != setup.run(TEXT, name="q").producer_id
     assert VALUES * 2 == setup.values()
 
 
 def test_epochs_that_are_used_up_bring_a_new_id():
-    """After 32767 runs."""
+    """After epoch 32767 the producer gets a new ID."""
     setup = Setup()
     first = setup.run(TEXT[:7])
     path = DATA / "topicfs.producers"
@@ -336,7 +336,7 @@ def test_epochs_that_are_used_up_bring_a_new_id():
     [b"", b"{}", b"[]", b'{"version": 1, "producers": {}}', b'{"version": 2, "producers": {"p": 1}}'],
 )
 def test_a_damaged_registry_is_told(content):
-    """With its name; nothing is appended on a guess."""
+    """A damaged registry raises an error with its name, and nothing is appended."""
     setup = Setup()
     setup.on_disk.disk.write_bytes(DATA / "topicfs.producers", content)
     with pytest.raises(CorruptionError, match=r"topicfs\.producers"):
@@ -344,7 +344,7 @@ def test_a_damaged_registry_is_told(content):
 
 
 def test_records_carry_sequences():
-    """So that a broker knows the producer too."""
+    """The records have the producer's ID and sequences, so that a broker knows the producer too."""
     setup = Setup()
     setup.run(TEXT)
     headers = [

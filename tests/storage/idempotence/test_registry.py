@@ -1,4 +1,4 @@
-"""The file of the named producers, written by several holders of its registry."""
+"""The registry file of named producers, written by several objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topicfs.storage.model import ProducerId
 
 
 def test_writers_of_one_engine_keep_what_the_others_store(tmp_path):
-    """Each open file of `@producers` asks for the registry: a put of one must not undo a put of another."""
+    """A write to the registry keeps what other open files of `@producers` wrote."""
     engine = open_engine(tmp_path)
     names = [[f"{writer} {number}" for number in range(5)] for writer in range(2)]
 

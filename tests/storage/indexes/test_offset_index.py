@@ -1,4 +1,4 @@
-"""The offset index: lookups, bounds, truncation, and what its file looks like."""
+"""The offset index: lookups, limits, truncation and its bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def filled(*entries: tuple[int, int]) -> OffsetIndex:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(-5, 3200))
 def test_lookup_is_the_greatest_entry_not_above_the_target(steps, distance):
-    """Row 19: a random lookup equals the one a list scan gives; before the first entry it is (base, 0)."""
+    """Row 19: a lookup equals a scan of the list; before the first entry it returns (base, 0)."""
     offsets = [BASE + sum(steps[: count + 1]) for count in range(len(steps))]
     index = filled(*((offset, 10 * count) for count, offset in enumerate(offsets)))
     target = BASE + distance
@@ -43,7 +43,7 @@ def test_lookup_is_the_greatest_entry_not_above_the_target(steps, distance):
 
 
 def test_lookup_extremes():
-    """Row 19: an empty index gives (base, 0), a target past the last entry the last one."""
+    """Row 19: an empty index returns (base, 0), and a target after the last entry returns that entry."""
     index = new_index()
     assert (BASE, 0) == index.lookup(BASE)
     index.append(Offset(50), Position(7))
@@ -52,7 +52,7 @@ def test_lookup_extremes():
 
 
 def test_appending_too_many_fails():
-    """Row 20: a full index takes no entry."""
+    """Row 20: a full index refuses an entry."""
     index = filled(*((BASE + 1 + count, count) for count in range(30)))
     assert index.full
     with pytest.raises(ValueError, match="full"):
@@ -60,7 +60,7 @@ def test_appending_too_many_fails():
 
 
 def test_appending_out_of_order_fails():
-    """Row 20: an offset that is not above the last one's is refused."""
+    """Row 20: an offset not above the last one is refused."""
     index = filled((51, 0))
     with pytest.raises(ValueError, match="not above"):
         index.append(Offset(50), Position(1))
@@ -69,7 +69,7 @@ def test_appending_out_of_order_fails():
 
 
 def test_reopening_trims_and_fills(tmp_path):
-    """Row 22: trimming cuts to the used size; reopened as it stands the index is full, its content intact."""
+    """Row 22: trimming cuts the file to its entries; a trimmed index is full until it is resized."""
     disk = NativeFileSystem()
     file = disk.open(tmp_path / "45.index", create=True)
     index = OffsetIndex(file, BASE, new_bytes=30 * 8)
@@ -89,7 +89,7 @@ def test_reopening_trims_and_fills(tmp_path):
 
 
 def test_zeros_of_an_untrimmed_file_count_as_entries():
-    """Row 22: nothing in the file says how many slots are used, so opened as it stands all are."""
+    """Row 22: an untrimmed file is read with its zeros as entries, as the file does not say how many are used."""
     file = MemoryFile(Path("/45.index"))
     OffsetIndex(file, BASE, new_bytes=80).append(Offset(51), Position(9))
     reopened = OffsetIndex(file, BASE)
@@ -101,7 +101,7 @@ def test_zeros_of_an_untrimmed_file_count_as_entries():
     ("target", "kept"), [(57, 9), (54, 8), (53, 7), (52, 6), (47, 1), (46, 0), (45, 0), (0, 0)]
 )
 def test_truncation_keeps_what_is_below(target, kept):
-    """Row 23: entries below the offset stay, others go, and appending goes on from there."""
+    """Row 23: truncation keeps entries below the offset, and appending continues from there."""
     index = filled(*((46 + count, 10 * count) for count in range(9)))
     index.truncate_to(Offset(target))
     assert kept == index.entries
@@ -111,7 +111,7 @@ def test_truncation_keeps_what_is_below(target, kept):
 
 
 def test_preallocation_rounds_down_to_whole_slots():
-    """A size that is not a multiple of the slot loses its rest; resizing never drops used slots."""
+    """The size is rounded down to whole slots; resizing never drops entries."""
     index = OffsetIndex(MemoryFile(Path("/0.index")), Offset(0), new_bytes=23)
     assert 2 == index.slots.capacity
     index.append(Offset(1), Position(1))
@@ -120,7 +120,7 @@ def test_preallocation_rounds_down_to_whole_slots():
 
 
 def test_golden_bytes():
-    """Two int32 a slot, big-endian: relative offset 129 at position 4146."""
+    """A slot is two big-endian int32: relative offset 129 at position 4146."""
     file = MemoryFile(Path("/0.index"))
     index = OffsetIndex(file, Offset(0), new_bytes=80)
     index.append(Offset(129), Position(4146))
@@ -129,20 +129,20 @@ def test_golden_bytes():
 
 
 def test_offsets_beyond_the_relative_range_are_refused():
-    """A slot holds 31 bits of offset."""
+    """An offset 2^31 or more above the base is refused."""
     index = new_index()
     with pytest.raises(ValueError, match="does not fit"):
         index.append(Offset(BASE + 2**31), Position(0))
 
 
 def test_an_unused_slot_cannot_be_read():
-    """Slots behind the used ones are not entries."""
+    """A slot after the last entry raises IndexError."""
     with pytest.raises(IndexError):
         filled((50, 1)).entry(1)
 
 
 def test_sanity_check_for_tools():
-    """A size that is not a multiple of 8, or a last offset below the base, is corrupt; a normal index passes."""
+    """`check` refuses a size that is not a multiple of 8, and a last offset below the base."""
     filled((50, 1)).slots.trim()
     good = filled((50, 1))
     good.check()
@@ -171,18 +171,18 @@ def test_sanity_check_for_tools():
     ],
 )
 def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(data: bytes, right: bool) -> None:
-    """Whole slots, the last one used, not below the base offset, and leading into the log, here of 10,000 bytes."""
+    """An index may be a log's if it has whole, used slots and ends at or above the base and inside the log."""
     assert right == may_end(ends_of(data, SLOT.size), 10_000)
 
 
 def sorted_slots(keys: Iterable[int]) -> tuple[memoryview, Key]:
-    """Slots of 13 bytes with an integer of eight in the middle."""
+    """Return slots of 13 bytes with an 8-byte integer in the middle."""
     slot = struct.Struct(">bqi")
     return memoryview(b"".join(slot.pack(-1, key, -1) for key in keys)), Key(slot.size, 1, 8)
 
 
 def test_the_warm_section_is_searched_alone():
-    """A target in the last 8 KiB and a slot never looks at slots before it, one below never at slots behind."""
+    """The last 8 KiB are searched alone if they hold the target, and skipped otherwise."""
     entries = 5000
     first_warm = entries - 1 - WARM_ENTRIES
     probes: list[int] = []
@@ -201,6 +201,6 @@ def test_the_warm_section_is_searched_alone():
     st.integers(0, 8),
 )
 def test_the_floor_of_any_target(keys, target, warm_entries):
-    """Wherever the warm section begins, and whatever fits the slot: the last key that is not above."""
+    """`find_floor` returns the last key not above the target, for any keys and any warm part."""
     floors = [slot for slot, key in enumerate(keys) if key <= target]
     assert (floors or [NO_SLOT])[-1] == find_floor(*sorted_slots(keys), target, warm_entries=warm_entries)

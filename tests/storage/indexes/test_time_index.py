@@ -1,4 +1,4 @@
-"""The time index: lookups, the slot that is kept, truncation by offset."""
+"""The time index: lookups, the reserved slot, truncation by offset."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def new_index(base_offset: Offset = BASE) -> TimeIndex:
 
 
 def append(index: TimeIndex, count: int) -> None:
-    """Timestamps 10, 20, … at the offsets after the base."""
+    """Append timestamps 10, 20, … at the offsets after the base."""
     for number in range(1, count + 1):
         index.append(Timestamp(number * 10), Offset(BASE + number))
 
 
 def test_lookup():
-    """Row 24: the greatest timestamp not above; below the first and in an empty index (-1, base)."""
+    """Row 24: a lookup returns the last entry not above the timestamp, or (-1, base)."""
     index = new_index()
     assert (-1, 45) == index.lookup(Timestamp(100))
     append(index, ENTRIES - 1)
@@ -38,7 +38,7 @@ def test_lookup():
 
 
 def test_the_last_slot_is_kept_for_the_final_entry():
-    """Row 25: full one entry early; only a final entry may take the last slot."""
+    """Row 25: the index is full one slot early; only a final entry may use the last slot."""
     index = new_index()
     append(index, ENTRIES - 1)
     assert index.full
@@ -50,7 +50,7 @@ def test_the_last_slot_is_kept_for_the_final_entry():
 
 
 def test_an_index_is_not_full_with_two_slots_left():
-    """Row 25: one entry before the limit there is room."""
+    """Row 25: with two slots left the index is not full."""
     index = new_index()
     append(index, ENTRIES - 2)
     assert not index.full
@@ -59,7 +59,7 @@ def test_an_index_is_not_full_with_two_slots_left():
 
 
 def test_descending_offsets_and_timestamps_are_refused():
-    """Row 25: a smaller offset or timestamp raises, also for a final entry."""
+    """Row 25: a smaller offset or timestamp is refused, also for a final entry."""
     index = new_index()
     append(index, 5)
     with pytest.raises(ValueError, match="below the last one"):
@@ -69,7 +69,7 @@ def test_descending_offsets_and_timestamps_are_refused():
 
 
 def test_an_equal_timestamp_adds_nothing():
-    """Row 25: timestamps ascend strictly, an equal one is passed over."""
+    """Row 25: an entry with the timestamp of the last one is not added."""
     index = new_index()
     append(index, 3)
     index.append(Timestamp(30), Offset(60))
@@ -77,7 +77,7 @@ def test_an_equal_timestamp_adds_nothing():
 
 
 def test_truncation_is_by_offset():
-    """Row 26: entries with that offset and above go, whatever their timestamps."""
+    """Row 26: truncation removes entries at or above the offset, whatever their timestamps."""
     index = new_index()
     append(index, 9)
     index.truncate_to(Offset(BASE + 4))
@@ -88,7 +88,7 @@ def test_truncation_is_by_offset():
 
 
 def test_truncation_with_offsets_that_repeat():
-    """Several entries may carry one offset; all of them go or stay together."""
+    """Entries with the same offset are removed or kept together."""
     index = new_index()
     for timestamp, offset in ((1, 46), (2, 48), (3, 48), (4, 48), (5, 50)):
         index.append(Timestamp(timestamp), Offset(offset))
@@ -99,7 +99,7 @@ def test_truncation_with_offsets_that_repeat():
 
 
 def test_sanity_check_for_tools():
-    """Row 27: corrupt if the last offset is below the base, the last timestamp below the first, or the size odd."""
+    """Row 27: `check` refuses a last offset below the base, a last timestamp below the first, and an odd size."""
     index = new_index()
     append(index, 5)
     index.check()
@@ -138,7 +138,7 @@ def test_sanity_check_for_tools():
 def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(
     entries: list[tuple[int, int]], first_batch: tuple[int, int], right: bool
 ) -> None:
-    """Row 27: whole slots, the last one used, neither below the base offset nor before the first."""
+    """Row 27: the last slot must be whole, used, not below the base, and not before the first entry."""
     data = b"".join(SLOT.pack(*entry) for entry in entries)
     first = TimeEntry(Timestamp(first_batch[0]), Offset(first_batch[1]))
     assert right == may_end(ends_of(data, SLOT.size), lambda: first, has_later=lambda: False)
@@ -150,6 +150,6 @@ def test_the_end_of_an_index_tells_whether_it_may_be_a_logs(
 
 
 def test_an_unused_slot_cannot_be_read():
-    """Slots behind the used ones are not entries."""
+    """A slot after the last entry raises IndexError."""
     with pytest.raises(IndexError):
         new_index().entry(0)

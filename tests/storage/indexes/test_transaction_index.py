@@ -25,28 +25,28 @@ def index(path):
 
 
 def test_a_slot_has_kafkas_bytes():
-    """Row 31: version, producer id, first, last and last stable offset in 34 bytes."""
+    """Row 31: an entry has version, producer ID, first, last and last stable offset in 34 bytes."""
     span = AbortedSpan(98, 15, 20, 25)
     assert encode(span).hex() == "0000" + "".join(f"{n:016x}" for n in span)
     assert decode(encode(span), "f") == [span]
 
 
 def test_there_is_no_file_without_an_entry(index, path):
-    """It comes with the first abort."""
+    """The file is created with the first abort."""
     assert not path.exists()
     index.append(SPANS[0])
     assert 34 == path.stat().st_size
 
 
 def test_last_offsets_must_ascend(index):
-    """Row 30: an equal one is a mistake."""
+    """Row 30: a last offset not above the previous one is refused."""
     index.append(AbortedSpan(0, 0, 10, 2))
     with pytest.raises(ValueError, match="not above 10"):
         index.append(AbortedSpan(1, 5, 10, 15))
 
 
 def test_truncation_drops_what_ends_at_or_after_the_offset(index, path):
-    """Row 30: truncating to 50 drops the entry that ends at 50; to 0, everything."""
+    """Row 30: truncating to 50 drops the entry that ends at 50; a reset drops everything."""
     for span in SPANS:
         index.append(span)
     index.truncate_to(51)
@@ -59,7 +59,7 @@ def test_truncation_drops_what_ends_at_or_after_the_offset(index, path):
 
 
 def test_an_entry_below_the_segment_is_corruption(path):
-    """Row 28: its last offset lies before the base offset."""
+    """Row 28: an entry whose last offset is below the base offset is corruption."""
     path.write_bytes(encode(SPANS[0]))
     with pytest.raises(CorruptionError, match="below the base offset 100"):
         TransactionIndex(NativeFileSystem(), path, 100).check()
@@ -69,7 +69,7 @@ def test_an_entry_below_the_segment_is_corruption(path):
     ("data", "cause"), [(b"\0" * 35, "trailing bytes; an entry has"), (b"\0\1" + b"\0" * 32, "version 1")]
 )
 def test_bytes_that_are_no_entries_are_corruption(path, data, cause):
-    """With the file and the position."""
+    """A partial entry or an unknown version is corruption."""
     path.write_bytes(data)
     with pytest.raises(CorruptionError, match=cause):
         TransactionIndex(NativeFileSystem(), path, 0)

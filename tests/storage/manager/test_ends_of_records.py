@@ -1,4 +1,4 @@
-"""Records whose fields are at both ends of their ranges, through recovery, append, roll, compaction, retention and reopening."""
+"""Records with the least and greatest field values survive recovery, append, roll, compaction, retention, reopening."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(path: Path, clock: ManualClock) -> LogManager:
 
 
 def test_any_record_of_a_broker_is_read_compacted_and_found_again(tmp_path: Path):
-    """Of each topic every record is read; a duty or a restart neither fails nor loses the newest one."""
+    """Each record of a broker can be read; duties and a restart neither fail nor lose the newest record."""
     names, clock = write_logs(tmp_path / "data"), ManualClock()
     engine = opened(tmp_path / "data", clock)
     ends = {}
@@ -58,7 +58,7 @@ def test_any_record_of_a_broker_is_read_compacted_and_found_again(tmp_path: Path
 
 @pytest.mark.parametrize("encoded_here", [False, True])
 def test_a_log_ends_at_the_last_offset_that_is_read_again(encoded_here: bool):
-    """An append beyond it is refused, and nothing of it is kept."""
+    """An append beyond MAX_OFFSET is refused and leaves nothing."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"v", offset=MAX_OFFSET - 2))
     on_disk.log.append(batch(b"v"), encoded_here=encoded_here)
@@ -76,7 +76,7 @@ def test_a_log_ends_at_the_last_offset_that_is_read_again(encoded_here: bool):
 
 @pytest.mark.parametrize("encoded_here", [False, True])
 def test_the_latest_time_is_appended_where_a_topic_takes_it(encoded_here: bool):
-    """With message.timestamp.after.max.ms and segment.ms at their ends, again and again, and across a reopening."""
+    """With both limits at the maximum, records of the latest time are appended again and again."""
     on_disk = LogOnDisk(message_timestamp_after_max_ms=LATEST_TIMESTAMP, segment_ms=LATEST_TIMESTAMP)
     for timestamp in (0, LATEST_TIMESTAMP, 0, LATEST_TIMESTAMP):
         on_disk.log.append(batch(b"v", timestamp=timestamp), encoded_here=encoded_here)

@@ -1,4 +1,4 @@
-"""Every setting at both ends of its range, through all that a log does: append, roll, compact, retain, close, reopen."""
+"""Each setting at both ends of its range through append, roll, compaction, retention, close and reopening."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from topicfs.storage.model import LATEST_TIMESTAMP, Offset, ProducerId, Timestam
 DAY_MS = 86_400_000
 ROUNDS = 3
 REFUSED = {("remote.storage.enable", "true")}
-"""Values that no topic may have."""
+"""Values that topics refuse."""
 
 WORDS = {
     Boolean: ["false", "true"],
     TimestampTypeChoice: ["CreateTime", "LogAppendTime"],
     ThrottledReplicas: ["", "*"],
 }
-"""The values of other kinds."""
+"""The values of kinds that have no range."""
 
 
 def ends(kind: ValueKind) -> list[str]:
-    """The least and the greatest value of a kind; each word where it takes words."""
+    """Return the smallest and the largest value of a kind, or all its words."""
     if isinstance(kind, WholeNumberOr):
         return [*ends(kind.number), str(kind.other)]
     if isinstance(kind, OptionalWholeNumber):
@@ -65,12 +65,12 @@ def opened(path: Path, clock: ManualClock, config: EngineConfig | None = None) -
 
 
 def use(engine: Engine, clock: ManualClock) -> Offset:
-    """Append by every path, look up, and do all duties, today and a day later; the log's end."""
+    """Append in every way, look up, do all duties today and a day later; return the log's end."""
     partition = engine.partition("t", 0)
     for number in range(ROUNDS):
         keyed, gone = record(0, b"k", b"x" * 200, clock()), record(1, b"%d" % number, None, clock())
         produced = BatchStamp(producer_id=ProducerId(9), producer_epoch=0, base_sequence=number)
-        # A topic may refuse each batch for its size.
+        # Some topics refuse each batch for its size.
         with suppress(RecordTooLargeError):
             partition.append(encode([keyed, gone], BatchStamp(codec=Codec.ZSTD)))
             partition.append(encode([keyed], produced))
@@ -91,7 +91,7 @@ def use(engine: Engine, clock: ManualClock) -> Offset:
 
 
 def use_and_reopen(path: Path, config: EngineConfig | None = None, **overrides: str) -> None:
-    """Use a topic, close it in order, open it again, and do its duties."""
+    """Use a topic, close the engine, open it again, and do its duties."""
     clock = ManualClock()
     engine = opened(path, clock, config)
     engine.create_topic("t", partitions=1, overrides=overrides)
@@ -106,7 +106,7 @@ def use_and_reopen(path: Path, config: EngineConfig | None = None, **overrides: 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 @pytest.mark.parametrize(("name", "value"), [one for one in TOPIC_ENDS if one not in REFUSED])
 def test_a_topic_works_at_both_ends_of_each_setting(name: str, value: str, policy: str, tmp_path: Path):
-    """What Kafka accepts as a value makes neither an append nor a duty fail."""
+    """No value that Kafka accepts makes an append or a duty fail."""
     base = {
         "cleanup.policy": policy,
         "internal.segment.bytes": "600",
@@ -118,6 +118,6 @@ def test_a_topic_works_at_both_ends_of_each_setting(name: str, value: str, polic
 
 @pytest.mark.parametrize(("name", "value"), BROKER_ENDS)
 def test_an_engine_works_at_both_ends_of_each_setting(name: str, value: str, tmp_path: Path):
-    """As `server.properties` gives them: opening, appends and duties work."""
+    """No value in `server.properties` makes opening, appends or duties fail."""
     properties = {"log.cleanup.policy": "compact,delete", "log.cleaner.min.cleanable.ratio": "0", name: value}
     use_and_reopen(tmp_path / "data", EngineConfig.from_properties(properties).config)

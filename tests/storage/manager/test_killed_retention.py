@@ -1,7 +1,7 @@
-"""A process or a machine that dies inside a round of retention: what was to stay is there, what went does not come back as new.
+"""A process or machine that dies during retention loses no record that was to stay, and no deleted record comes back.
 
-A round is the roll that takes the place of what goes, the log start's move, the renames to `.deleted`, the checkpoints
-and, once file.delete.delay.ms has passed, the unlinks.
+A round of retention is a roll, the move of the log start, the renames to `.deleted`, the checkpoints and, after
+file.delete.delay.ms, the unlinks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORDS = OLD + YOUNG
 
 
 class Topic:
-    """One partition whose first records are two hours older than the others; all of it is on disk, and the checkpoints say so."""
+    """A flushed and checkpointed partition whose first records are two hours older than the others."""
 
     def __init__(self, seed: int, overrides: dict[str, str]) -> None:
         self.disk = MortalDisk(seed=seed)
@@ -43,7 +43,7 @@ class Topic:
                 self.clock.advance(2 * HOUR_MS)
             append_lines(self.partition, value(number) + "\n", timestamp=self.clock.now)
         self.told = 0
-        """The log start that somebody was told of, and that was to be kept."""
+        """The log start that a caller was promised."""
         self.partition.sync()
         self.flusher.run()
         self.engine.maintain_now(self.clock())
@@ -57,12 +57,12 @@ class Topic:
         return self.engine.partition("orders", 0)
 
     def delete_records(self, before: int) -> None:
-        """As a larger `start` written on the mount: kept when it returns."""
+        """Delete records as writing a larger `start` on the mount does: the start is on disk on return."""
         self.told = self.partition.delete_records(Offset(before))
         self.engine.keep_log_starts()
 
     def round(self) -> None:
-        """What is due goes, and once their time has passed the files too."""
+        """Do retention, and after the delay unlink the files."""
         self.engine.maintain_now(self.clock())
         self.flusher.run()
         self.clock.advance(DELAY_MS)
@@ -81,23 +81,23 @@ def value(number: int) -> str:
 
 
 def by_time(topic: Topic) -> None:
-    """The older records go."""
+    """Let retention delete the older records."""
 
 
 def all_by_time(topic: Topic) -> None:
-    """All of them go, for which the log rolls."""
+    """Let retention delete all records, which rolls the log."""
     topic.clock.advance(2 * HOUR_MS)
 
 
 def by_log_start(topic: Topic) -> None:
-    """The start lies inside a segment."""
+    """Move the log start into a segment."""
     topic.delete_records(5)
 
 
 def by_log_start_at_a_segment(topic: Topic) -> None:
-    """The start is the base offset of a segment: once those below it are gone, the names of files tell it.
+    """Move the log start to the base offset of a segment, where file names show it once older segments are gone.
 
-    The owner was another one meanwhile, so that nothing else than the removal is new.
+    Reopening leaves the removal as the only change.
     """
     topic.delete_records(6)
     topic.engine.close()
@@ -105,23 +105,23 @@ def by_log_start_at_a_segment(topic: Topic) -> None:
 
 
 def up_to_a_start_that_was_told(topic: Topic) -> None:
-    """Retention by time reaches beyond it, so that it is not worth a line any more."""
+    """Move the log start below what retention by time deletes, so that no checkpoint line is needed."""
     topic.delete_records(2)
 
 
 def all_by_log_start(topic: Topic) -> None:
-    """Up to the end: there an empty segment takes over."""
+    """Move the log start to the end, where an empty segment replaces the others."""
     topic.delete_records(RECORDS)
 
 
 @dataclass(frozen=True)
 class Case:
-    """What makes segments go."""
+    """A reason for retention to delete segments."""
 
     overrides: dict[str, str]
     prepare: Callable[[Topic], None]
     start: int
-    """The log start after it."""
+    """The log start after the round."""
 
     def topic(self, seed: int) -> Topic:
         topic = Topic(seed, self.overrides)
@@ -142,7 +142,7 @@ CASES = {
 
 
 def check(topic: Topic, case: Case, where: str) -> None:
-    """Nothing is lost that was to stay, and the log start is one that it had, no smaller than somebody was told."""
+    """Check that no record from the log start on is lost, and that the start is in the allowed range."""
     assert topic.partition.offline_reason is None, where
     offsets = topic.partition.offsets()
     assert topic.told <= offsets.log_start_offset <= case.start, where
@@ -153,7 +153,7 @@ def check(topic: Topic, case: Case, where: str) -> None:
 
 
 def check_finished(topic: Topic, case: Case, where: str) -> None:
-    """The next round does the rest: the log begins where it would have, and no file is left that is not its own."""
+    """Check that the next round completes the first one and leaves no other files."""
     topic.round()
     assert case.start == topic.partition.offsets().log_start_offset, where
     check(topic, case, where)
@@ -162,7 +162,7 @@ def check_finished(topic: Topic, case: Case, where: str) -> None:
     for name in topic.names():
         parsed = parse_segment_file(name)
         if parsed is None:
-            # What a small file's new content was prepared in is overwritten by the next one.
+            # The next write of the small file overwrites its temporary file.
             assert name.removesuffix(".tmp") in {"leader-epoch-checkpoint", "partition.metadata"}, where
         elif not name.endswith(".snapshot"):
             assert (parsed.base_offset in bases, "") == (True, parsed.state.value), f"{where}: {name}"
@@ -171,7 +171,7 @@ def check_finished(topic: Topic, case: Case, where: str) -> None:
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_whatever_step_of_a_round_is_the_last(case: Case, end: End) -> None:
-    """What retention did not take is there, the start does not go back, and the next round leaves no file behind."""
+    """After a kill or power loss at any step records stay, the start never moves back, and the next round cleans up."""
     for steps in range(MAX_STEPS):
         topic = case.topic(steps)
         died = dies(topic.disk, topic.round, steps)

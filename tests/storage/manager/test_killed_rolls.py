@@ -1,7 +1,7 @@
-"""A process or a machine that dies inside a roll: no segment is left with an index that says what is not so.
+"""A process or machine that dies during a roll leaves no segment with a wrong index.
 
-An index has unused slots, zeros, until its segment becomes inactive; taken for entries they say that its newest record
-is of 1970, for which retention deletes it, and lookups by time pass it over.
+Until its segment is inactive, an index has unused slots of zeros. Read as entries they say that the newest record is
+of 1970, so retention would delete the segment and lookups by time would skip it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.slow
 MAX_STEPS = 200
 HOUR_MS = 3_600_000
 CONFIG = QUIET._replace(topic_defaults=TopicConfig(segment_index_bytes=1200, index_interval_bytes=64))
-"""Small segments have entries of their own, too."""
+"""Settings with which small segments have several index entries."""
 
 
 class Topic:
-    """An engine with one topic of one partition, whose clock moves on with each record."""
+    """An engine with a topic of one partition, whose clock advances with each record."""
 
     def __init__(self, seed: int = 0) -> None:
         self.disk = MortalDisk(seed=seed)
@@ -35,7 +35,7 @@ class Topic:
         self.engine = self._open()
         self.engine.create_topic("orders", overrides={**TINY_SEGMENTS, "retention.ms": str(HOUR_MS)})
         self.written: list[tuple[int, str]] = []
-        """Time and value of each record, also of the one that was on its way."""
+        """Time and value of each record, including the one being appended when the process died."""
 
     def _open(self) -> LogManager:
         return engine_on(self.disk, clock=self.clock, config=CONFIG, flusher=self.flusher)
@@ -45,31 +45,31 @@ class Topic:
         return self.engine.partition("orders", 0)
 
     def append(self) -> None:
-        """One record, of the time it is."""
+        """Append one record with the clock's time."""
         self.clock.advance(1000)
         value = f"record {len(self.written)}"
         self.written.append((self.clock.now, value))
         append_lines(self.partition, value + "\n", timestamp=self.clock.now)
 
     def append_and_flush(self) -> None:
-        """The append, what its roll handed to the flusher, and the checkpoint that says so."""
+        """Append, flush what the roll handed to the flusher, and write the checkpoint."""
         self.append()
         self.flusher.run()
         self.engine.maintain_now(self.clock())
 
     def checkpoint(self) -> None:
-        """All is on disk, and the checkpoint says so."""
+        """Flush everything and write the checkpoint."""
         self.partition.sync()
         self.engine.maintain_now(self.clock())
 
     def roll(self) -> None:
-        """The append for which the active segment is too full."""
+        """Append until the log rolls."""
         before = len(self.partition.segments())
         while len(self.partition.segments()) == before:
             self.append()
 
     def until_nearly_full(self) -> None:
-        """Append until the next one rolls."""
+        """Append until the next append will roll."""
         sizes = [self.partition.segments()[-1].size_bytes]
         while True:
             self.append()
@@ -87,7 +87,7 @@ class Topic:
 
 
 def check(topic: Topic) -> None:
-    """Every record is found by its time, no segment is older than its newest one, and retention takes nothing."""
+    """Check that times find their records, segments have their newest times, and retention deletes nothing."""
     for offset, (time, value) in enumerate(topic.written):
         found = topic.partition.offset_for_timestamp(Timestamp(time))
         assert found is not None, f"{value} is not found by its time"
@@ -102,7 +102,7 @@ def check(topic: Topic) -> None:
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("start", ["after a checkpoint", "after a clean start", "without a flush"])
 def test_whatever_step_of_a_roll_is_the_last(start: str, end: End) -> None:
-    """All that was flushed is there and found by its time, retention takes nothing fresh, and appends go on."""
+    """Whatever step a roll dies at, flushed records are found by time, retention deletes none, and appends go on."""
     for steps in range(MAX_STEPS):
         topic = Topic(seed=steps)
         topic.roll()

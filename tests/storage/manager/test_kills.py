@@ -1,4 +1,4 @@
-"""A kill or a power loss at any step of a change leaves a directory with the old state or the new."""
+"""A kill or power loss at any step of a change leaves the old state or the new one."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MAX_STEPS = 500
 
 
 def populated(disk: SimulatedDisk) -> LogManager:
-    """An engine with two topics whose records are on disk."""
+    """Return an engine with two topics whose records are on disk."""
     disk.take_content(_populated())
     return engine_on(disk)
 
 
 @cache
 def _populated() -> SimulatedDisk:
-    """The disk that it is opened on, made once."""
+    """Return the disk for `populated`, made once."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("kept")
@@ -86,7 +86,7 @@ CHANGES = [create, extend, delete, alter, delete_and_create, close]
 @pytest.mark.parametrize("end", End, ids=str)
 @pytest.mark.parametrize("change", CHANGES)
 def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end: End) -> None:
-    """Whatever step is the last, the next opening finds the state before or after, and can go on."""
+    """After a kill at any step the next opening finds the state before or after, and can go on."""
     before, *allowed = states_around(change)
     after = allowed[-1]
     seen = []
@@ -104,7 +104,7 @@ def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end
         state = state_of(reopened)
         seen.append(state)
         assert state in (before, *allowed), f"after {steps} steps"
-        # The directory can be worked with, and closing it in order leads to the same state again.
+        # The directory can be used, and a clean close keeps the state.
         reopened.create_topic("later")
         reopened.delete_topic("later")
         reopened.close()
@@ -119,7 +119,7 @@ def test_change_is_whole_or_not_at_all(change: Callable[[LogManager], None], end
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_clean_mark_says_that_all_of_it_is_on_disk(end: End) -> None:
-    """Whatever step of a close is the last: where the mark is, so are the checkpoints and the records."""
+    """If a close dies at any step and the marker is there, checkpoints and records are on disk too."""
     kept = TopicPartition("kept", 0)
     marks = set()
     for steps in range(MAX_STEPS):
@@ -145,7 +145,7 @@ def test_a_clean_mark_says_that_all_of_it_is_on_disk(end: End) -> None:
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -> None:
-    """Whatever step of an opening is the last: what is appended afterwards is recovered, not trusted unseen."""
+    """If an opening dies at any step, the old marker never lets later appends go unrecovered."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
         populated(disk).close()
@@ -163,7 +163,7 @@ def test_a_mark_that_was_taken_does_not_come_back_beside_new_records(end: End) -
 
 @pytest.mark.parametrize("failing", ["kept-0", "orders-0", "orders-1"])
 def test_a_close_in_which_one_log_fails_leaves_no_mark(failing: str) -> None:
-    """Whichever of them it is, the others are closed, and all are recovered the next time."""
+    """If the close of one log fails, the others are closed and all are recovered next time."""
     disk = SimulatedDisk()
     engine = populated(disk)
     for topic in engine.topics().values():
@@ -182,7 +182,7 @@ def test_a_close_in_which_one_log_fails_leaves_no_mark(failing: str) -> None:
 
 
 def states_around(change: Callable[[LogManager], None]) -> list[State]:
-    """The state before, those that a change of several parts may stop at, and the one after."""
+    """Return the states before, between the parts of, and after a change."""
     disk = SimulatedDisk()
     engine = populated(disk)
     states = [state_of(engine)]
@@ -200,7 +200,7 @@ def states_around(change: Callable[[LogManager], None]) -> list[State]:
 def test_opening_that_finishes_a_change_may_be_killed_too(
     change: Callable[[LogManager], None], end: End
 ) -> None:
-    """Finishing what was interrupted can itself be interrupted, as often as it likes."""
+    """An opening that completes an interrupted change can itself be interrupted any number of times."""
     before, after = states_around(change)
     for last in (3, 7, 11, 16):
         disk = MortalDisk(seed=last)
@@ -225,7 +225,7 @@ def test_opening_that_finishes_a_change_may_be_killed_too(
 def test_failing_disk_leaves_the_old_state_or_the_new(
     change: Callable[[LogManager], None], operation: str
 ) -> None:
-    """An error of the disk at any call is raised, and the engine and the next one agree on a whole state."""
+    """A disk error at any call is raised, and the engine and the disk agree on a whole state."""
     before, after = states_around(change)
     for calls in range(MAX_STEPS):
         disk = SimulatedDisk(seed=calls)
@@ -241,7 +241,7 @@ def test_failing_disk_leaves_the_old_state_or_the_new(
             assert after == state_of(engine)
             break
         assert state_of(engine) in (before, after), f"{operation} number {calls}"
-        # What a process killed at this moment would leave is opened on a copy: this one goes on.
+        # A copy of the disk shows what a kill at this moment would leave.
         assert state_of(engine) == state_of(engine_on(deepcopy(disk))), f"{operation} number {calls}"
         change_again(engine, change)
         assert after == state_of(engine), f"{operation} number {calls}"
@@ -252,7 +252,7 @@ def test_failing_disk_leaves_the_old_state_or_the_new(
 
 
 def change_again(engine: LogManager, change: Callable[[LogManager], None]) -> None:
-    """Repeat a change that failed, unless it came about all the same."""
+    """Repeat a failed change, unless it was made nevertheless."""
     if change is delete and "orders" not in engine.topics():
         return
     if change is create and "fresh" in engine.topics():
@@ -261,7 +261,7 @@ def change_again(engine: LogManager, change: Callable[[LogManager], None]) -> No
 
 
 def test_full_disk_refuses_a_topic_and_serves_the_others() -> None:
-    """ENOSPC while a topic is made leaves nothing of it; with room again it can be made."""
+    """A topic that does not fit the disk leaves nothing, and can be created once there is room."""
     for room in range(0, 16_384, 512):
         disk = SimulatedDisk()
         engine = populated(disk)

@@ -1,4 +1,4 @@
-"""The manager's pure parts: directory contents, registry, schedule, topic rules."""
+"""The parts of the manager that need no logs: directory contents, registry, schedule, topic rules."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def directories(*names: str) -> list[DirectoryEntry]:
 
 
 def test_contents_are_told_from_names() -> None:
-    """Live partitions, marked directories, Kafka's own two; plain files of any name are passed over."""
+    """Names give partitions, marked directories and Kafka's own two; regular files are skipped."""
     contents = read_contents(
         [
             *directories(
@@ -71,7 +71,7 @@ def test_contents_are_told_from_names() -> None:
     "name", ["lost+found", "photos", "orders", "orders-01", "my files-0", "orders-0.x-gone"]
 )
 def test_other_directories_are_refused(name: str) -> None:
-    """One directory that is none of Kafka's refuses the whole, by its path."""
+    """A directory that is not Kafka's refuses the data directory, with its path."""
     with pytest.raises(NotALogDirectoryError) as caught:
         read_contents(directories("orders-0", name), DATA)
     assert str(caught.value).startswith(f"/data/{name}: ")
@@ -96,13 +96,13 @@ def files(*names: str) -> list[DirectoryEntry]:
     ],
 )
 def test_any_sign_of_a_data_directory_admits_foreign_files(entries: list[DirectoryEntry]) -> None:
-    """A broker's directory may hold other plain files; an empty one, and one with a lock alone, is a new one."""
+    """Foreign files are accepted beside a data directory's own; a directory with only a lock is new."""
     read_contents(entries, DATA)
 
 
 @pytest.mark.parametrize("also", [(), (".lock",), ("topicfs.cache",)])
 def test_foreign_files_alone_are_no_data_directory(also: tuple[str, ...]) -> None:
-    """A folder of other programs' files is refused by the name of one of them."""
+    """A directory with only foreign files is refused, and the error names one of them."""
     with pytest.raises(
         NotALogDirectoryError, match=r"^/data: is not a data directory: it holds notes.txt and "
     ):
@@ -117,7 +117,7 @@ ENTRIES = {
 
 
 def test_registry_reads_back() -> None:
-    """Every state survives the file, which is in order of the topics' names."""
+    """The registry's entries are read back, and its file is sorted by topic name."""
     groups = {"billing": {"commit": "manual"}, "b": {"assignor": "range"}}
     data = encode_registry(RegistryCopy(ENTRIES, 7, groups=groups))
     assert (ENTRIES, 7, (), groups) == decode_registry(data, file=DATA)
@@ -126,7 +126,7 @@ def test_registry_reads_back() -> None:
 
 
 def test_registry_of_a_newer_version_may_have_more_fields() -> None:
-    """Unknown fields are passed over."""
+    """Unknown fields of a newer registry are ignored."""
     data = b'{"version": 1, "more": 1, "topics": {"t": {"id": "x", "overrides": {}, "more": []}}}'
     assert decode_registry(data, file=DATA) == ({"t": TopicEntry("x")}, 0, (), {})
 
@@ -140,7 +140,7 @@ def test_registry_of_a_newer_version_may_have_more_fields() -> None:
      b'{"version": 1, "topics": {}, "groups": {"g": {"commit": 1}}}', b'{"version": 1, "topics": {}, "groups": []}'],
 )  # fmt: skip
 def test_damaged_registry_is_corruption(data: bytes) -> None:
-    """It is never taken for empty: that would let records go by defaults."""
+    """A damaged registry is never taken for empty, because default settings could delete records."""
     with pytest.raises(CorruptionError) as caught:
         decode_registry(data, file=DATA / "topicfs.topics")
     assert DATA / "topicfs.topics" == caught.value.file
@@ -160,7 +160,7 @@ def test_registry_changes_are_all_or_nothing() -> None:
 
 
 def test_registry_takes_a_failed_change_back() -> None:
-    """The new content may have reached the disk before the failure: the old one is put in its place again."""
+    """After a failed write that may have reached the disk, the old content is written again."""
     disk = SimulatedDisk()
     disk.make_directory(DATA)
     registry = TopicRegistry.read(DATA, disk)
@@ -184,7 +184,7 @@ def two_directories() -> tuple[SimulatedDisk, list[Path]]:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, int]) -> None:
-    """The second directory may have kept the change: whichever is read first, it does not count any more."""
+    """A failed change that one directory kept is older than the copy that undoes it, in either order."""
     disk, directories = two_directories()
     registry = TopicRegistry({one: read_copy(one, disk) for one in directories}, disk)
     registry.put({"t": TopicEntry(TOPIC_ID)})
@@ -197,7 +197,7 @@ def test_a_change_taken_back_is_older_than_what_takes_it_back(order: tuple[int, 
 
 
 def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> None:
-    """It was used by itself meanwhile, and often changed: what holds is newer, also when its own copy was not written yet."""
+    """After a directory joins, the served settings are newest, even if the joined copy was changed often."""
     disk, directories = two_directories()
     alone = TopicRegistry.read(directories[1], disk)
     for number in range(9):
@@ -213,7 +213,7 @@ def test_a_directory_that_joins_never_counts_for_more_than_what_is_served() -> N
 
 
 def test_registry_writes_only_changes() -> None:
-    """Putting what is there is no write."""
+    """Putting an entry that is there already writes nothing."""
     disk = SimulatedDisk()
     disk.make_directory(DATA)
     registry = TopicRegistry.read(DATA, disk)
@@ -229,7 +229,7 @@ PLANS = {Duty.RETENTION: Plan(300, 30), Duty.HIGH_WATERMARKS: Plan(5, 5)}
 
 
 def test_duties_begin_after_their_delay_and_return_after_their_period() -> None:
-    """First by the delay, then a period after each time it was done."""
+    """A duty is due after its delay, then one period after each time it was done."""
     schedule = Schedule.begin(PLANS, Timestamp(1000))
     assert () == schedule.due(Timestamp(1004))
     assert schedule.due(Timestamp(1005)) == (Duty.HIGH_WATERMARKS,)
@@ -241,13 +241,13 @@ def test_duties_begin_after_their_delay_and_return_after_their_period() -> None:
 
 
 def test_clock_set_back_makes_duties_due() -> None:
-    """A duty would else wait until the old time is reached again."""
+    """A clock that was set back makes duties due at once."""
     schedule = Schedule.begin(PLANS, Timestamp(1_000_000))
     assert schedule.due(Timestamp(10)) == (Duty.RETENTION, Duty.HIGH_WATERMARKS)
 
 
 def test_every_duty_is_planned() -> None:
-    """No duty is forgotten in the plan, and Kafka's periods are in it."""
+    """Each duty has a plan, with Kafka's periods."""
     plans = plan_duties(EngineConfig())
     assert set(Duty) == set(plans)
     assert Plan(300_000, 30_000) == plans[Duty.RETENTION]
@@ -256,7 +256,7 @@ def test_every_duty_is_planned() -> None:
 
 
 def test_new_topics_are_checked() -> None:
-    """Illegal, Kafka's own, existing and colliding names are refused, each by its error."""
+    """Illegal, reserved, existing and colliding names are refused, each with its own error."""
     check_new_topic("a-b", ["a.b"])
     for name in ("", "a/b", "__cluster_metadata"):
         with pytest.raises(InvalidNameError):
@@ -269,7 +269,7 @@ def test_new_topics_are_checked() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 10_001])
 def test_partition_counts_are_bounded(count: int) -> None:
-    """One to ten thousand."""
+    """A topic has 1 to 10,000 partitions."""
     check_partitions(1)
     check_partitions(10_000)
     with pytest.raises(InvalidConfigError, match=f"partitions={count}"):
@@ -277,7 +277,7 @@ def test_partition_counts_are_bounded(count: int) -> None:
 
 
 def test_overrides_are_merged() -> None:
-    """None removes, a value sets; removing what was never set is fine, an unknown name is not."""
+    """None removes an override, also one that was never set; an unknown name is refused."""
     present = {"retention.ms": "1", "segment.ms": "2"}
     merged = merge_overrides(present, {"retention.ms": None, "flush.ms": "3", "segment.bytes": None})
     assert {"segment.ms": "2", "flush.ms": "3"} == merged
@@ -286,7 +286,7 @@ def test_overrides_are_merged() -> None:
 
 
 def test_kept_overrides_are_applied_as_far_as_they_are_valid() -> None:
-    """A bad line in the file is told and costs no other setting."""
+    """Invalid stored overrides are reported, and the valid ones take effect."""
     config, problems = lenient_config(
         {"retention.ms": "x", "segment.ms": "9", "new.setting": "1"}, TopicConfig()
     )
@@ -295,7 +295,7 @@ def test_kept_overrides_are_applied_as_far_as_they_are_valid() -> None:
 
 
 def test_adopted_topics_keep_their_records() -> None:
-    """A topic without settings gets those of new topics; Kafka's own topics get Kafka's."""
+    """A topic without settings gets those of new topics; Kafka's internal topics get Kafka's."""
     assert {"retention.ms": "-1"} == own_overrides("t", {"retention.ms": "-1"})
     offsets_topic, _ = lenient_config(own_overrides("__consumer_offsets", {}), TopicConfig())
     assert ("compact",) == offsets_topic.cleanup_policy

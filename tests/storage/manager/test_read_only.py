@@ -1,4 +1,4 @@
-"""Read-only: nothing changes, in a directory of ours or of someone else's, not even with a live owner."""
+"""A read-only engine changes nothing, in any directory, also beside a live owner."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sys.stdin.read()
 
 
 def listing(directory: Path) -> dict[str, tuple[int, int, int, str]]:
-    """Every name below `directory` with mode, size, modification time and a hash of the content."""
+    """Return each name below `directory` with mode, size, modification time and a hash of the content."""
     found = {}
     for path in sorted([directory, *directory.rglob("*")]):
         status = path.lstat()
@@ -47,13 +47,13 @@ def listing(directory: Path) -> dict[str, tuple[int, int, int, str]]:
 
 @pytest.fixture
 def clean() -> bool:
-    """Whether the broker was stopped in order."""
+    """Whether the broker had a clean shutdown."""
     return True
 
 
 @pytest.fixture
 def brokers_directory(clean: bool) -> Iterator[Path]:
-    """A copy of a real broker's log.dirs in which nobody may write: read by someone who is not root."""
+    """A copy of a real broker's log.dirs without write permission, read by a user who is not root."""
     root = Path(tempfile.mkdtemp())
     directory = root / "log-dirs"
     shutil.copytree(VECTORS, directory)
@@ -74,7 +74,7 @@ def brokers_directory(clean: bool) -> Iterator[Path]:
 
 
 def look_at_everything(engine: LogManager) -> int:
-    """Ask every partition everything; the number of records in uncompressed topics."""
+    """Call every read method of each partition; return the number of records in uncompressed topics."""
     records = 0
     for topic in engine.topics().values():
         for partition in topic.partitions().values():
@@ -92,7 +92,7 @@ def look_at_everything(engine: LogManager) -> int:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a kill"])
 def test_not_one_byte_changes(brokers_directory: Path, clean: bool) -> None:
-    """Names, sizes, times and contents are the same after everything was looked at, recovered or not."""
+    """Names, sizes, times and contents are the same after all was read, with recovery or without."""
     before = listing(brokers_directory)
     engine = open_engine(brokers_directory, read_only=True)
     assert (True, True, ()) == (engine.read_only, engine.foreign, engine.warnings)
@@ -101,7 +101,7 @@ def test_not_one_byte_changes(brokers_directory: Path, clean: bool) -> None:
 
 
 def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
-    """Ids, partitions, Kafka's own topics; checkpoints that name partitions elsewhere are passed over."""
+    """IDs, partitions and internal topics are found; checkpoint lines of absent partitions are ignored."""
     engine = open_engine(brokers_directory, read_only=True)
     found = {name: list(topic.partitions()) for name, topic in engine.topics().items()}
     assert {
@@ -126,7 +126,7 @@ def test_a_brokers_topics_are_found(brokers_directory: Path) -> None:
 
 
 def test_taking_a_brokers_directory_over(tmp_path: Path) -> None:
-    """Opened to write, it can be appended to, closed and opened again; the broker's files stay in form."""
+    """Opened for writing, a broker's directory takes appends, and its files keep their format."""
     directory = tmp_path / "log-dirs"
     shutil.copytree(VECTORS, directory)
     engine = open_engine(directory)
@@ -144,7 +144,7 @@ def test_taking_a_brokers_directory_over(tmp_path: Path) -> None:
 
 @pytest.fixture
 def owned_directory(tmp_path: Path) -> Iterator[Path]:
-    """A data directory with ten records, six below the checkpointed high watermark, and a live owner."""
+    """A data directory with ten records, six of them below the checkpointed high watermark, and a live owner."""
     directory = tmp_path / "data"
     engine = open_engine(directory)
     engine.create_topic("t")
@@ -168,7 +168,7 @@ def owned_directory(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Path) -> None:
-    """What lies above the high watermark may yet change; a warning says who owns the directory."""
+    """Beside a live owner only records below the checkpointed high watermark are shown, with a warning."""
     before = listing(owned_directory)
     engine = open_engine(owned_directory, read_only=True)
     assert "is writing there" in engine.warnings[0]
@@ -184,7 +184,7 @@ def test_beside_a_live_owner_only_what_is_checkpointed_shows(owned_directory: Pa
 
 
 def test_beside_this_engine_all_that_is_there_shows(tmp_path: Path) -> None:
-    """Its high watermark is its log end; what comes later takes another look."""
+    """Beside an engine of topicfs all records up to the log end are shown; later ones need a new opening."""
     owner = open_engine(tmp_path / "data")
     owner.create_topic("t")
     for number in range(2):
@@ -197,7 +197,7 @@ def test_beside_this_engine_all_that_is_there_shows(tmp_path: Path) -> None:
 
 
 def test_without_an_owner_everything_shows(tmp_path: Path) -> None:
-    """A lock file left by a kill is no owner."""
+    """A lock file that a kill left does not count as an owner."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\n")
@@ -210,7 +210,7 @@ def test_without_an_owner_everything_shows(tmp_path: Path) -> None:
 
 
 def test_damaged_settings_do_not_keep_from_looking(tmp_path: Path) -> None:
-    """Nothing is at stake: the topics show with defaults, and a warning."""
+    """With a damaged settings file a read-only engine shows topics with default settings, and a warning."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("t")
     engine.close()
@@ -222,7 +222,7 @@ def test_damaged_settings_do_not_keep_from_looking(tmp_path: Path) -> None:
 
 
 def test_missing_and_foreign_directories_are_refused(tmp_path: Path) -> None:
-    """Looking makes no directory, and does not take any directory for a data directory."""
+    """A read-only opening makes no directory, and refuses one that is not a data directory."""
     with pytest.raises(FileNotFoundError):
         open_engine(tmp_path / "nowhere", read_only=True)
     assert not (tmp_path / "nowhere").exists()
@@ -232,14 +232,14 @@ def test_missing_and_foreign_directories_are_refused(tmp_path: Path) -> None:
 
 
 def test_read_only_must_fit_the_disk(disk: SimulatedDisk) -> None:
-    """A writable disk under a read-only engine would be a promise that nobody keeps."""
+    """A read-only engine on a writable disk is refused."""
     disk.make_directory(DATA)
     with pytest.raises(ValueError, match="read_only"):
         open_engine(DATA, read_only=True, machine=Machine(files=disk))
 
 
 def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
-    """Topics are shown with their settings; nothing is written, at the close neither."""
+    """Topics have their settings, and each change is refused; closing writes nothing either."""
     engine = engine_on(disk)
     engine.create_topic("t", overrides={"max.message.bytes": "77"})
     append_lines(engine.partition("t", 0), "x\n")
@@ -264,7 +264,7 @@ def test_read_only_engine_refuses_every_change(disk: SimulatedDisk) -> None:
 
 
 def test_looking_at_an_interrupted_change(disk: SimulatedDisk) -> None:
-    """A topic whose deletion began is gone, one whose making began shows what is there; it stays so."""
+    """A topic being deleted is hidden, and a topic being created shows its existing partitions."""
     engine = engine_on(disk)
     for name in ("dying", "growing"):
         engine.create_topic(name, partitions=2)

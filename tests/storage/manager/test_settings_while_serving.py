@@ -1,4 +1,4 @@
-"""Other settings for an engine that serves: topics, duties and replicas go by them at once."""
+"""A running engine gets new settings: topics, duties and replicas use them at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.manager import LogManager
 
 LINE = "x" * 50 + "\n"
-"""Three of these, a batch each, fill one of the tiny segments."""
+"""A line of which three, a batch each, fill a tiny segment."""
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def engine(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
-    """Nine records in tiny segments; nothing is older than a broker keeps it."""
+    """An engine with nine records in tiny segments, none old enough for retention."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("t", overrides=TINY_SEGMENTS)
     engine.create_topic("own", overrides={**TINY_SEGMENTS, "retention.bytes": "-1"})
@@ -40,7 +40,7 @@ def with_defaults(config: EngineConfig, **settings: int | str | tuple[str, ...])
 
 
 def test_retention_goes_by_the_new_defaults(engine: LogManager, clock: ManualClock):
-    """At its next time; a topic's own settings stay before them."""
+    """Retention uses the new defaults at its next run; a topic's own settings win."""
     engine.reconfigure(with_defaults(QUIET, retention_bytes=300))
     clock.advance(400_000)
     engine.maintenance(clock())
@@ -49,7 +49,7 @@ def test_retention_goes_by_the_new_defaults(engine: LogManager, clock: ManualClo
 
 
 def test_a_shorter_period_is_due_that_much_earlier(engine: LogManager, clock: ManualClock):
-    """Counted from now; the long one that was under way is not waited for."""
+    """A shorter period counts from now; the longer one that was running does not matter."""
     clock.advance(31_000)
     engine.maintenance(clock())
     engine.reconfigure(with_defaults(QUIET, retention_bytes=300)._replace(retention_check_interval_ms=1_000))
@@ -59,7 +59,7 @@ def test_a_shorter_period_is_due_that_much_earlier(engine: LogManager, clock: Ma
 
 
 def test_a_log_gets_the_settings_of_its_topic(engine: LogManager):
-    """As the topic shows them; one that is opened or made later, too."""
+    """A log gets its topic's new settings, also one that is created later."""
     engine.reconfigure(with_defaults(QUIET, flush_ms=7))
     made = engine.create_topic("later")
     for topic in (engine.topic("t"), made):
@@ -69,7 +69,7 @@ def test_a_log_gets_the_settings_of_its_topic(engine: LogManager):
 
 
 def test_compaction_can_be_switched_off_and_on(disk: SimulatedDisk, clock: ManualClock):
-    """As log.cleaner.enable says."""
+    """log.cleaner.enable switches compaction off and on."""
     engine = engine_on(disk, clock=clock)
     overrides = {**TINY_SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     partition = engine.create_topic("c", overrides=overrides).partitions()[0]
@@ -86,7 +86,7 @@ def test_compaction_can_be_switched_off_and_on(disk: SimulatedDisk, clock: Manua
 
 
 def test_an_override_that_no_longer_fits_is_passed_over_with_a_warning(engine: LogManager):
-    """As at a start with such settings: the others are served, and the topic is."""
+    """An override that contradicts the new defaults is skipped with a warning, as at a start."""
     engine.alter_config("t", {"min.compaction.lag.ms": "5000"})
     engine.reconfigure(with_defaults(QUIET, max_compaction_lag_ms=1_000))
     assert any("t: setting ignored" in line for line in engine.warnings)
@@ -94,7 +94,7 @@ def test_an_override_that_no_longer_fits_is_passed_over_with_a_warning(engine: L
 
 
 def test_overrides_that_need_each_other_stay():
-    """One by one the first of them would not fit the new default."""
+    """Overrides that are valid together stay, even if one alone would contradict the new default."""
     engine = engine_on(SimulatedDisk())
     engine.create_topic("t", overrides={"min.compaction.lag.ms": "1000", "max.compaction.lag.ms": "2000"})
     engine.reconfigure(with_defaults(QUIET, max_compaction_lag_ms=500))
@@ -104,7 +104,7 @@ def test_overrides_that_need_each_other_stay():
 
 
 def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: pytest.MonkeyPatch):
-    """It gets them when it comes back."""
+    """If a directory fails during the change, the others get the settings, and it gets them when it is back."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     first, second, third = three.engine._members
@@ -122,7 +122,7 @@ def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: 
 
 
 def test_replicas_go_by_them_everywhere():
-    """In the directory that leads, in those that follow, and in one that comes back later."""
+    """All replicas get the settings: leader, followers, and one that comes back later."""
     two = Replicated()
     two.engine.create_topic("orders")
     break_disk(two.disk(2))
@@ -136,7 +136,7 @@ def test_replicas_go_by_them_everywhere():
 
 
 def test_what_is_read_at_the_start_alone_waits(engine: LogManager, disk: SimulatedDisk):
-    """A directory keeps its node's id, and producers are forgotten when they were to be."""
+    """The node ID and the expiration of producers stay until the next start."""
     engine.reconfigure(QUIET._replace(node_id=9, producer_id_expiration_ms=1))
     assert (1, 86_400_000) == (
         engine._directories.config.node_id,
@@ -145,7 +145,7 @@ def test_what_is_read_at_the_start_alone_waits(engine: LogManager, disk: Simulat
 
 
 def test_a_read_only_engine_shows_them(engine: LogManager, disk: SimulatedDisk):
-    """And changes nothing."""
+    """A read-only engine shows the new settings and writes nothing."""
     engine.close()
     looking = engine_on(disk.read_only_view())
     before = disk.tree()

@@ -1,4 +1,4 @@
-"""Opening a data directory and closing it: what is made, found again, refused and reported."""
+"""Opening and closing a data directory: what is made, found, refused and reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from topicfs.storage.model import Offset
 
 
 def test_new_directory_is_a_kafka_data_directory(disk: SimulatedDisk) -> None:
-    """It gets ids in Kafka's form, kept over restarts, and after a clean close the marker."""
+    """A new directory gets IDs in Kafka's format, kept over restarts, and the marker after a clean close."""
     engine: Engine = engine_on(disk, config=EngineConfig(node_id=7))
     assert (False, False, {}) == (engine.read_only, engine.foreign, dict(engine.topics()))
     engine.close()
@@ -35,7 +35,7 @@ def test_new_directory_is_a_kafka_data_directory(disk: SimulatedDisk) -> None:
 
 
 def test_missing_directory_id_is_added(disk: SimulatedDisk) -> None:
-    """A broker adds it to an older file; everything else stays."""
+    """A missing directory ID is added to meta.properties, as by a broker; the rest stays."""
     disk.make_directory(DATA)
     disk.write_bytes(DATA / "meta.properties", b"version=1\nnode.id=3\ncluster.id=abc\n")
     engine_on(disk).close()
@@ -46,7 +46,7 @@ def test_missing_directory_id_is_added(disk: SimulatedDisk) -> None:
 
 
 def test_records_and_settings_survive_a_restart(disk: SimulatedDisk) -> None:
-    """What was appended and set is there again, under the same topic id."""
+    """Records, settings and topic ID are the same after a restart."""
     engine = engine_on(disk)
     topic = engine.create_topic("orders", partitions=2, overrides={"max.message.bytes": "2000"})
     append_lines(engine.partition("orders", 1), "one\ntwo\n")
@@ -60,7 +60,7 @@ def test_records_and_settings_survive_a_restart(disk: SimulatedDisk) -> None:
 
 
 def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk) -> None:
-    """A killed process leaves its writes to the system: the next start recovers and finds them."""
+    """After a kill the next start recovers all records that were written."""
     engine = engine_on(disk)
     engine.create_topic("orders")
     append_lines(engine.partition("orders", 0), "one\ntwo\n")
@@ -70,7 +70,7 @@ def test_unclean_stop_loses_nothing_that_was_written(disk: SimulatedDisk) -> Non
 
 
 def test_clean_marker_is_taken_at_the_start(disk: SimulatedDisk) -> None:
-    """Row 32: while the directory is open it is not marked, so that a kill makes the next start unclean."""
+    """Row 32: the marker is removed while the directory is open, so that a kill is noticed."""
     engine_on(disk).close()
     assert ".kafka_cleanshutdown" in listing(disk)
     engine = engine_on(disk)
@@ -81,7 +81,7 @@ def test_clean_marker_is_taken_at_the_start(disk: SimulatedDisk) -> None:
 
 
 def test_checkpoints_are_written_at_the_close(disk: SimulatedDisk) -> None:
-    """Recovery points, high watermarks, and log starts inside a segment."""
+    """A close writes recovery points, high watermarks, and log starts inside a segment."""
     engine = engine_on(disk)
     engine.create_topic("a")
     engine.create_topic("b")
@@ -95,7 +95,7 @@ def test_checkpoints_are_written_at_the_close(disk: SimulatedDisk) -> None:
 
 
 def test_stray_and_future_directories_are_kept_not_served(disk: SimulatedDisk) -> None:
-    """They are a broker's affair; the owner is told."""
+    """A broker's stray and future directories are kept with a warning."""
     unique = "0" * 32
     disk.make_directory(DATA)
     for mark in ("stray", "future"):
@@ -112,7 +112,7 @@ def test_stray_and_future_directories_are_kept_not_served(disk: SimulatedDisk) -
 
 @pytest.mark.parametrize("name", ["lost+found", "photos", "t-01"])
 def test_someone_elses_directory_is_refused_untouched(disk: SimulatedDisk, name: str) -> None:
-    """Nothing is made or changed in a directory that holds something other than Kafka's own entries."""
+    """A directory with other than Kafka's entries is refused and not changed."""
     disk.make_directory(DATA)
     disk.make_directory(DATA / name)
     disk.write_bytes(DATA / ".kafka_cleanshutdown", b"{}")
@@ -123,7 +123,7 @@ def test_someone_elses_directory_is_refused_untouched(disk: SimulatedDisk, name:
 
 
 def test_a_folder_of_foreign_files_is_refused_before_any_directory_is_made(disk: SimulatedDisk) -> None:
-    """Also the other directories of the call stay as they were."""
+    """If one directory holds foreign files, no directory of the call is created."""
     disk.make_directory(DATA)
     disk.write_bytes(DATA / "letter.txt", b"mine")
     before = disk.tree()
@@ -133,7 +133,7 @@ def test_a_folder_of_foreign_files_is_refused_before_any_directory_is_made(disk:
 
 
 def test_topics_made_by_a_broker_are_adopted(disk: SimulatedDisk) -> None:
-    """Without settings of their own they keep their records, for a broker's settings are out of sight."""
+    """Topics of a broker get retention.ms=-1, because the broker's settings are unknown."""
     disk.make_directory(DATA)
     for name in ("t-0", "__consumer_offsets-0"):
         disk.make_directory(DATA / name)
@@ -147,7 +147,7 @@ def test_topics_made_by_a_broker_are_adopted(disk: SimulatedDisk) -> None:
 
 
 def test_settings_of_a_topic_made_anew_by_someone_else_are_dropped(disk: SimulatedDisk) -> None:
-    """The topic id tells that the directory is not that of the topic the settings were for."""
+    """Settings are dropped if the topic ID in the directory is a different one."""
     engine = engine_on(disk)
     engine.create_topic("t", overrides={"max.message.bytes": "77"})
     engine.close()
@@ -159,7 +159,7 @@ def test_settings_of_a_topic_made_anew_by_someone_else_are_dropped(disk: Simulat
 
 
 def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
-    """Someone removed the directories: the topic is gone, and the owner is told."""
+    """If all directories of a topic were removed, its settings are dropped with a warning."""
     engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()
@@ -172,7 +172,7 @@ def test_settings_of_a_vanished_topic_are_dropped(disk: SimulatedDisk) -> None:
 
 @pytest.mark.parametrize("name", ["recovery-point", "log-start", "replication"])
 def test_malformed_checkpoints_count_as_empty(disk: SimulatedDisk, name: str) -> None:
-    """As in a broker: a warning, and recovery from the start."""
+    """A malformed checkpoint is taken for empty with a warning, as in a broker."""
     engine = engine_on(disk)
     engine.create_topic("t")
     append_lines(engine.partition("t", 0), "x\n")
@@ -186,7 +186,7 @@ def test_malformed_checkpoints_count_as_empty(disk: SimulatedDisk, name: str) ->
 
 
 def test_checkpoints_that_name_missing_partitions_are_tolerated(disk: SimulatedDisk) -> None:
-    """Their lines go, so that a later topic of that name does not inherit them."""
+    """Checkpoint lines of missing partitions are dropped, so that later topics do not inherit them."""
     disk.make_directory(DATA)
     disk.write_bytes(DATA / "recovery-point-offset-checkpoint", b"0\n1\nghost 0 500\n")
     engine = engine_on(disk)
@@ -196,7 +196,7 @@ def test_checkpoints_that_name_missing_partitions_are_tolerated(disk: SimulatedD
 
 @pytest.mark.parametrize("name", ["topicfs.topics", "meta.properties"])
 def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) -> None:
-    """Guessing at settings or ids could cost records; the error names the file, and nothing is changed."""
+    """A damaged settings or ID file refuses the opening, by name, and nothing is changed."""
     engine_on(disk).close()
     disk.write_bytes(DATA / name, b"rubbish")
     before = disk.tree()
@@ -206,7 +206,7 @@ def test_damaged_own_files_refuse_the_opening(disk: SimulatedDisk, name: str) ->
 
 
 def test_kept_settings_that_are_not_valid_are_told(disk: SimulatedDisk) -> None:
-    """A file edited by hand does not keep the topic from opening, and loses no line."""
+    """An invalid setting in the file is kept there, with a warning, and the topic is opened."""
     engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()
@@ -219,7 +219,7 @@ def test_kept_settings_that_are_not_valid_are_told(disk: SimulatedDisk) -> None:
 
 
 def test_closed_engine_changes_nothing(disk: SimulatedDisk) -> None:
-    """A late call is an error, late maintenance nothing at all."""
+    """A call on a closed engine raises an error, and maintenance does nothing."""
     engine = engine_on(disk)
     engine.create_topic("t")
     engine.close()

@@ -1,4 +1,4 @@
-"""Idempotence and transactions: what a log remembers of its producers (ProducerStateManagerTest)."""
+"""Idempotence and transactions: what a log knows of its producers (ProducerStateManagerTest)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SNAPSHOT = bytes.fromhex(
 
 
 class Producers:
-    """A state, and short ways to append to it."""
+    """A producer state with shortcuts for appends."""
 
     def __init__(self):
         self.state = ProducerState(TopicPartition("t", 0))
@@ -61,7 +61,7 @@ def producers():
 
 
 def test_first_any_then_one_more(producers):
-    """Row 87: an unknown producer begins anywhere; gaps, repeats and old epochs are refused; a new epoch begins at 0."""
+    """Row 87: an unknown producer may begin anywhere, then without gaps or repeats; a new epoch begins at 0."""
     producers.data(5, epoch=1)
     producers.data(6, epoch=1)
     with pytest.raises(OutOfOrderSequenceError, match="sequence 6 instead of 7"):
@@ -76,7 +76,7 @@ def test_first_any_then_one_more(producers):
 
 
 def test_a_refused_append_changes_nothing(producers):
-    """The state takes an append whole or not at all."""
+    """A refused append changes nothing."""
     before = producers.data(0)
     with pytest.raises(OutOfOrderSequenceError):
         producers.data(5)
@@ -84,7 +84,7 @@ def test_a_refused_append_changes_nothing(producers):
 
 
 def test_sequences_wrap_around(producers):
-    """Row 88: after 2^31 - 1 comes 0, also within a batch; 1 is refused."""
+    """Row 88: after 2^31 - 1 comes 0, also inside a batch; 1 is refused."""
     producers.data(MAX_SEQUENCE)
     with pytest.raises(OutOfOrderSequenceError):
         producers.data(1)
@@ -97,7 +97,7 @@ def test_sequences_wrap_around(producers):
 
 @pytest.mark.parametrize(("start", "by", "expected"), [(0, 1, 1), (2**31 - 1, 1, 0), (2**31 - 5, 10, 5)])
 def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
-    """Row 130: increment and decrement undo each other over the edge."""
+    """Row 130: adding and subtracting wrap at 2^31 and undo each other."""
     assert sequence_plus(start, by) == expected
     assert sequence_plus(expected, -by) == start
 
@@ -106,7 +106,7 @@ def test_sequence_arithmetic_is_modulo_2_31(start, by, expected):
     ("first", "last", "repeats"), [(4, 6, True), (3, 6, False), (5, 6, False), (4, 7, False)]
 )
 def test_a_repeat_has_the_same_sequences_from_first_to_last(producers, first, last, repeats):
-    """Row 76: what shares only some of them is another batch."""
+    """Row 76: a batch is a repeat only if its first and last sequence are the same."""
     producers.data(0, count=4)
     entry = producers.data(4, count=3)
     found = entry.duplicate_of(epoch=0, first_sequence=first, last_sequence=last)
@@ -115,20 +115,20 @@ def test_a_repeat_has_the_same_sequences_from_first_to_last(producers, first, la
 
 @pytest.mark.parametrize("origin", [Origin.REPLICATION, Origin.COORDINATOR])
 def test_replicas_and_coordinators_may_have_gaps(producers, origin):
-    """Row 89: replay and replicas accept gaps; coordinator appends carry sequence -1."""
+    """Row 89: replication accepts gaps, and coordinators' appends have sequence -1."""
     producers.data(0)
     assert 9 == producers.data(9, origin=origin).last_sequence
     assert -1 == producers.data(-1, origin=origin).last_sequence
 
 
 def test_a_replica_takes_an_older_epoch(producers):
-    """What the leader took, a replica takes."""
+    """A replica accepts an older epoch that its leader accepted."""
     producers.data(0, epoch=2)
     assert 1 == producers.data(5, epoch=1, origin=Origin.REPLICATION).epoch
 
 
 def test_five_batches_are_remembered(producers):
-    """Row 76: an exact repeat of one of the last five is known with its offsets, an older one or a part is not."""
+    """Row 76: exact repeats of the last five batches are known, with their offsets."""
     for n in range(6):
         producers.data(n * 2, count=2, offset=n * 2)
     entry = producers.state.get(PID)
@@ -143,7 +143,7 @@ def test_five_batches_are_remembered(producers):
 
 
 def test_a_marker_with_a_higher_epoch_is_adopted(producers):
-    """Row 90: the batches are forgotten, and the next sequence is 0."""
+    """Row 90: a marker with a higher epoch forgets the batches, and the next sequence is 0."""
     producers.data(3, txn=True)
     producers.end(4, epoch=1, commit=False)
     entry = producers.state.get(PID)
@@ -154,14 +154,14 @@ def test_a_marker_with_a_higher_epoch_is_adopted(producers):
 
 
 def test_a_marker_of_the_same_epoch_keeps_the_batches(producers):
-    """The producer goes on where it was."""
+    """After a marker of its epoch a producer continues its sequence."""
     producers.data(3, txn=True)
     producers.end(1)
     assert 4 == producers.data(4, offset=2).last_sequence
 
 
 def test_markers_of_old_epochs_are_fenced(producers):
-    """Row 91: version 1 wants at least the epoch, version 2 a newer one, but for a repeat with nothing open."""
+    """Row 91: a marker of an old epoch is fenced; version 2 requires a newer epoch, except for a repeat."""
     producers.data(0, epoch=3, txn=True)
     with pytest.raises(ProducerFencedError):
         producers.end(1, epoch=2)
@@ -172,7 +172,7 @@ def test_markers_of_old_epochs_are_fenced(producers):
 
 
 def test_a_transaction_of_the_largest_epoch_can_end(producers):
-    """No epoch is newer than 32767: in version 2, too, the marker of such a transaction bears the same one."""
+    """A transaction of epoch 32767 is ended by a marker of the same epoch, also in version 2."""
     producers.data(0, epoch=32766, txn=True)
     with pytest.raises(ProducerFencedError, match="above 32766"):
         producers.end(1, epoch=32766, bumps=True)
@@ -181,21 +181,21 @@ def test_a_transaction_of_the_largest_epoch_can_end(producers):
 
 
 def test_plain_data_inside_a_transaction_is_refused(producers):
-    """Row 92: INVALID_TXN_STATE."""
+    """Row 92: plain data inside a transaction raises InvalidTransactionStateError."""
     producers.data(0, txn=True)
     with pytest.raises(InvalidTransactionStateError, match="began at offset 0"):
         producers.data(1, offset=1)
 
 
 def test_an_older_coordinator_is_fenced(producers):
-    """Rows 86 and 93: coordinator epochs never go back."""
+    """Rows 86 and 93: a marker of an older coordinator epoch is fenced."""
     producers.end(0, coordinator=5)
     with pytest.raises(ProducerFencedError, match="older than 5"):
         producers.end(1, coordinator=4)
 
 
 def test_the_coordinator_epoch_survives_a_snapshot(producers):
-    """Row 93: it is stored."""
+    """Row 93: a snapshot stores the coordinator epoch."""
     producers.end(0, coordinator=5)
     entries = snapshot.decode(snapshot.encode(producers.state))
     producers.state.load(entries, end_offset=Offset(1), now=NOW)
@@ -204,7 +204,7 @@ def test_the_coordinator_epoch_survives_a_snapshot(producers):
 
 
 def test_a_transaction_is_unstable_until_its_marker_is_replicated(producers):
-    """Row 94: a marker decides a transaction; it turns stable when the high watermark passes the marker."""
+    """Row 94: a transaction is stable once the high watermark is above its marker."""
     state = producers.state
     producers.data(0, offset=99, txn=True)
     producers.data(0, pid=OTHER, offset=105, txn=True)
@@ -220,13 +220,13 @@ def test_a_transaction_is_unstable_until_its_marker_is_replicated(producers):
 
 
 def test_the_marker_of_an_empty_transaction_leaves_no_trace(producers):
-    """Row 94: nothing was open, nothing is completed."""
+    """Row 94: the marker of an empty transaction completes nothing."""
     assert producers.end(0) is None
     assert producers.state.first_unstable_offset is None
 
 
 def test_the_stable_offset_of_an_abort(producers):
-    """Row 95: the earliest other open transaction, else the one after the marker."""
+    """Row 95: an abort's stable offset is the first open transaction, or the offset after the marker."""
     producers.data(0, offset=10, txn=True)
     producers.data(0, pid=OTHER, offset=12, txn=True)
     done = CompletedTransaction(PID, Offset(10), Offset(14), aborted=True)
@@ -236,7 +236,7 @@ def test_the_stable_offset_of_an_abort(producers):
 
 
 def test_silent_producers_expire_unless_something_is_open(producers):
-    """Row 96: a day after the newest batch's own timestamp; open transactions keep a producer."""
+    """Row 96: a producer expires a day after its newest batch, unless it has an open transaction."""
     day = 86_400_000
     producers.data(0)
     producers.data(0, pid=OTHER, offset=1, txn=True)
@@ -247,7 +247,7 @@ def test_silent_producers_expire_unless_something_is_open(producers):
 
 
 def test_expired_producers_are_not_loaded(producers):
-    """Row 96: loading a snapshot forgets them too."""
+    """Row 96: loading a snapshot skips expired producers."""
     producers.data(0)
     entries = list(producers.state)
     producers.state.load(entries, end_offset=Offset(1), now=Timestamp(NOW + 86_400_000))
@@ -255,7 +255,7 @@ def test_expired_producers_are_not_loaded(producers):
 
 
 def test_an_open_transaction_survives_a_snapshot(producers):
-    """Row 99: it goes on and can be ended after a restart."""
+    """Row 99: a transaction can go on and end after a snapshot was loaded."""
     producers.data(0, offset=3, txn=True)
     reloaded = Producers()
     reloaded.state.load(snapshot.decode(snapshot.encode(producers.state)), end_offset=Offset(4), now=NOW)
@@ -265,7 +265,7 @@ def test_an_open_transaction_survives_a_snapshot(producers):
 
 
 def test_a_snapshot_has_kafkas_bytes():
-    """Row 97: producer 7 epoch 0, sequence 1 at offset 41, a transaction open since 40."""
+    """Row 97: the snapshot of producer 7 with an open transaction equals Kafka's bytes."""
     entry = ProducerEntry(
         producer_id=PID,
         epoch=0,
@@ -278,12 +278,12 @@ def test_a_snapshot_has_kafkas_bytes():
 
 
 def test_an_empty_snapshot_is_ten_bytes():
-    """Version, checksum and no entries."""
+    """An empty snapshot has version, checksum and the count 0."""
     assert snapshot.encode([]) == bytes.fromhex("000148674bc700000000")
 
 
 def test_entries_stand_in_the_order_of_a_java_hash_map():
-    """By bucket: 17 shares bucket 1 with 1 of 16 and comes where it was put; 2^32 folds onto its high half."""
+    """Entries are sorted by their bucket in a Java HashMap, and by insertion inside a bucket."""
     ids = [17, 3, 2**32 + 5, 1, 16]
     entries = [ProducerEntry(producer_id=ProducerId(i)) for i in ids]
     assert [16, 17, 1, 3, 2**32 + 5] == [e.producer_id for e in snapshot.in_hash_order(entries)]
@@ -305,7 +305,7 @@ def test_the_high_half_of_a_hash_counts_too():
     ],
 )
 def test_a_bad_snapshot_is_told(data, cause):
-    """Row 100: empty, truncated or corrupt, so that an older one is used."""
+    """Row 100: an empty, truncated or damaged snapshot is refused."""
     with pytest.raises(CorruptBatchError, match=cause):
         snapshot.decode(data)
 
@@ -332,7 +332,7 @@ ENTRIES = st.builds(
 
 @given(st.lists(ENTRIES, max_size=40, unique_by=lambda e: e.producer_id))
 def test_every_snapshot_round_trips(entries):
-    """What is written is read, in the written order."""
+    """A snapshot is read back as written, in the written order."""
     expected = [
         e._replace(batches=tuple(b._replace(timestamp=e.last_timestamp) for b in e.batches))
         for e in snapshot.in_hash_order(entries)
@@ -342,7 +342,7 @@ def test_every_snapshot_round_trips(entries):
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_a_snapshot_or_refused(data):
-    """No other error."""
+    """Random bytes are decoded or raise CorruptBatchError, and no other error."""
     try:
         snapshot.decode(data)
     except CorruptBatchError:

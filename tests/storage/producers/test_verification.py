@@ -1,4 +1,4 @@
-"""Transactions that begin only when their coordinator was asked (KIP-890), and the sequences it asks for."""
+"""Transactions begin only after their coordinator was asked (KIP-890), and in order of their sequences."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def ask(state, sequence=0, *, epoch=0, bumps_epoch=True):
 
 
 def test_a_first_sequence_other_than_0_is_refused_under_version_2():
-    """Row 78: an unknown producer may start at 3, but not one whose transactions have an epoch each."""
+    """Row 78: an unknown producer may begin at sequence 3, but not in version 2, with an epoch for each transaction."""
     for bumps_epoch in (False, True):
         state = ProducerState(TopicPartition("t", 0))
         ask(state, 3, epoch=5, bumps_epoch=bumps_epoch)
@@ -56,7 +56,7 @@ def test_a_first_sequence_other_than_0_is_refused_under_version_2():
 
 
 def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
-    """The earlier batch is still on its way: what overtook it is sent again."""
+    """A batch above the lowest sequence being verified is refused, as the earlier batch is still on its way."""
     append(state, 0, txn=False)
     ask(state, 2)
     ask(state, 1)
@@ -66,7 +66,7 @@ def test_nothing_above_the_lowest_sequence_that_asked_comes_first(state):
 
 
 def test_a_newer_epoch_starts_the_lowest_sequence_anew():
-    """An older epoch changes nothing."""
+    """A newer epoch replaces the lowest sequence; an older epoch changes nothing."""
     asked = Verification(3, 5, bumps_epoch=False, guard=VerificationGuard())
     assert (3, 4) == (
         asked.asked_again(epoch=3, sequence=4).epoch,
@@ -80,7 +80,7 @@ def test_a_newer_epoch_starts_the_lowest_sequence_anew():
 
 
 def test_data_that_would_open_a_transaction_unverified_is_refused(state):
-    """INVALID_TXN_STATE; with the coordinator's answer it passes, and what follows needs none."""
+    """Data that would open an unverified transaction is refused; later data needs no verification."""
     with pytest.raises(InvalidTransactionStateError, match="coordinator did not confirm"):
         append(state, 0, verified=False)
     append(state, 0)
@@ -88,7 +88,7 @@ def test_data_that_would_open_a_transaction_unverified_is_refused(state):
 
 
 def test_an_old_epoch_is_fenced_before_anybody_is_asked(state):
-    """The coordinator could only say no."""
+    """An old epoch is fenced before the coordinator is asked."""
     append(state, 0, epoch=3)
     with pytest.raises(ProducerFencedError):
         ask(state, epoch=2)
@@ -97,14 +97,14 @@ def test_an_old_epoch_is_fenced_before_anybody_is_asked(state):
 
 
 def test_nobody_is_asked_while_the_transaction_is_open(state):
-    """It was verified when it began; under a newer epoch it is another one."""
+    """Inside an open transaction no verification is needed; a newer epoch needs one."""
     append(state, 0)
     assert ask(state, 1) is None
     assert ask(state, 0, epoch=1) is not None
 
 
 def test_one_guard_for_all_that_ask():
-    """Until it is taken away; then it answers no more, and a new one is another."""
+    """All requests of a producer share one guard until it ends; the next guard is a new one."""
     verifications = Verifications()
     first = verifications.begin(PID, epoch=0, sequence=1, bumps_epoch=True)
     assert first is verifications.begin(PID, epoch=0, sequence=0, bumps_epoch=True)
@@ -118,14 +118,14 @@ def test_one_guard_for_all_that_ask():
 
 @pytest.mark.parametrize("finish", [lambda state: append(state, 0), end], ids=["data", "marker"])
 def test_a_guard_is_taken_away_by_what_came_in_between(state, finish):
-    """A transaction's data or its end: a batch that was delayed behind it opens no transaction."""
+    """Data or a marker ends the guard, so that a delayed batch opens no transaction."""
     guard = ask(state)
     finish(state)
     assert not state.verifications.answered(PID, guard)
 
 
 def test_plain_data_takes_no_guard_away(state):
-    """It neither begins nor ends a transaction."""
+    """Plain data keeps the guard."""
     guard = ask(state)
     append(state, 0, txn=False)
     assert state.verifications.answered(PID, guard)
