@@ -1,4 +1,4 @@
-"""Appending as a leader and as a follower: what may come in, where it goes, and what a failure leaves."""
+"""Appending as a leader and as a follower: what is accepted, its offsets, and the log after a failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from topicfs.storage.model import Appended, Offset, ProducerId, TimestampType
 
 
 def test_offsets_and_epoch_are_assigned():
-    """Whatever base offset a batch comes with, it gets the log end; the bytes given are patched in place."""
+    """A batch gets offsets from the log end and the epoch, in the caller's buffer."""
     on_disk = LogOnDisk()
     first = batch(b"a", b"b", offset=77, epoch=5)
     assert Appended(0, 1, -1, 0) == on_disk.log.append(first)
@@ -37,7 +37,7 @@ def test_offsets_and_epoch_are_assigned():
 
 
 def test_many_batches_are_one_append():
-    """All or none: several whole batches come in together."""
+    """Several batches are appended as one, with one answer."""
     on_disk = LogOnDisk()
     appended = on_disk.log.append(batch(b"a") + batch(b"b", b"c"))
     assert (0, 2) == (appended.base_offset, appended.last_offset)
@@ -45,7 +45,7 @@ def test_many_batches_are_one_append():
 
 
 def test_batches_made_here_go_the_short_way_to_the_same_end():
-    """Same files, same answers, same rolls, whether they are believed or looked at like a client's."""
+    """Batches encoded by this process give the same files, answers and rolls as a client's."""
     believed, checked = (LogOnDisk(internal_segment_bytes=8192) for _ in range(2))
     for number in range(60):
         data = batch(b"%d" % number) + batch(b"x" * 10 * number, b"y", timestamp=1)
@@ -58,9 +58,9 @@ def test_batches_made_here_go_the_short_way_to_the_same_end():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
-    """Nothing that becomes due is passed over: times that go back and far ahead, settings that change, what is cut off.
+    """Small appends that skip checks give the same files and answers as full ones, whatever becomes due.
 
-    Some come from clients, and go the long way.
+    Times go back and far ahead, settings change, logs are truncated, and some batches are a client's.
     """
     random = Random(seed)
     limits = {"internal_segment_bytes": 8192, "segment_ms": 1000, "segment_index_bytes": (60, 1200)[seed % 2]}
@@ -95,7 +95,7 @@ def test_small_batches_made_here_go_the_shortest_way_to_the_same_end(seed: int):
 
 
 def test_the_shortest_way_ends_with_the_offsets_of_a_segment():
-    """Two gigaoffsets behind its base a segment takes no more, however few bytes it has."""
+    """Small appends roll when an offset would be 2^31 or more above the segment's base."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.log.appender.append_as_follower(batch(b"b", offset=2**31 - 3))
@@ -112,7 +112,7 @@ def _answer(on_disk: LogOnDisk, data: bytearray, *, encoded_here: bool = False) 
 
 
 def test_the_epoch_is_on_disk_before_the_first_record():
-    """A new log notes epoch 0 at offset 0 with its first append."""
+    """The first append writes epoch 0 at offset 0 to the epoch file."""
     on_disk = LogOnDisk()
     assert b"" == on_disk.content("leader-epoch-checkpoint")
     on_disk.log.append(batch(b"a"))
@@ -120,7 +120,7 @@ def test_the_epoch_is_on_disk_before_the_first_record():
 
 
 def broken(position: int, octet: int) -> bytearray:
-    """A batch with one header byte changed and sealed again."""
+    """Return a batch with one header byte changed and a valid checksum."""
     data = batch(b"a", b"b", b"c")
     data[position] = octet
     seal(data, 0, len(data))
@@ -148,7 +148,7 @@ def broken(position: int, octet: int) -> bytearray:
     ],
 )
 def test_what_no_client_may_append(data, message):
-    """Torn, damaged, control, miscounted and old batches are refused; the log stays as it was."""
+    """Torn, damaged, control, miscounted and old batches are refused, and the disk stays as it was."""
     on_disk = LogOnDisk()
     before = on_disk.disk.tree()
     with pytest.raises(InvalidRecordError, match=message):
@@ -158,7 +158,7 @@ def test_what_no_client_may_append(data, message):
 
 
 def test_one_bad_batch_refuses_all():
-    """Good batches before a bad one are not kept."""
+    """A bad batch refuses the whole append, also the good batches before it."""
     on_disk = LogOnDisk()
     with pytest.raises(InvalidRecordError):
         on_disk.log.append(batch(b"good") + broken(26, 0))
@@ -166,7 +166,7 @@ def test_one_bad_batch_refuses_all():
 
 
 def test_max_message_bytes_binds_leaders_only():
-    """Row 61: a batch one byte over the limit is refused from a client, and taken from a leader."""
+    """Row 61: max.message.bytes limits a client's batch, but not a follower's."""
     on_disk = LogOnDisk(max_message_bytes=200)
     on_disk.log.append(sized_batch(200))
     with pytest.raises(RecordTooLargeError, match=r"201 bytes, max.message.bytes is 200"):
@@ -176,7 +176,7 @@ def test_max_message_bytes_binds_leaders_only():
 
 
 def test_an_append_larger_than_a_segment_is_refused():
-    """Row 62: what does not fit into segment.bytes comes from no client."""
+    """Row 62: an append larger than segment.bytes is refused."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     on_disk.log.append(sized_batch(300))
     with pytest.raises(RecordTooLargeError, match=r"segment.bytes is 300"):
@@ -184,7 +184,7 @@ def test_an_append_larger_than_a_segment_is_refused():
 
 
 def test_compacted_topics_need_keys():
-    """A record without a key is refused where the topic is compacted."""
+    """A compacted topic refuses a record without a key."""
     on_disk = LogOnDisk(cleanup_policy=("compact",))
     on_disk.log.append(batch(b"v", key=b"k"))
     with pytest.raises(InvalidRecordError, match="record 0 without a key"):
@@ -193,7 +193,7 @@ def test_compacted_topics_need_keys():
 
 
 def test_log_append_time():
-    """The topic's clock is stamped: type bit, max timestamp, checksum; base timestamps stay the producer's."""
+    """LogAppendTime stamps the type bit, the largest timestamp and the checksum; base timestamps stay."""
     on_disk = LogOnDisk(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     data = batch(b"a", b"b", timestamp=[5, 9])
     appended = on_disk.log.append(data)
@@ -209,7 +209,7 @@ def test_log_append_time():
 
 
 def test_a_producers_log_append_time():
-    """Overwritten where the topic keeps the producers' times, unless there is none; refused where it does not."""
+    """A client's LogAppendTime is set to CreateTime; without a time, or in a LogAppendTime topic, it is refused."""
     stamp = BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     on_disk = LogOnDisk()
     data = batch(b"a", timestamp=7, stamp=stamp)
@@ -224,7 +224,7 @@ def test_a_producers_log_append_time():
 
 @pytest.mark.parametrize("interval_bytes", [0, 4096])
 def test_a_full_disk_keeps_nothing(interval_bytes: int):
-    """ENOSPC: no partial batch, the log ends where it did, and goes on when there is room; index entries due or not."""
+    """On a full disk an append leaves no bytes, with or without due index entries, and succeeds once there is room."""
     on_disk = LogOnDisk(index_interval_bytes=interval_bytes)
     on_disk.log.append(batch(b"a"))
     on_disk.log.append(batch(b"b"))
@@ -241,7 +241,7 @@ def test_a_full_disk_keeps_nothing(interval_bytes: int):
 
 
 def test_a_full_disk_during_a_roll():
-    """When there is no room for a new segment's files the append fails, the old segment stays active."""
+    """If a new segment's files do not fit, the append fails and the old segment stays active."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     on_disk.log.append(sized_batch(250))
     for operation in ("open", "write_bytes", "pwrite"):
@@ -257,7 +257,7 @@ def test_a_full_disk_during_a_roll():
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline(encoded_here: bool):
-    """Where neither the write nor the cut behind it works, nobody knows what the file holds."""
+    """If write and truncation both fail, the file's content is unknown and the log goes offline."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.disk.fail("pwrite", suffix=".log")
@@ -271,7 +271,7 @@ def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline(encoded_here
 
 
 def test_a_failed_sync_takes_the_log_offline():
-    """A page may be lost for good: no more writes until it is loaded again, while reads go on."""
+    """After a failed sync, which may have lost a page, the log takes no writes until it is loaded again."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), durable=True)
     on_disk.disk.fail("sync", suffix=".log")
@@ -287,7 +287,7 @@ def test_a_failed_sync_takes_the_log_offline():
 
 
 def test_flush_messages():
-    """When so many records are not flushed, an append flushes."""
+    """An append flushes if flush.messages records are unflushed."""
     on_disk = LogOnDisk(flush_messages=3)
     on_disk.log.append(batch(b"a", b"b"))
     assert 2 == on_disk.log.parts.unflushed_records
@@ -297,7 +297,7 @@ def test_flush_messages():
 
 
 def test_durable_appends_are_on_disk():
-    """With `durable` a record survives any crash that follows, its segment's name too."""
+    """A `durable` record survives any later crash, also the first one of a new segment."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(5):
         on_disk.log.append(sized_batch(200), durable=True)
@@ -306,7 +306,7 @@ def test_durable_appends_are_on_disk():
 
 
 def test_flushing_up_to_an_offset():
-    """Sealed segments can be flushed alone: the recovery point moves to their end and no further."""
+    """Flushing up to an offset flushes the segments below it and moves the recovery point to their end."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(200))
@@ -318,7 +318,7 @@ def test_flushing_up_to_an_offset():
 
 
 def test_followers_keep_offsets():
-    """Row 57: offsets with holes are kept; a read from inside a hole gives the next existing record."""
+    """Row 57: a follower keeps gaps; a read from inside a gap returns the next record."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     offsets = [0, 50, 51, 52, 70, 1000]
     for offset in offsets:
@@ -331,7 +331,7 @@ def test_followers_keep_offsets():
 
 
 def test_followers_offsets_ascend():
-    """A batch below the log end, or two that do not ascend, are refused whole."""
+    """A follower refuses an append below the log end, or with offsets that do not ascend, as a whole."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=5))
     with pytest.raises(InvalidRecordError, match="log ends at 6"):
@@ -342,7 +342,7 @@ def test_followers_offsets_ascend():
 
 
 def test_a_followers_segment_is_based_at_its_first_offset():
-    """Row 39: batches at 0 and 2^31+1 need two segments, the second based at its batch, with a snapshot there."""
+    """Row 39: batches at 0 and 2^31+1 need two segments, the second with its batch as base and a snapshot."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=0))
     on_disk.log.appender.append_as_follower(batch(b"b", offset=2**31 + 1))
@@ -352,7 +352,7 @@ def test_a_followers_segment_is_based_at_its_first_offset():
 
 
 def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
-    """Row 39: of a compressed old batch only the last offset is known: the base is last - (2^31 - 1)."""
+    """Row 39: a compressed old batch has only its last offset, so the base is last - (2^31 - 1)."""
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(old)
@@ -363,7 +363,7 @@ def test_a_segment_for_an_old_batch_is_based_as_early_as_fits():
 
 
 def test_a_segment_for_old_batches_has_room_for_the_last_of_them():
-    """The base follows from the last offset of the whole append: all of it stands in the new segment's indexes."""
+    """The base is computed from the append's last offset, so that all its offsets fit the new segment's indexes."""
     old = bytearray.fromhex("000000000000000000000018cf056e6e01000000000000000001000000016b0000000176")
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.appender.append_as_follower(old)
@@ -375,7 +375,7 @@ def test_a_segment_for_old_batches_has_room_for_the_last_of_them():
 
 
 def test_epochs_of_a_leader_are_noted():
-    """Each new epoch among a follower's batches is noted where it begins."""
+    """A follower's epoch file gets each new epoch with the offset of its first batch."""
     on_disk = LogOnDisk()
     for offset, epoch in ((0, 1), (1, 1), (2, 2), (5, 4)):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
@@ -383,7 +383,7 @@ def test_epochs_of_a_leader_are_noted():
 
 
 def test_listeners_hear_of_appends_until_they_cancel():
-    """They are called after the end moved, by the thread that moved it; cancelling twice is harmless."""
+    """A listener is called after each change of the end or start; cancelling twice is harmless."""
     on_disk = LogOnDisk()
     heard = []
     cancel = on_disk.log.listen(lambda: heard.append(on_disk.log.log_end_offset))
@@ -397,7 +397,7 @@ def test_listeners_hear_of_appends_until_they_cancel():
 
 
 def test_a_closed_or_read_only_log_takes_nothing():
-    """Appending there is refused with the reason."""
+    """A closed log raises PartitionOfflineError, and a read-only one ReadOnlyError."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.log.close()
@@ -418,7 +418,7 @@ def test_a_closed_or_read_only_log_takes_nothing():
 
 
 def test_a_snapshot_is_taken_at_each_roll_and_at_the_close():
-    """Ten bytes while there are no producers, 46 more for each that there is."""
+    """A roll or a close writes a snapshot of 10 bytes, plus 46 for each producer."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(200))
@@ -433,7 +433,7 @@ def test_a_snapshot_is_taken_at_each_roll_and_at_the_close():
 
 
 def test_a_length_field_that_wraps_is_refused():
-    """A batch that declares a negative length is no batch."""
+    """A batch that declares a negative length is refused."""
     data = batch(b"a")
     data[LENGTH_POSITION] = 0xFF
     with pytest.raises(InvalidRecordError, match="length -"):
@@ -441,7 +441,7 @@ def test_a_length_field_that_wraps_is_refused():
 
 
 def test_appends_that_wait_for_the_disk_share_its_next_flush():
-    """However many came while it was busy: one flush more serves them all."""
+    """Durable appends that arrive during a flush are all served by one further flush."""
     on_disk, began, may_end, flushes = LogOnDisk(), threading.Event(), threading.Event(), []
     segment = on_disk.log.chain.active
     sync = segment.sync

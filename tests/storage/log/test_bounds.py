@@ -1,4 +1,4 @@
-"""Where a log begins and ends, and what may not pass: the edges that DeleteRecords, truncation and rolls keep."""
+"""The start and the end of a log, and the limits that DeleteRecords, truncation and rolls keep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR_MS = 3_600_000
 
 
 def test_records_are_deleted_up_to_the_high_watermark():
-    """Row 73: what is not replicated cannot be deleted, and -1 means up to there, not up to the log end."""
+    """Row 73: DeleteRecords is limited by the high watermark, which -1 means."""
     on_disk = LogOnDisk()
     for _ in range(6):
         on_disk.log.append(batch(b"v"))
@@ -44,7 +44,7 @@ def test_records_are_deleted_up_to_the_high_watermark():
 
 @pytest.mark.parametrize("limit", [{"retention_ms": 1000}, {"retention_ms": -1, "retention_bytes": 0}])
 def test_retention_takes_and_announces_nothing_that_is_not_replicated(limit):
-    """Row 73: of segments with a record each those below the high watermark go, though all are due."""
+    """Row 73: retention plans and deletes only segments wholly below the high watermark."""
     on_disk = LogOnDisk(internal_segment_bytes=150, **limit)
     for _ in range(6):
         on_disk.log.append(sized_batch(140, timestamp=on_disk.clock()))
@@ -58,7 +58,7 @@ def test_retention_takes_and_announces_nothing_that_is_not_replicated(limit):
 
 @pytest.mark.parametrize("segment_bytes", [300, 10_000])
 def test_a_truncation_below_the_log_start_takes_it_down(segment_bytes):
-    """A log never begins behind its end; and what is appended then is read, also after a restart."""
+    """A truncation below the log start lowers it, and later appends are read, also after a restart."""
     on_disk = LogOnDisk(internal_segment_bytes=segment_bytes)
     for _ in range(8):
         on_disk.log.append(sized_batch(140))
@@ -72,7 +72,7 @@ def test_a_truncation_below_the_log_start_takes_it_down(segment_bytes):
 
 
 def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
-    """The marker is the first record that goes: so the transaction is neither aborted nor ended any more."""
+    """Truncating at an abort's marker makes the transaction open again, also after a kill."""
     on_disk = LogOnDisk()
     log = on_disk.log
     log.append(produced(b"a", b"b", txn=True))
@@ -93,7 +93,7 @@ def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
 
 
 def test_a_truncation_takes_the_first_dirty_offset_down():
-    """What is appended then at offsets that were clean was never cleaned."""
+    """A truncation lowers the first dirty offset, because later appends were never cleaned."""
     log = LogOnDisk().log
     log.append(batch(b"a", b"b", b"c"))
     log.append(batch(b"d"))
@@ -104,7 +104,7 @@ def test_a_truncation_takes_the_first_dirty_offset_down():
 
 
 def test_an_append_of_several_batches_rolls_by_the_latest_of_them():
-    """Wherever it stands among them."""
+    """An append rolls if any of its batches exceeds segment.ms, at any position."""
     for times in ((10, 5001, 20), (5001, 10, 20), (10, 20, 5001)):
         on_disk = LogOnDisk(segment_ms=5000)
         on_disk.log.append(batch(b"first", timestamp=0))
@@ -113,7 +113,7 @@ def test_an_append_of_several_batches_rolls_by_the_latest_of_them():
 
 
 def test_an_append_of_several_batches_that_is_not_late_goes_on():
-    """The latest of them is as late as a segment may be."""
+    """An append whose latest batch is exactly at segment.ms does not roll."""
     on_disk = LogOnDisk(segment_ms=5000)
     on_disk.log.append(batch(b"first", timestamp=0))
     on_disk.log.append(bytearray().join([batch(b"v", timestamp=time) for time in (10, 5000, 20)]))
@@ -122,7 +122,7 @@ def test_an_append_of_several_batches_that_is_not_late_goes_on():
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_a_record_may_be_as_far_ahead_as_the_limit(encoded_here):
-    """Exactly message.timestamp.after.max.ms is taken, a millisecond more is not, whoever made the batch."""
+    """A timestamp exactly message.timestamp.after.max.ms ahead is accepted; one more millisecond is refused."""
     on_disk = LogOnDisk(message_timestamp_after_max_ms=HOUR_MS)
     ahead = on_disk.clock.now + HOUR_MS
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
@@ -137,7 +137,7 @@ def test_a_record_may_be_as_far_ahead_as_the_limit(encoded_here):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_segment_whose_roll_was_undone_does_not_come_back(seed):
-    """It would stand in the way of the records that were appended in its place, durably."""
+    """The files of an undone roll do not return after a crash and hide later records."""
     on_disk = LogOnDisk(disk=SimulatedDisk(seed=seed))
     on_disk.log.append(batch(b"a"), durable=True)
     on_disk.disk.fail("write_bytes", suffix=".snapshot")
@@ -149,7 +149,7 @@ def test_a_segment_whose_roll_was_undone_does_not_come_back(seed):
 
 
 def test_a_segment_whose_records_are_of_1970_is_that_old():
-    """0 is a time; only where no record has one does the file's own time count."""
+    """Timestamp 0 counts as a time; the file's time counts only if no record has a timestamp."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"v", timestamp=0))
     assert 0 == on_disk.log.segments()[0].largest_timestamp
@@ -159,7 +159,7 @@ def test_a_segment_whose_records_are_of_1970_is_that_old():
 
 
 def test_readers_places_are_bounded(monkeypatch):
-    """Any number of readers at different places; those that read on find theirs, or search for it."""
+    """The number of cached read positions is limited, and all readers find their records."""
     monkeypatch.setattr("topicfs.storage.log.reading.fetch._MAX_PLACES", 8)
     log = LogOnDisk().log
     for _ in range(40):
@@ -170,7 +170,7 @@ def test_readers_places_are_bounded(monkeypatch):
 
 
 def test_no_step_of_a_roll_leaves_an_index_untrimmed_behind_which_a_segment_begins():
-    """Whoever looks into the directory then, a broker too, takes unused slots for entries."""
+    """At no step of a roll is there a next segment while an index still has unused slots, read as entries."""
     for steps in range(50):
         disk = MortalDisk()
         on_disk = LogOnDisk(disk=disk, index_interval_bytes=0)
@@ -186,7 +186,7 @@ def test_no_step_of_a_roll_leaves_an_index_untrimmed_behind_which_a_segment_begi
 
 
 def test_a_producer_of_which_no_record_is_left_is_forgotten_at_a_restart():
-    """A snapshot at the log start tells of what was deleted alone: it is as if the producer had never been."""
+    """A producer whose records were all deleted is unknown after a restart."""
     on_disk = LogOnDisk()
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0)
     on_disk.log.append(batch(b"v", timestamp=NOW, stamp=stamp))
@@ -198,7 +198,7 @@ def test_a_producer_of_which_no_record_is_left_is_forgotten_at_a_restart():
 
 
 def test_a_replacement_is_on_disk_step_by_step():
-    """The new segment's `.swap` names before any old one goes, and its own names before it is called done."""
+    """A replacement is synced after `.swap` names and before old files go, and again with its final names."""
     on_disk = LogOnDisk(
         internal_segment_bytes=300, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0
     )
@@ -220,7 +220,7 @@ def test_a_replacement_is_on_disk_step_by_step():
 
 @pytest.mark.parametrize("encoded_here", [True, False])
 def test_no_append_takes_the_room_that_is_reserved(encoded_here: bool):
-    """Not the shortest way either, on which nothing is due."""
+    """An append is refused while the reserve is in use, also a small append that skips checks."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), encoded_here=True)
     assert len(batch(b"b")) < on_disk.log.chain.active.bytes_until_due
@@ -251,7 +251,7 @@ def _append_as_follower(log, data):
 @pytest.mark.parametrize("append", [_append_own, _append_of_others, _append_as_follower])
 @pytest.mark.parametrize("too_many", [[2], [3], [1, 1], [1, 1, 1]], ids=str)
 def test_no_record_gets_an_offset_at_which_it_cannot_be_read(append, too_many):
-    """What would get an offset above the largest one is refused, whole; all below can be read, also after a kill."""
+    """An append beyond MAX_OFFSET is refused as a whole, and all records below can be read, also after a kill."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(Offset(MAX_OFFSET - 2))
     append(on_disk.log, bytearray(batch(b"a")))

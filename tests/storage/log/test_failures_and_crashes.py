@@ -1,4 +1,4 @@
-"""What failures in the middle of something, and the crash after them, must not do: found by the model of a partition."""
+"""Failures during a change, with a crash after them: cases that the model of a partition found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cleaned(on_disk: LogOnDisk) -> None:
 
 
 def test_a_record_never_goes_for_one_that_a_crash_can_take():
-    """Cleaning flushes what it goes by: else the synced older value would be gone, and the newer one with the crash."""
+    """Cleaning flushes the newer record before it removes the older one, so that a crash loses at most one."""
     on_disk = compacted()
     on_disk.log.append(batch(b"old", key=b"key", timestamp=NOW), durable=True)
     on_disk.log.appender.roll()
@@ -50,7 +50,7 @@ def test_a_record_never_goes_for_one_that_a_crash_can_take():
 
 
 def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
-    """The marker may stand in the active segment, above all that is cleaned."""
+    """Cleaning flushes the abort marker, even in the active segment, before it removes aborted records."""
     on_disk = compacted()
     on_disk.log.append(produced(b"aborted", key=b"key", txn=True), durable=True)
     on_disk.log.appender.roll()
@@ -62,7 +62,7 @@ def test_aborted_records_never_go_for_a_marker_that_a_crash_can_take():
 
 
 def test_aborted_records_stay_hidden_when_their_index_cannot_be_written():
-    """The log takes no more writes; those who still read it must not take them for committed."""
+    """If the transaction index cannot be written, the log goes offline and hides the aborted records."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced(b"aborted", key=b"key", txn=True))
     on_disk.disk.fail("open", suffix=".txnindex")
@@ -74,7 +74,7 @@ def test_aborted_records_stay_hidden_when_their_index_cannot_be_written():
 
 
 def test_segments_that_recovery_removed_never_come_back():
-    """Their renaming is on disk before anything else is appended at their offsets."""
+    """Renames of segments by recovery are synced before the next append at their offsets."""
     on_disk = LogOnDisk(internal_segment_bytes=150)
     for number in range(4):
         on_disk.log.append(batch(b"old %d" % number), durable=True)
@@ -92,7 +92,7 @@ def test_segments_that_recovery_removed_never_come_back():
 
 
 def test_what_recovery_cut_never_comes_back():
-    """The shorter file is on disk before anything else is appended to it."""
+    """A truncation by recovery is synced before the next append."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"), durable=True)
     whole = on_disk.log.segments()[0].size_bytes
@@ -110,7 +110,7 @@ def test_what_recovery_cut_never_comes_back():
 
 
 def test_truncated_segments_never_come_back():
-    """Neither those that a follower drops to follow another leader."""
+    """Segments that a follower truncated do not come back after a crash."""
     on_disk = LogOnDisk(internal_segment_bytes=150)
     for number in range(4):
         on_disk.log.append(batch(b"old %d" % number), durable=True)
@@ -122,7 +122,7 @@ def test_truncated_segments_never_come_back():
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
-    """Also where that fails again as the append is undone, as without descriptors: the next one gets its place and its offset."""
+    """If an index cannot be opened, even while the append is undone, the next batch gets its place and offset."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))
     on_disk.log.appender.roll()
@@ -139,7 +139,7 @@ def test_a_batch_whose_index_cannot_be_opened_is_not_kept(suffix):
 
 
 def test_a_batch_whose_index_entry_nobody_expected_to_fail_is_not_kept(monkeypatch):
-    """As with a lack of memory: it is in the file by then, and the next one must get its place."""
+    """An unexpected error such as MemoryError after the write undoes the append."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"first"))
 
@@ -157,7 +157,7 @@ def test_a_batch_whose_index_entry_nobody_expected_to_fail_is_not_kept(monkeypat
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_an_index_that_was_made_without_room_gets_it(suffix):
-    """Making a new segment's index failed half-way; the log goes on, and rolls in order later."""
+    """An index that was made only in part is made again, and later rolls work."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(batch(b"a", timestamp=5))
     on_disk.log.appender.roll()
@@ -192,7 +192,7 @@ def of_four_segments(disk: SimulatedDisk | None = None) -> LogOnDisk:
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_truncation_that_fails_takes_the_log_offline(cut):
-    """Half of it is done: records that were appended now would stand behind those that were to go, or beside them."""
+    """A truncation that fails takes the log offline, as later records would be among those to be removed."""
     failed = set()
     for operation, after in product(("rename", "open", "pread", "truncate", "sync_directory"), range(12)):
         on_disk = of_four_segments()
@@ -215,7 +215,7 @@ def test_a_truncation_that_fails_takes_the_log_offline(cut):
 @pytest.mark.parametrize("end", list(End), ids=str)
 @pytest.mark.parametrize("flushed", [True, False])
 def test_a_truncation_that_a_crash_ends_leaves_no_gap(cut, end, flushed):
-    """At whatever step: what is left is as before from some offset on up to another, and the log goes on there."""
+    """A crash at any step of a truncation leaves adjacent old records, and the log ends after them."""
     for seed, steps in product(range(3), range(50)):
         disk = MortalDisk(seed=seed)
         on_disk = of_four_segments(disk)
@@ -235,7 +235,7 @@ def test_a_truncation_that_a_crash_ends_leaves_no_gap(cut, end, flushed):
 
 
 class LookedAtDisk(SimulatedDisk):
-    """A disk that looks at a log at each step of a change."""
+    """A disk that calls `look` at each step of a change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ class LookedAtDisk(SimulatedDisk):
 
 
 def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
-    """Until the transaction is undecided again: in between nobody may take its records for committed."""
+    """While an abort's marker is being truncated, readers never see the aborted records."""
     disk = LookedAtDisk()
     on_disk, seen = LogOnDisk(disk=disk), []
     on_disk.log.append(produced(b"aborted", key=b"key", txn=True))
@@ -266,7 +266,7 @@ def test_aborted_records_stay_hidden_while_their_marker_is_cut_off():
 
 @pytest.mark.parametrize(("operation", "suffix"), [("pwrite", ".log"), ("write_bytes", ".snapshot")])
 def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffix):
-    """It began a segment, or was about to: the log goes on where that one stands, and closes in order."""
+    """If a batch after a gap does not fit, the log goes on and accepts the batch later."""
     for go_on in (lambda log: log.append(batch(b"next")), lambda log: log.close()):
         on_disk = LogOnDisk(internal_segment_bytes=100)
         on_disk.log.append(batch(b"first"))
@@ -282,7 +282,7 @@ def test_a_batch_behind_a_gap_that_found_no_room_is_taken_later(operation, suffi
 
 
 def test_epochs_of_batches_that_found_no_room_are_not_noted():
-    """Noted, the next attempt would begin the first one's epoch where it appends, and leave what is before to an older one."""
+    """The epochs of batches that did not fit are not written, as the next attempt may begin elsewhere."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.log.appender.append_as_follower(batch(b"second", offset=1, epoch=5))
@@ -303,7 +303,7 @@ def test_epochs_of_batches_that_found_no_room_are_not_noted():
 
 @pytest.mark.parametrize(("kept_bytes", "kept"), [(99, 1), (100, 2), (250, 3), (299, 3)])
 def test_of_an_append_that_a_kill_cuts_whole_batches_stay(kept_bytes: int, kept: int):
-    """A write of several batches may end anywhere when its process dies; no caller was told that it succeeded."""
+    """If a kill cuts a write of several batches, the whole batches stay, as the caller got no answer."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"before"))
     size = on_disk.log.chain.active.size

@@ -1,4 +1,4 @@
-"""The life of a log: which life follows which, what a log takes in each of them, and in which role."""
+"""The life cycle of a log: its states, their transitions, and what a log allows in each state and role."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S, F, G = Life.SERVING, Life.OFFLINE, Life.DELETING
 C, D, X = Life.CLOSED, Life.DELETED, Life.SUPERSEDED
 
 TABLE = {
-    # In:             SERVING OFFLINE DELETING CLOSED DELETED SUPERSEDED
+    # In state:       SERVING OFFLINE DELETING CLOSED DELETED SUPERSEDED
     Event.FAIL:      (F, F, G, C, D, X),
     Event.DELETE:    (G, G, G, D, D, X),
     Event.CLOSE:     (C, C, D, C, D, X),
@@ -38,11 +38,11 @@ WAYS: dict[Life, tuple[Event, ...]] = {
     D: (Event.DELETE, Event.CLOSE),
     X: (Event.CLOSE, Event.SUPERSEDE),
 }
-"""The shortest way from a log that serves to each life."""
+"""The shortest series of events from SERVING to each state."""
 
 
 def happen(log: Log, event: Event) -> None:
-    """Have an event come to a log, as the engine has it come."""
+    """Let `event` happen to a log as the engine does."""
     if event is Event.CLOSE:
         log.close()
     elif event is Event.FAIL:
@@ -52,7 +52,7 @@ def happen(log: Log, event: Event) -> None:
 
 
 def log_in(life: Life) -> LogOnDisk:
-    """A log with one record, in a life."""
+    """Return a log with one record in state `life`."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     for event in WAYS[life]:
@@ -61,7 +61,7 @@ def log_in(life: Life) -> LogOnDisk:
 
 
 def test_the_table_has_every_life_and_every_event():
-    """No event is without an answer in any life, and each life is reached from SERVING."""
+    """Each event has an entry for each state, and each state is reached from SERVING."""
     expected = {event: dict(zip(Life, row, strict=True)) for event, row in TABLE.items()}
     assert TRANSITIONS == expected
     assert set(Event) == set(TRANSITIONS)
@@ -72,7 +72,7 @@ def test_the_table_has_every_life_and_every_event():
 
 
 def test_nothing_is_opened_again():
-    """No event leads from a closed log to an open one, or from a final life to one that is not."""
+    """No event leads from a closed state to an open one, or from a final state to one that is not final."""
     for row in TRANSITIONS.values():
         for before, after in row.items():
             if after is not None:
@@ -82,7 +82,7 @@ def test_nothing_is_opened_again():
 
 @pytest.mark.parametrize(("event", "life"), list(product(Event, Life)))
 def test_a_real_log_goes_the_ways_of_the_table(event, life):
-    """What happens to a log in any life brings it to the life that the table names, or is refused and changes nothing."""
+    """Each event brings a real log to the state of the table, or is refused and changes nothing."""
     log = log_in(life).log
     expected = TABLE[event][list(Life).index(life)]
     assert life is log.parts.life.now
@@ -106,7 +106,7 @@ REFUSED: dict[Life, tuple[type[Exception], str] | None] = {
 
 @pytest.mark.parametrize("life", Life)
 def test_a_log_takes_changes_while_it_serves(life):
-    """Only then; each other life refuses them with the error, and the reason, that callers tell apart."""
+    """Only SERVING allows changes; each other state refuses them with its own error and reason."""
     log, refused = log_in(life).log, REFUSED[life]
     changes = (
         lambda: log.append(batch(b"b")),
@@ -128,7 +128,7 @@ def test_a_log_takes_changes_while_it_serves(life):
 
 @pytest.mark.parametrize("life", Life)
 def test_a_log_is_read_until_another_serves_in_its_place(life):
-    """Whatever its life; then its files may be others by now."""
+    """A log can be read in each state but SUPERSEDED, when its files may belong to another log."""
     log = log_in(life).log
     if life is X:
         with pytest.raises(SegmentDeletedError, match="was reopened"):
@@ -139,7 +139,7 @@ def test_a_log_is_read_until_another_serves_in_its_place(life):
 
 @pytest.mark.parametrize(("role", "life"), list(product(Role, Life)))
 def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
-    """A leader begins an epoch, which it writes down; a refused role changes nothing."""
+    """A log that cannot write its epoch cannot lead; a refused role changes nothing."""
     log = log_in(life).log
     take = {
         Role.ALONE: lambda: log.roles.lead_alone(3),
@@ -160,7 +160,7 @@ def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
 
 @pytest.mark.parametrize(("before", "after"), list(product(Role, Role)))
 def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
-    """As the controller decides: each replica may lead next, and the last one that is left leads alone."""
+    """A log that serves can change from any role to any other."""
     log = LogOnDisk().log
     for epoch, role in enumerate((before, after)):
         if role is Role.FOLLOWER:
@@ -178,7 +178,7 @@ def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
 
 
 def test_a_leader_whose_disk_failed_meanwhile_takes_no_appends():
-    """A failure between the check and the role is not forgotten: the role is refused."""
+    """A failure between the check and the change of role refuses the role."""
     life = LogLife(PARTITION, read_only=False)
     life.check_writable()
     life.note(Event.FAIL, "flushing failed")
@@ -188,7 +188,7 @@ def test_a_leader_whose_disk_failed_meanwhile_takes_no_appends():
 
 
 def test_a_read_only_log_takes_nothing_in_any_role():
-    """A log beside its owner serves, and is never written to."""
+    """A read-only log never takes writes, in any role."""
     life = LogLife(PARTITION, read_only=True)
     with pytest.raises(ReadOnlyError):
         life.take(Role.LEADER)
@@ -197,7 +197,7 @@ def test_a_read_only_log_takes_nothing_in_any_role():
 
 
 def test_the_first_reason_stays():
-    """What came first is the cause; a closing after it gives none."""
+    """The first reason for being offline stays."""
     on_disk = LogOnDisk()
     on_disk.log.parts.mark_offline("the disk failed")
     happen(on_disk.log, Event.DELETE)

@@ -20,7 +20,7 @@ HOUR = 3_600_000
 
 
 def test_rolls_by_wall_clock_without_timestamps():
-    """Row 53: records without time roll by the segment's age; an empty segment never does."""
+    """Row 53: without timestamps a segment rolls by its age; an empty segment does not roll."""
     on_disk = LogOnDisk(segment_ms=HOUR)
     on_disk.clock.advance(HOUR + 1)
     on_disk.log.append(batch(b"a", timestamp=-1))
@@ -33,7 +33,7 @@ def test_rolls_by_wall_clock_without_timestamps():
 
 
 def test_rolls_by_record_time():
-    """Row 53: with timestamps only record time counts, from the first batch of the segment; the clock does not."""
+    """Row 53: with timestamps only record time since the segment's first batch counts, not the clock."""
     on_disk = LogOnDisk(segment_ms=HOUR)
     start = on_disk.clock.now
     on_disk.log.append(batch(b"a", timestamp=start))
@@ -47,7 +47,7 @@ def test_rolls_by_record_time():
 
 
 def test_record_time_counts_after_a_restart():
-    """Row 53: the first batch's time is read from the file."""
+    """Row 53: after a restart the first batch's time is read from the file."""
     on_disk = LogOnDisk(segment_ms=HOUR)
     start = on_disk.clock.now
     on_disk.clock.advance(2 * HOUR)
@@ -58,7 +58,7 @@ def test_record_time_counts_after_a_restart():
 
 
 def test_jitter_shortens_the_limit():
-    """Row 53: a segment rolls by its own jitter earlier than segment.ms."""
+    """Row 53: a segment rolls earlier than segment.ms by its jitter."""
     on_disk = LogOnDisk(segment_ms=HOUR, segment_jitter_ms=600_000)
     jitter = on_disk.log.chain.active.settings.jitter_ms
     assert 0 < jitter < 600_000
@@ -79,7 +79,7 @@ def test_rolls_by_size():
 
 
 def test_rolls_when_an_index_is_full():
-    """A time index of three slots takes two entries, for it keeps one: the append after the second rolls."""
+    """A time index of three slots reserves one, so that the append after the second entry rolls."""
     on_disk = LogOnDisk(segment_index_bytes=36, index_interval_bytes=0)
     for number in range(4):
         on_disk.log.append(sized_batch(100, timestamp=number))
@@ -87,7 +87,7 @@ def test_rolls_when_an_index_is_full():
 
 
 def test_a_compacted_topic_rolls_for_its_maximal_lag():
-    """segment.ms is bounded by max.compaction.lag.ms where the topic is compacted."""
+    """A compacted topic rolls after the smaller of segment.ms and max.compaction.lag.ms."""
     on_disk = LogOnDisk(segment_ms=HOUR, max_compaction_lag_ms=1000, cleanup_policy=("compact",))
     on_disk.log.append(batch(b"a", key=b"k", timestamp=0))
     on_disk.log.append(batch(b"b", key=b"k", timestamp=1001))
@@ -95,7 +95,7 @@ def test_a_compacted_topic_rolls_for_its_maximal_lag():
 
 
 def test_rolling_an_empty_segment_starts_it_over():
-    """Row 55: a roll at the base of an empty active segment makes no second one, also when its index is full."""
+    """Row 55: rolling an empty active segment resets it in place, also if its index is full."""
     on_disk = LogOnDisk()
     on_disk.clock.advance(5000)
     assert 0 == on_disk.log.appender.roll()
@@ -110,7 +110,7 @@ def test_rolling_an_empty_segment_starts_it_over():
 
 
 def test_a_roll_trims_the_segment_it_closes():
-    """Row 67: inactive indexes have the size of their entries, the active ones are preallocated."""
+    """Row 67: a roll trims the old indexes to their entries; the active ones are preallocated."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for number in range(10):
         on_disk.log.append(sized_batch(100, timestamp=number))
@@ -127,7 +127,7 @@ def test_a_roll_trims_the_segment_it_closes():
 
 
 def test_a_file_that_a_failed_roll_left_is_replaced():
-    """A file that stands where a new segment begins is no part of the log."""
+    """A leftover file with the name of a new segment's file is replaced."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.write("00000000000000000001.index", b"garbage!")
@@ -140,7 +140,7 @@ def test_a_file_that_a_failed_roll_left_is_replaced():
 
 @pytest.mark.parametrize("target", range(7))
 def test_truncation(target):
-    """The log ends there, whatever segment that is in; start, recovery point and epochs come down with it."""
+    """A truncation lowers the log end, the recovery point and the epochs, in any segment."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(6):
         on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 2))
@@ -162,7 +162,7 @@ def test_truncation(target):
 
 
 def test_truncation_at_the_end_still_drops_an_epoch_that_starts_there():
-    """Row 68: an epoch noted at the log end, without a record, goes."""
+    """Row 68: truncating at the log end removes an epoch that starts there."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=0, epoch=1))
     on_disk.log.epochs.assign(2, on_disk.log.log_end_offset)
@@ -173,7 +173,7 @@ def test_truncation_at_the_end_still_drops_an_epoch_that_starts_there():
 
 
 def test_truncation_below_the_first_segment_starts_over():
-    """An offset before everything empties the log, which begins there."""
+    """Truncating below the first segment empties the log, which then starts at that offset."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(100)
     on_disk.log.append(batch(b"a"))
@@ -184,7 +184,7 @@ def test_truncation_below_the_first_segment_starts_over():
 
 
 def test_deleting_the_oldest_segments():
-    """The start moves to the first survivor, files are renamed first, epochs before it collapse."""
+    """Deletion renames the files, moves the start to the next segment, and merges earlier epochs."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(8):
         on_disk.log.appender.append_as_follower(sized_batch(140, offset=number, epoch=number // 3))
@@ -201,7 +201,7 @@ def test_deleting_the_oldest_segments():
 
 @pytest.mark.parametrize(("file", "left"), [("2.log", [2, 4, 6]), ("2.index", [4, 6])])
 def test_a_deletion_that_fails_half_way_is_gone_on_with(file, left):
-    """A segment whose log keeps its name stays in the log, below its start: the next call removes it, not the next start."""
+    """If deleting a segment fails, it stays below the log start, and the next deletion removes it."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(8):
         on_disk.log.append(sized_batch(140))
@@ -218,7 +218,7 @@ def test_a_deletion_that_fails_half_way_is_gone_on_with(file, left):
 
 
 def test_files_go_after_their_delay():
-    """Row 69: `.deleted` first, unlinked only after file.delete.delay.ms; snapshots of the segment go with it."""
+    """Row 69: deleted files, also snapshots, are renamed and unlinked after file.delete.delay.ms."""
     on_disk = LogOnDisk(internal_segment_bytes=300, file_delete_delay_ms=1000)
     for _ in range(6):
         on_disk.log.append(sized_batch(140))
@@ -232,7 +232,7 @@ def test_files_go_after_their_delay():
 
 
 def test_deleting_every_segment_rolls_first():
-    """An empty segment at the end stays, and survives a restart; deleting it again is no change."""
+    """Deleting all segments leaves an empty one at the end; deleting again changes nothing."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(3):
         on_disk.log.append(sized_batch(140))
@@ -245,7 +245,7 @@ def test_deleting_every_segment_rolls_first():
 
 
 def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
-    """Readers that hold a chain from before a deletion read on from `.deleted`, until that is gone."""
+    """A reader of an old chain reads the `.deleted` files until they are unlinked."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(4):
         on_disk.log.append(sized_batch(140))
@@ -258,7 +258,7 @@ def test_a_reader_of_a_deleted_segment_goes_on_until_the_files_are_gone():
 
 
 def test_delete_records():
-    """-1 is the high watermark, beyond it raises, moving back is no change, a compacted topic refuses."""
+    """DeleteRecords: -1 is the high watermark, more raises, less changes nothing, a compacted topic refuses."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c"))
     assert 1 == on_disk.log.delete_records(1)
@@ -275,7 +275,7 @@ def test_delete_records():
 
 
 def test_new_settings_work_at_once():
-    """Limits of appends and rolls follow the topic's settings; a segment keeps its index interval."""
+    """A changed segment.bytes is used by the next append."""
     on_disk = LogOnDisk()
     for _ in range(2):
         on_disk.log.append(sized_batch(300))
@@ -286,7 +286,7 @@ def test_new_settings_work_at_once():
 
 
 def test_renaming_the_directory():
-    """After a rename everything goes on in the new place: appends, rolls, epochs, lazily made files, closing."""
+    """After a rename appends, rolls, epochs and the close use the new directory."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     on_disk.log.append(sized_batch(140))
     on_disk.log.appender.roll()
@@ -302,7 +302,7 @@ def test_renaming_the_directory():
 
 
 def test_a_close_leaves_what_a_clean_start_needs():
-    """Row 52: files trimmed, index files of an empty segment made, a snapshot at the end, all on disk."""
+    """Row 52: a close trims files, makes an empty segment's indexes, writes a snapshot, and syncs."""
     on_disk = LogOnDisk(internal_segment_bytes=300, preallocate=True)
     on_disk.log.append(sized_batch(140, timestamp=5))
     on_disk.log.appender.roll()
@@ -321,7 +321,7 @@ def test_a_close_leaves_what_a_clean_start_needs():
 
 
 def test_a_log_to_which_nothing_came_is_closed_without_the_disk():
-    """Of thousands of partitions most are idle: from a clean start to the close no file of theirs is changed or waited for."""
+    """Opening, reading and closing an idle log writes and syncs nothing, as most of thousands are idle."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for timestamp in (10, 20, 30):
         on_disk.log.append(sized_batch(100, timestamp=timestamp))
@@ -340,7 +340,7 @@ def test_a_log_to_which_nothing_came_is_closed_without_the_disk():
 
 
 def test_indexes_get_their_full_size_with_the_first_entry_after_a_clean_start():
-    """Until then the files stay as they were closed; there is room for as many entries as ever."""
+    """After a clean start an index grows to its full size with its first entry."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(sized_batch(100, timestamp=1))
     on_disk.log = on_disk.reopen()
@@ -355,7 +355,7 @@ def test_indexes_get_their_full_size_with_the_first_entry_after_a_clean_start():
 
 @pytest.mark.parametrize("end", ["append", "roll", "delete"])
 def test_whatever_came_after_a_clean_start_is_on_disk_after_the_close(end: str):
-    """An idle log's close waits for no disk; that of another one does, however little came."""
+    """If anything was changed after a clean start, the close syncs it."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     on_disk.log.append(sized_batch(100, timestamp=1))
     if end == "roll":
@@ -364,7 +364,7 @@ def test_whatever_came_after_a_clean_start_is_on_disk_after_the_close(end: str):
     if end == "append":
         on_disk.log.append(sized_batch(100, timestamp=2))
     elif end == "roll":
-        on_disk.log.appender.roll()  # The active segment is empty, and begins again in place.
+        on_disk.log.appender.roll()  # The active segment is empty and is reset in place.
     else:
         on_disk.log.delete_records(Offset(1))
     on_disk.log.close()
@@ -375,7 +375,7 @@ def test_whatever_came_after_a_clean_start_is_on_disk_after_the_close(end: str):
 
 
 def test_what_a_clean_start_completed_is_on_disk_after_the_close():
-    """The names that loading gave, and the indexes that it made again, last as long as the mark of the clean close."""
+    """Names and indexes completed by a clean start are synced by the close."""
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(100, timestamp=1))
     on_disk.log.close()
@@ -391,7 +391,7 @@ def test_what_a_clean_start_completed_is_on_disk_after_the_close():
 
 
 def test_a_close_that_fails_is_told_and_still_closes():
-    """The caller must not call the shutdown clean."""
+    """A close that fails raises the error, so that the shutdown is not marked clean; the log is closed."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.disk.fail("sync", suffix=".log")
@@ -401,7 +401,7 @@ def test_a_close_that_fails_is_told_and_still_closes():
 
 
 def test_settings_of_a_segment():
-    """What a segment takes from its topic's settings when it is made."""
+    """A segment takes its index settings, preallocation and jitter from its topic's settings."""
     config = TopicConfig(
         segment_index_bytes=100, index_interval_bytes=7, preallocate=True, segment_bytes=2**20
     )
@@ -411,7 +411,7 @@ def test_settings_of_a_segment():
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_files_whose_new_name_finds_no_room_go_at_once(number):
-    """On a full disk a directory may not grow by a name: the segments leave the log all the same, with their files."""
+    """If a rename finds no room on a full disk, the deleted segments' files are unlinked at once."""
     on_disk = LogOnDisk()
     for value in (b"a", b"b", b"c"):
         on_disk.log.append(batch(value))
@@ -428,7 +428,7 @@ def test_files_whose_new_name_finds_no_room_go_at_once(number):
 
 
 def test_a_followers_start_moves_as_its_leaders():
-    """Whatever the policy: segments below go, the active one stays, and it never goes beyond the log's end."""
+    """A follower's start moves with its leader's under any policy, keeps the active segment, and never moves back."""
     on_disk = LogOnDisk(internal_segment_bytes=300, cleanup_policy=("compact",))
     for offset in range(6):
         on_disk.log.appender.append_as_follower(sized_batch(150, offset=offset, epoch=2))
@@ -442,7 +442,7 @@ def test_a_followers_start_moves_as_its_leaders():
 
 
 def test_a_follower_notes_an_epoch_in_which_nothing_was_written():
-    """It is on disk, and the batches of the next one take its place."""
+    """A follower's epoch file gets an epoch without batches; the next epoch at that offset replaces it."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(sized_batch(150, offset=0, epoch=2))
     on_disk.log.appender.follow_epoch(4, Offset(1))

@@ -1,7 +1,7 @@
-"""A log against a list, with power cuts, full disks, failing writes and failing syncs in between.
+"""A log compared with a list, through power losses, full disks, failing writes and failing syncs.
 
-What is promised: after any of them every synced record is there, the rest is a prefix in order, of whole batches;
-an append that failed left nothing; and whatever the log shows, its indexes point where they should.
+After each of them every synced record is there, the rest is a prefix of whole batches, a failed append left nothing,
+and the indexes match the log.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.slow
 BATCHES = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 80), st.integers(-1, 40)), min_size=1, max_size=4
 )
-"""Of one append: records, bytes of each value, timestamp."""
+"""The batches of one append: number of records, bytes of each value, timestamp."""
 FAILING = st.tuples(
     st.sampled_from(["pwrite", "open", "write_bytes", "truncate", "rename"]), st.integers(0, 4)
 )
 
 
 class LogModel(RuleBasedStateMachine):
-    """`values` are all records ever appended and not lost, by offset; `ends` the offsets where batches end."""
+    """`values` are all records that were not lost, by offset; `ends` are the end offsets of batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class LogModel(RuleBasedStateMachine):
         self.checkpoint = self.on_disk.log.recovery_point
         assert self.checkpoint <= self.synced
 
-    # What happens to users.
+    # What goes wrong.
 
     @precondition(lambda self: self.online)
     @rule()
@@ -202,7 +202,7 @@ class LogModel(RuleBasedStateMachine):
     def build(
         self, shapes: list[tuple[int, int, int]]
     ) -> tuple[bytearray, list[tuple[bytes, int]], list[int]]:
-        """Batches of values that are all different; with their timestamps, and the offsets they will end at."""
+        """Return batches of unique values, the values with timestamps, and their end offsets."""
         data, values, ends = bytearray(), [], []
         for count, size, timestamp in shapes:
             texts = [b"%d" % (self.numbered + number) + b"." * size for number in range(count)]

@@ -1,4 +1,4 @@
-"""Reading a log: bounds, windows, gaps, time, and what stands in the way of a lookup."""
+"""Reading a log: limits, windows, gaps, time, and damage during a lookup."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from topicfs.storage.segment.trace import (
 
 
 def test_reads_outside_the_log():
-    """Row 59: a log at 1024-1025: 0 and 1026 raise, 1025 is empty, 1024 is there."""
+    """Row 59: in a log of offset 1024 alone, 0 and 1026 raise, 1025 is empty, and 1024 is read."""
     on_disk = LogOnDisk()
     on_disk.log.replacer.truncate_fully_and_start_at(1024)
     on_disk.log.append(batch(b"a"))
@@ -44,7 +44,7 @@ def test_reads_outside_the_log():
 
 
 def test_every_limit_makes_progress():
-    """Row 58: whatever the limit, reading on gives every record once, whole batches at a time."""
+    """Row 58: with any limit, reading on returns each record once, in whole batches."""
     on_disk = LogOnDisk(internal_segment_bytes=700)
     for number in range(20):
         on_disk.log.append(sized_batch(100 + 7 * number))
@@ -53,7 +53,7 @@ def test_every_limit_makes_progress():
 
 
 def test_a_read_stays_inside_a_segment_and_its_limit():
-    """No more bytes than asked for, but for a first batch that is larger; the position is the file's."""
+    """A read returns at most the limit or one larger batch, from one segment, with its file position."""
     on_disk = LogOnDisk(internal_segment_bytes=700)
     for _ in range(10):
         on_disk.log.append(sized_batch(200))
@@ -71,7 +71,7 @@ def test_a_read_stays_inside_a_segment_and_its_limit():
 
 
 def test_nothing_at_or_above_the_high_watermark():
-    """Row 60: readers stop at the high watermark; between it and the end there is nothing, and no error."""
+    """Row 60: reads end at the high watermark; from there to the log end they are empty."""
     on_disk = LogOnDisk()
     for number in range(10):
         on_disk.log.append(batch(bytes([number])))
@@ -85,7 +85,7 @@ def test_nothing_at_or_above_the_high_watermark():
 
 
 def test_a_high_watermark_inside_a_batch_hides_the_batch():
-    """A batch is shown when all of it is below the bound."""
+    """A batch is visible only if all of it is below the high watermark."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b"))
     on_disk.log.append(batch(b"c", b"d"))
@@ -94,7 +94,7 @@ def test_a_high_watermark_inside_a_batch_hides_the_batch():
 
 
 def test_the_high_watermark_keeps_its_bounds():
-    """Row 65: what a checkpoint says lies within the log; unmoved by appends, lowered by truncation, the start after a full one."""
+    """Row 65: a high watermark from a checkpoint is limited to the log; truncation lowers it, appends do not."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c"))
     assert 3 == on_disk.reopen(high_watermark=5).high_watermark
@@ -109,7 +109,7 @@ def test_the_high_watermark_keeps_its_bounds():
 
 
 def test_sequential_reads_do_not_search(monkeypatch):
-    """Who reads on gets there by what the read before remembered: the index is asked once, at the beginning."""
+    """Sequential reads use cached positions and search an index only once."""
     on_disk = LogOnDisk(internal_segment_bytes=2000)
     for _ in range(50):
         on_disk.log.append(sized_batch(100))
@@ -127,7 +127,7 @@ def test_sequential_reads_do_not_search(monkeypatch):
 
 @pytest.mark.parametrize("offset", [0, 10, 11, 19])
 def test_a_lookup_reads_its_batch_once(monkeypatch, offset):
-    """One read of the file has the batch of the index's entry and the one behind it, which is given out as it was read."""
+    """A lookup reads the index entry's batch and the next one in a single call."""
     on_disk = LogOnDisk()
     for _ in range(10):
         on_disk.log.append(batch(b"x" * 8000, b"y" * 8000))
@@ -142,7 +142,7 @@ def test_a_lookup_reads_its_batch_once(monkeypatch, offset):
 
 @pytest.mark.parametrize("offset", [3, 10, 11])
 def test_a_search_passes_large_batches_by_their_headers(monkeypatch, offset):
-    """A batch larger than what a search reads at a time is read whole only if it is the one looked for."""
+    """A search reads a large batch whole only if it holds the offset."""
     on_disk = LogOnDisk(index_interval_bytes=10**9, internal_segment_bytes=10**9)
     for _ in range(10):
         on_disk.log.append(batch(b"x" * 80_000, b"y" * 80_000))
@@ -156,7 +156,7 @@ def test_a_search_passes_large_batches_by_their_headers(monkeypatch, offset):
 
 
 def test_a_reader_at_the_end_goes_on_after_a_roll():
-    """What is remembered at the end of a segment leads into the next one."""
+    """A reader at the end of a segment continues in the next segment after a roll."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     on_disk.log.append(sized_batch(250))
     end = on_disk.log.read(0, max_bytes=1000).next_offset
@@ -167,7 +167,7 @@ def test_a_reader_at_the_end_goes_on_after_a_roll():
 
 
 def test_what_was_remembered_ends_with_truncation():
-    """After the log was cut and grew again a reader does not land inside a batch."""
+    """A truncation invalidates cached positions, so that no read starts inside a batch."""
     on_disk = LogOnDisk()
     for _ in range(4):
         on_disk.log.append(sized_batch(100))
@@ -180,7 +180,7 @@ def test_what_was_remembered_ends_with_truncation():
 
 
 def test_a_batch_damaged_on_disk_is_named():
-    """A header that cannot be passed raises with file and position; what stands before it is read."""
+    """A damaged header raises an error with file and position; records before it are read."""
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(100))
     on_disk.log.append(sized_batch(100))
@@ -191,13 +191,13 @@ def test_a_batch_damaged_on_disk_is_named():
 
 
 def records_of_window(on_disk: LogOnDisk, offset: int) -> list[tuple[int, int]]:
-    """Base offset and size of the one window a read gives."""
+    """Return base offset and size of the data that one read returns."""
     fetched = on_disk.log.read(offset, max_bytes=10_000)
     return [(int.from_bytes(fetched.data[:8], "big"), len(fetched.data))]
 
 
 def test_records_by_time():
-    """Rows 66 and 140: by time, earliest, latest and largest timestamp, each with its leader epoch."""
+    """Rows 66 and 140: lookups by time, earliest, latest and largest timestamp also return the leader epoch."""
     on_disk = LogOnDisk()
     assert on_disk.log.offset_for_timestamp(0) is None
     assert on_disk.log.largest_timestamp() is None
@@ -214,7 +214,7 @@ def test_records_by_time():
 
 
 def test_the_largest_timestamp_need_not_be_the_last():
-    """Row 66: with times out of order the first record with the largest one is found, the first on ties."""
+    """Row 66: the first record with the largest timestamp is found, also if times do not ascend."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (100, 900, 300, 900, 200):
         on_disk.log.append(sized_batch(140, timestamp=timestamp))
@@ -224,7 +224,7 @@ def test_the_largest_timestamp_need_not_be_the_last():
 
 
 def test_records_by_time_in_many_segments():
-    """The first record in log order at or after each time, however times jump between segments."""
+    """A lookup by time finds the first record in log order over all segments."""
     times = [50, 10, 10, 20, 5, 80, 80, 60, 7, 100, 90, 3]
     on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
     for timestamp in times:
@@ -238,7 +238,7 @@ def test_records_by_time_in_many_segments():
 
 
 def test_records_by_time_begin_at_the_log_start():
-    """What DeleteRecords released is not found, also inside a batch."""
+    """A lookup by time does not find records below the log start, also inside a batch."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a", b"b", b"c", timestamp=[10, 20, 30]))
     on_disk.log.delete_records(2)
@@ -246,7 +246,7 @@ def test_records_by_time_begin_at_the_log_start():
 
 
 def test_records_by_time_below_the_high_watermark():
-    """What readers may not see yet is not found by time either."""
+    """A lookup by time does not find records above the high watermark."""
     on_disk = LogOnDisk()
     for timestamp in (10, 20, 30):
         on_disk.log.append(batch(b"a", timestamp=timestamp))
@@ -256,7 +256,7 @@ def test_records_by_time_below_the_high_watermark():
 
 
 def test_each_step_of_a_lookup_is_told():
-    """Segments 0 and 4: offset 6 is found from the index entry below it, batch by batch."""
+    """The trace of a lookup has segments, the index entry below the offset, and each batch."""
     on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
     for offset in range(8):
         on_disk.log.append(sized_batch(100, timestamp=offset * 10))
@@ -273,7 +273,7 @@ def test_each_step_of_a_lookup_is_told():
 
 
 def test_each_step_of_a_lookup_by_time_is_told():
-    """Segments passed, the time index, the offset index, batches, the record."""
+    """The trace of a lookup by time has segments, time index, offset index, batches and the record."""
     on_disk = LogOnDisk(internal_segment_bytes=420, index_interval_bytes=150)
     for offset in range(8):
         on_disk.log.append(sized_batch(100, timestamp=offset * 10))
@@ -293,7 +293,7 @@ def test_each_step_of_a_lookup_by_time_is_told():
 
 
 def test_a_lookup_outside_the_log_is_refused():
-    """There is no batch at the end of a log, nor before its start."""
+    """A lookup at the log's end or before its start raises OffsetOutOfRangeError."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     for offset in (-1, 1):
@@ -302,7 +302,7 @@ def test_a_lookup_outside_the_log_is_refused():
 
 
 def test_segments_as_users_see_them():
-    """Bases, exclusive ends, sizes, times and files, the active one last."""
+    """Segments are listed with base, exclusive end, size, time and files, the active one last."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for timestamp in (10, 20, 30):
         on_disk.log.append(sized_batch(140, timestamp=timestamp))
@@ -327,7 +327,7 @@ def test_segments_as_users_see_them():
 
 
 def test_the_files_of_a_segment_are_shown_byte_for_byte():
-    """A mapping of the file as it is; of the active log what readers may see; gone files and others are refused."""
+    """A segment's file is mapped byte for byte, the active log up to the visible end; other names are refused."""
     on_disk = LogOnDisk(internal_segment_bytes=300, preallocate=True)
     for _ in range(3):
         on_disk.log.append(sized_batch(140))
@@ -342,7 +342,7 @@ def test_the_files_of_a_segment_are_shown_byte_for_byte():
 
 
 def test_status():
-    """Everything `status` shows, counted from the files."""
+    """Each field of `status` is as counted from the files."""
     on_disk = LogOnDisk(internal_segment_bytes=300, segment_index_bytes=120)
     for timestamp in (10, 20, 5):
         on_disk.log.append(sized_batch(140, timestamp=timestamp))
@@ -359,7 +359,7 @@ def test_status():
 
 
 def test_a_segment_without_timestamps_is_as_old_as_its_file():
-    """Where records have no time, the largest one is that of the file's last change."""
+    """If no record has a timestamp, the segment's time is the file's modification time."""
     on_disk = LogOnDisk()
     on_disk.disk.time = 4711
     on_disk.log.append(batch(b"a", timestamp=-1))
@@ -369,7 +369,7 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file():
 
 @pytest.mark.slow
 def test_readers_in_other_threads_see_one_state_at_a_time():
-    """Whatever is appended, rolled and deleted meanwhile: no end beyond its segments, no offset twice, none left out."""
+    """Readers in other threads never see an end beyond the segments, a repeated offset or a missing one."""
     log = LogOnDisk(internal_segment_bytes=300).log
     stop, problems, readers = threading.Event(), [], 3
 
@@ -402,7 +402,7 @@ def test_readers_in_other_threads_see_one_state_at_a_time():
 
 
 def test_a_file_that_ends_early_has_one_window_that_tells_so():
-    """Also where it ends between two batches, so that what is left is sound."""
+    """A file that is shorter than expected gives a window with a problem, also if it ends between batches."""
     on_disk = LogOnDisk()
     on_disk.log.append(sized_batch(140))
     file = on_disk.log.chain.active.log
@@ -424,7 +424,7 @@ def test_a_file_that_ends_early_has_one_window_that_tells_so():
     ],
 )
 def test_a_log_file_that_somebody_cut_is_corrupt(look, left):
-    """Wherever it was cut: whoever looks is told at once, whether or not he was there before."""
+    """A truncated log file raises CorruptionError for each kind of access, also after an earlier read."""
     for was_there in (False, True):
         on_disk = LogOnDisk()
         for timestamp in range(3):
@@ -437,7 +437,7 @@ def test_a_log_file_that_somebody_cut_is_corrupt(look, left):
 
 
 class AppendingDisk(SimulatedDisk):
-    """A disk on which another thread looks at a log where an index file is made, in the middle of an append."""
+    """A disk on which another thread calls `look` whenever an append creates an index file."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         super().__init__()
@@ -447,12 +447,12 @@ class AppendingDisk(SimulatedDisk):
         super().happens(operation, path, changes=changes)
         if self.look is not None and operation == "open" and changes and path.name.endswith("index"):
             self.looking.append(self._threads.submit(self.look))
-            # Long enough for whoever does not wait for the log's lock; who does has an answer later.
+            # Time for a thread that does not need the log's lock; another one gets its result later.
             wait(self.looking, timeout=0.05)
 
 
 def test_the_largest_timestamp_is_found_while_a_larger_one_is_appended():
-    """That of the records before or that of the new one, not none at all."""
+    """While a record is appended, `largest_timestamp` returns the old record or the new one."""
     with ThreadPoolExecutor() as threads:
         disk = AppendingDisk(threads)
         log = LogOnDisk(disk=disk, index_interval_bytes=0).log
@@ -467,7 +467,7 @@ def test_the_largest_timestamp_is_found_while_a_larger_one_is_appended():
 
 
 class CutDisk(SimulatedDisk):
-    """A disk on which a log is changed in the middle of somebody's read."""
+    """A disk that calls `change` in the middle of a read."""
 
     change = None
 
@@ -480,7 +480,7 @@ class CutDisk(SimulatedDisk):
 
 @pytest.mark.parametrize("new", [[], [b"n"], [b"new"]])
 def test_a_read_during_a_truncation_shows_what_is_left(new):
-    """Neither an error nor bytes of what stands now where the records were that it was about to read."""
+    """A read during a truncation returns the records that are there afterwards, without an error."""
     disk = CutDisk()
     log = LogOnDisk(disk=disk).log
     for value in (b"a", b"b", b"c"):

@@ -1,4 +1,4 @@
-"""A log that takes a transaction's first batch only when its coordinator was asked."""
+"""A log that accepts a transaction's first batch only after its coordinator was asked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ask(log, sequence, *, epoch=0):
 
 
 def test_a_transaction_begins_with_its_guard(log):
-    """Row 78: without one nothing is written; the batches after the first need none; plain data never does."""
+    """Row 78: a transaction's first batch needs a guard; later batches and plain data do not."""
     with pytest.raises(InvalidTransactionStateError):
         log.append(produced(sequence=0, txn=True))
     assert 0 == log.log_end_offset
@@ -38,14 +38,14 @@ def test_a_transaction_begins_with_its_guard(log):
 
 
 def test_an_unknown_producer_begins_at_0(log):
-    """Row 78: a first sequence of 3 is refused, though the guard is right."""
+    """Row 78: an unknown producer's first sequence must be 0, also with a valid guard."""
     with pytest.raises(OutOfOrderSequenceError):
         log.append(produced(sequence=3, txn=True), guard=ask(log, 3))
     assert 0 == log.log_end_offset
 
 
 def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
-    """Its guard is gone with the transaction that it was for; else it would open one that nobody ends."""
+    """A delayed batch with the guard of an ended transaction is refused, as it would open one without end."""
     guard = ask(log, 0)
     log.append(produced(sequence=0, txn=True), guard=guard)
     log.append(marker(), origin=Origin.COORDINATOR)
@@ -55,13 +55,13 @@ def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
 
 
 def test_a_repeat_is_answered_without_a_guard(log):
-    """It was verified when it came first."""
+    """A repeated first batch is answered without a guard."""
     log.append(produced(sequence=0, txn=True), guard=ask(log, 0))
     assert log.append(produced(sequence=0, txn=True)).duplicate
 
 
 def test_replicas_and_plain_logs_ask_nobody():
-    """What a leader took is taken; and an engine of its own has no coordinator to ask, unless it is told to."""
+    """Replicas and logs without a coordinator need no guard."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced(sequence=0, txn=True))
     on_disk.log.close()

@@ -1,4 +1,4 @@
-"""A record found by its time: the one that the search decoded, and never one that readers do not see."""
+"""Finding a record by its time: the decoded record itself, and none that readers may not see."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.storage.model import Isolation, Offset, Timestamp, TimestampOffset
 
 
 def log_of(codec: Codec, *, batches: int = 40, records: int = 3) -> LogOnDisk:
-    """A log of several segments whose records' times are ten times their offsets."""
+    """Return a log of several segments whose records' times are ten times their offsets."""
     on_disk = LogOnDisk(internal_segment_bytes=700, index_interval_bytes=100, compression_type=codec.label)
     for number in range(batches):
         first = number * records
@@ -25,7 +25,7 @@ def log_of(codec: Codec, *, batches: int = 40, records: int = 3) -> LogOnDisk:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 def test_the_record_is_the_one_that_a_read_at_its_offset_gives(codec):
-    """For each time: the same offset as the lookup's, and the same record, batch and place as a read finds."""
+    """`record_at` finds the offset of `offset_for_timestamp` and the record, batch and position of a read."""
     log = log_of(codec).log
     assert len(log.chain.segments) > 2
     for time in range(-5, 1190, 7):
@@ -46,7 +46,7 @@ def test_the_record_is_the_one_that_a_read_at_its_offset_gives(codec):
 
 
 def test_a_record_below_the_log_start_is_not_found():
-    """A batch that begins below the log start gives its records from there on."""
+    """Records below the log start are not found, also if their batch ends above it."""
     log = log_of(Codec.NONE, batches=2).log
     log.delete_records(Offset(2))
     found = log.record_at(Timestamp(0))
@@ -55,7 +55,7 @@ def test_a_record_below_the_log_start_is_not_found():
 
 
 def test_a_record_above_the_high_watermark_is_not_found():
-    """It is not replicated: no reader sees it yet."""
+    """Records above the high watermark are not found."""
     log = log_of(Codec.NONE, batches=2).log
     log.roles.lead(3, Offset(3))
     assert None is log.record_at(Timestamp(30))
@@ -65,7 +65,7 @@ def test_a_record_above_the_high_watermark_is_not_found():
 
 
 def test_an_aborted_record_is_given_as_an_offset_from_which_to_read_on():
-    """Readers of committed records do not see it; readers of all records get it itself."""
+    """With READ_COMMITTED an aborted record gives only an offset to read from; READ_UNCOMMITTED gives the record."""
     log = Transactions()
     log.write(b"a", b"b", pid=1)
     log.end(pid=1, commit=False)
@@ -80,7 +80,7 @@ def test_an_aborted_record_is_given_as_an_offset_from_which_to_read_on():
 
 
 def test_a_search_ends_at_its_bound():
-    """A caller that may not wait gives the bytes that the search may go through."""
+    """`max_bytes` limits the search and raises SearchTooLongError."""
     log = log_of(Codec.NONE).log
     with pytest.raises(SearchTooLongError):
         log.record_at(Timestamp(500), max_bytes=10)

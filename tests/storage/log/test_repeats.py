@@ -1,4 +1,4 @@
-"""An idempotent producer's repeats among the batches of one append: each batch once, and none lost."""
+"""Repeated batches of an idempotent producer inside an append: each batch is stored once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRODUCERS = (1, 2)
 
 
 def sequenced(sequence, *, producer=1, count=1, epoch=0):
-    """A producer's batch, its values naming the producer and the sequences."""
+    """Return a producer's batch whose values name the producer and the sequences."""
     stamp = BatchStamp(producer_id=ProducerId(producer), producer_epoch=epoch, base_sequence=sequence)
     values = [b"%d:%d" % (producer, sequence + number) for number in range(count)]
     return batch(*values, timestamp=NOW, stamp=stamp)
@@ -38,7 +38,7 @@ def log_with(*batches):
 
 
 def test_new_batches_behind_a_repeat_are_appended():
-    """The repeat is left out, what comes with it is new and stays; the answer tells where that is."""
+    """A repeated batch is left out, and the answer has the offsets of the new ones."""
     log = log_with(sequenced(0)).log
     appended = log.append(sequenced(0) + sequenced(1) + sequenced(2))
     assert [b"1:0", b"1:1", b"1:2"] == values_of(log)
@@ -46,7 +46,7 @@ def test_new_batches_behind_a_repeat_are_appended():
 
 
 def test_a_repeat_behind_new_batches_is_left_out():
-    """Wherever it stands."""
+    """A repeat after new batches is left out too."""
     log = log_with(sequenced(0)).log
     appended = log.append(sequenced(1, count=2) + sequenced(0) + sequenced(3))
     assert [b"1:0", b"1:1", b"1:2", b"1:3"] == values_of(log)
@@ -54,14 +54,14 @@ def test_a_repeat_behind_new_batches_is_left_out():
 
 
 def test_a_batch_twice_in_one_append_is_kept_once():
-    """As if each had come alone."""
+    """A batch that is twice in one append is stored once."""
     log = LogOnDisk().log
     log.append(sequenced(0) + sequenced(0) + sequenced(1) + sequenced(0))
     assert [b"1:0", b"1:1"] == values_of(log)
 
 
 def test_an_append_of_repeats_alone_is_answered_with_where_they_are():
-    """From the lowest of their offsets to the highest; nothing is written."""
+    """An append of only repeats writes nothing and returns their lowest and highest offset."""
     log = log_with(sequenced(0), sequenced(1, count=2), batch(b"other")).log
     appended = log.append(sequenced(1, count=2) + sequenced(0))
     assert (0, 2, True) == (appended.base_offset, appended.last_offset, appended.duplicate)
@@ -69,14 +69,14 @@ def test_an_append_of_repeats_alone_is_answered_with_where_they_are():
 
 
 def test_one_producers_repeat_costs_no_other_its_batch():
-    """Producers know nothing of each other, and batches without one are always new."""
+    """A repeat of one producer does not affect other producers or plain batches."""
     log = log_with(sequenced(0)).log
     log.append(sequenced(0) + sequenced(0, producer=2) + batch(b"plain", timestamp=NOW) + sequenced(1))
     assert [b"1:0", b"2:0", b"plain", b"1:1"] == values_of(log)
 
 
 def test_a_gap_behind_a_repeat_refuses_all():
-    """All or none: the batch that may not come in is not lost silently, and takes the new ones with it."""
+    """A gap after a repeat refuses the whole append."""
     log = log_with(sequenced(0)).log
     with pytest.raises(OutOfOrderSequenceError, match="sequence 3 instead of 2"):
         log.append(sequenced(0) + sequenced(1) + sequenced(3))
@@ -84,7 +84,7 @@ def test_a_gap_behind_a_repeat_refuses_all():
 
 
 def test_offsets_behind_a_repeat_have_no_gap():
-    """What was left out takes no offset, in the log and in what is remembered of producers."""
+    """A repeat that is left out uses no offset."""
     on_disk = log_with(sequenced(0))
     on_disk.log.append(sequenced(0) + sequenced(1) + sequenced(0, producer=2))
     assert [(0, b"1:0"), (1, b"1:1"), (2, b"2:0")] == records_of(on_disk.log)
@@ -96,7 +96,7 @@ def test_offsets_behind_a_repeat_have_no_gap():
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_durable_repeat_is_on_disk_when_it_is_answered(mixed):
-    """The first time need not have been durable: a producer that asks again with acks=all hears no earlier."""
+    """A durable repeat is flushed before the answer, as the first append may not have been durable."""
     on_disk = log_with(sequenced(0))
     assert 0 == on_disk.log.recovery_point
     on_disk.log.append(sequenced(0) + (sequenced(1) if mixed else b""), durable=True)
@@ -106,7 +106,7 @@ def test_a_durable_repeat_is_on_disk_when_it_is_answered(mixed):
 
 
 def test_the_callers_buffer_keeps_its_batches():
-    """Leaving out is no business of the caller, who may look at what it brought."""
+    """The caller's buffer still has the repeated batches."""
     log = log_with(sequenced(0)).log
     brought = sequenced(0) + sequenced(1)
     log.append(brought)
@@ -120,7 +120,7 @@ def test_the_callers_buffer_keeps_its_batches():
     st.integers(0, 3),
 )
 def test_together_is_as_one_by_one(batches, known):
-    """Row 121: any mix of new, repeated and misplaced batches: as many times one append each, but all or none."""
+    """Row 121: an append of several batches equals one append for each, but is all or nothing."""
     alone, together = LogOnDisk().log, LogOnDisk().log
     for producer, sequence in product(PRODUCERS, range(known)):
         for log in (alone, together):
@@ -140,9 +140,9 @@ def test_together_is_as_one_by_one(batches, known):
 
 
 def test_a_replica_takes_a_repeat_as_its_leader_did():
-    """Only a client's append knows repeats: what stands at an offset of the leader's log stays there."""
+    """A follower stores a repeated batch as its leader did."""
     on_disk = log_with(sequenced(0))
     again = sequenced(0)
-    again[7] = 1  # its base offset
+    again[7] = 1  # the base offset
     on_disk.log.appender.append_as_follower(again)
     assert Offset(2) == on_disk.log.log_end_offset

@@ -1,4 +1,4 @@
-"""What producers and coordinators may append to a log: sequences, epochs and markers."""
+"""What producers and coordinators may append: sequences, epochs and markers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topicfs.storage.producers.append import Origin
 
 
 def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets():
-    """Row 76: nothing is written; parts of batches and older ones are out of order."""
+    """Row 76: a repeat of one of the last five batches is answered with its offsets; others are out of order."""
     log = LogOnDisk().log
     first = [log.append(produced(b"v", b"w", sequence=2 * n)) for n in range(6)]
     again = log.append(produced(b"v", b"w", sequence=4))
@@ -30,7 +30,7 @@ def test_a_repeat_of_one_of_the_last_five_batches_is_answered_with_its_offsets()
 
 
 def test_a_repeat_rolls_nothing():
-    """Producers are checked before a roll is decided on; a broker rolls first."""
+    """A repeat does not roll the log; a broker rolls first."""
     log = LogOnDisk(internal_segment_bytes=len(produced()) + 1).log
     log.append(produced())
     assert log.append(produced()).duplicate
@@ -42,7 +42,7 @@ def test_a_repeat_rolls_nothing():
 
 
 def test_a_refused_append_leaves_no_byte():
-    """The check comes before the write; the log goes on as if it had not been."""
+    """A refused append writes nothing, and the log goes on."""
     on_disk = LogOnDisk()
     on_disk.log.append(produced(epoch=1))
     with pytest.raises(ProducerFencedError):
@@ -51,7 +51,7 @@ def test_a_refused_append_leaves_no_byte():
 
 
 def test_several_producers_in_one_append():
-    """Row 77: a replica takes batches of several producers at once, and remembers each of them."""
+    """Row 77: a replica accepts batches of several producers in one append and knows all of them."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(
         produced(pid=1)
@@ -66,7 +66,7 @@ def test_several_producers_in_one_append():
 
 
 def test_an_older_epoch_is_fenced_but_by_a_replica():
-    """Row 77: a client that was replaced hears of it; what a leader has in its log a replica takes as it is."""
+    """Row 77: a client's old epoch is fenced; a replica accepts it."""
     log = LogOnDisk().log
     log.append(produced(epoch=1))
     with pytest.raises(ProducerFencedError, match="epoch 0 was fenced by epoch 1"):
@@ -76,18 +76,18 @@ def test_an_older_epoch_is_fenced_but_by_a_replica():
 
 
 def test_an_unknown_producer_may_begin_anywhere():
-    """Row 78: its state may have expired."""
+    """Row 78: an unknown producer may begin at any sequence, as its state may have expired."""
     assert 0 == LogOnDisk().log.append(produced(sequence=3, epoch=5)).base_offset
 
 
 def test_a_producer_without_sequences_is_refused():
-    """Row 128: a client's batch with a producer id numbers its records."""
+    """Row 128: a client's batch with a producer ID needs sequences."""
     with pytest.raises(InvalidRecordError, match="numbers its records from 0"):
         LogOnDisk().log.append(produced(sequence=-1))
 
 
 def test_markers_of_clients_are_refused():
-    """Row 123: they come from coordinators alone."""
+    """Row 123: a client's marker is refused."""
     log = LogOnDisk().log
     with pytest.raises(InvalidRecordError, match="come from coordinators"):
         log.append(marker())
@@ -95,7 +95,7 @@ def test_markers_of_clients_are_refused():
 
 
 def test_plain_data_in_an_open_transaction_writes_nothing():
-    """Row 92: INVALID_TXN_STATE."""
+    """Row 92: plain data in an open transaction is refused with INVALID_TXN_STATE."""
     log = Transactions()
     log.fill(1, pid=1)
     with pytest.raises(InvalidTransactionStateError):
@@ -104,7 +104,7 @@ def test_plain_data_in_an_open_transaction_writes_nothing():
 
 
 def test_an_old_coordinator_writes_nothing():
-    """Row 86: its markers are fenced."""
+    """Row 86: a marker of an old coordinator epoch is fenced and not written."""
     log = LogOnDisk().log
     log.append(marker(coordinator_epoch=2), origin=Origin.COORDINATOR)
     with pytest.raises(ProducerFencedError):

@@ -1,4 +1,4 @@
-"""Appends on the short ways keep the rules of the long one: epochs, the size of a segment, its jitter."""
+"""Small appends that skip checks keep the rules for epochs, segment sizes and jitter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _append_own(on_disk, data):
 
 
 def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
-    """A follower that could not write the first batch of an epoch notes the epoch when it takes that batch later."""
+    """A follower whose first batch of an epoch failed records the epoch when it takes the batch later."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"first", epoch=4))
     on_disk.disk.fail("pwrite", number=errno.ENOSPC, suffix=".log")
@@ -36,7 +36,7 @@ def test_an_epoch_of_a_refused_batch_is_noted_with_the_next():
 
 
 def test_a_leader_notes_its_epoch_before_a_small_append():
-    """A batch of an epoch that the file does not have goes the long way, even where nothing else is due."""
+    """`write_small` leaves a batch of a new epoch to the full append, which writes the epoch first."""
     on_disk = LogOnDisk()
     for _ in range(3):
         _append_own(on_disk, batch(b"a", timestamp=NOW))
@@ -48,7 +48,7 @@ def test_a_leader_notes_its_epoch_before_a_small_append():
 
 
 def test_a_follower_notes_an_epoch_before_it_extends_its_log():
-    """A batch of another epoch than the noted one is left to the long way: nothing is written."""
+    """`extend_as_follower` refuses a batch of a new epoch and writes nothing."""
     on_disk = LogOnDisk()
     for offset in range(2):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=1, timestamp=NOW))
@@ -60,7 +60,7 @@ def test_a_follower_notes_an_epoch_before_it_extends_its_log():
 
 
 def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
-    """It gets the batch by itself, and notes the epoch where the batch begins."""
+    """A follower without the leader's epoch is skipped, and takes batch and epoch later on its own."""
     leader, follower = LogOnDisk(), LogOnDisk()
     for offset in range(2):
         _append_own(leader, batch(b"a", timestamp=NOW))
@@ -76,7 +76,7 @@ def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
 
 
 def test_an_own_append_is_no_larger_than_a_segment():
-    """Batches that this process made are refused like a client's; nothing of them is kept."""
+    """An append of this process larger than segment.bytes is refused like a client's."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     _append_own(on_disk, sized_batch(100, timestamp=NOW) * 3)
     with pytest.raises(RecordTooLargeError, match=r"segment\.bytes is 300"):
@@ -85,7 +85,7 @@ def test_an_own_append_is_no_larger_than_a_segment():
 
 
 def test_the_jitter_of_a_segment_holds_on_the_short_way():
-    """A small append rolls as much earlier than segment.ms as the segment's jitter says."""
+    """A small append rolls earlier than segment.ms by the segment's jitter."""
     on_disk = LogOnDisk(segment_ms=10_000, segment_jitter_ms=9_000)
     waits = 10_000 - on_disk.log.chain.active.settings.jitter_ms
     assert 1_000 < waits < 10_000
@@ -97,7 +97,7 @@ def test_the_jitter_of_a_segment_holds_on_the_short_way():
 
 
 def test_a_close_in_order_writes_epochs_that_loading_dropped():
-    """Also where nothing else has changed since the last close."""
+    """A clean close writes epochs that loading dropped, even if nothing else has changed."""
     on_disk = LogOnDisk()
     on_disk.log.append(batch(b"a"))
     on_disk.log.close()

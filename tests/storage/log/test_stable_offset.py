@@ -1,4 +1,4 @@
-"""Readers of committed records stop at the last stable offset."""
+"""Readers with READ_COMMITTED stop at the last stable offset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from topicfs.storage.model import Isolation, Offset
 
 
 def test_readers_of_committed_records_stop_at_the_first_open_transaction():
-    """Rows 60 and 84: between the last stable offset and the log end there is nothing yet for them, and no error."""
+    """Rows 60 and 84: from the last stable offset on, a read_committed read is empty without an error."""
     log = Transactions()
     log.fill(2, pid=1, txn=False)
     log.fill(2, pid=2)
@@ -23,7 +23,7 @@ def test_readers_of_committed_records_stop_at_the_first_open_transaction():
 
 
 def test_the_stable_offset_waits_for_the_marker_to_be_replicated():
-    """Row 84: a marker at or above the high watermark decides nothing for readers."""
+    """Row 84: a marker at or above the high watermark does not end the transaction for readers."""
     log = Transactions()
     log.fill(2, pid=1)
     log.end(pid=1)
@@ -33,7 +33,7 @@ def test_the_stable_offset_waits_for_the_marker_to_be_replicated():
 
 
 def test_the_stable_offset_stays_below_the_high_watermark():
-    """Row 60: a transaction that is open above it holds nobody back, and shows nobody what is not replicated."""
+    """Row 60: the last stable offset is at most the high watermark, also with a transaction above it."""
     log = Transactions()
     log.fill(4, pid=1, txn=False)
     log.fill(2, pid=2)
@@ -52,7 +52,7 @@ def test_the_stable_offset_is_never_below_the_log_start():
 
 
 def test_an_open_transaction_goes_on_after_a_crash():
-    """Row 99: the reader's bound stays where it began, and it can be ended."""
+    """Row 99: after a crash a transaction is still open from its first offset, and can be ended."""
     log = Transactions()
     log.fill(2, pid=1, txn=False)
     log.fill(2, pid=2)

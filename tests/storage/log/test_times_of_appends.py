@@ -1,4 +1,4 @@
-"""The times that a leader takes: message.timestamp.before.max.ms and after.max.ms."""
+"""The timestamps that a leader accepts: message.timestamp.before.max.ms and after.max.ms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topicfs.storage.model import TimestampType
 
 
 def test_timestamps_too_far_from_now():
-    """Beyond message.timestamp.after.max.ms or before.max.ms a batch is refused; no timestamp is no time."""
+    """A batch beyond either limit is refused; a batch without timestamps is accepted."""
     on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     now = on_disk.clock.now
     on_disk.log.append(batch(b"a", timestamp=now - 1000))
@@ -26,7 +26,7 @@ def test_timestamps_too_far_from_now():
 
 
 def test_the_largest_time_before_now_alone_refuses_nothing():
-    """2**63 - 1 as message.timestamp.before.max.ms takes every time; any smaller limit is kept."""
+    """Only 2**63 - 1 as message.timestamp.before.max.ms accepts every time in the past."""
     earliest = -(2**63)
     unlimited = LogOnDisk(message_timestamp_before_max_ms=2**63 - 1)
     unlimited.log.append(batch(b"a", timestamp=earliest))
@@ -37,7 +37,7 @@ def test_the_largest_time_before_now_alone_refuses_nothing():
 
 
 def test_a_batch_marked_with_the_logs_time_may_not_be_too_far_from_now():
-    """The mark does not help a batch past the limits: its records have the header's time, and so has what is stored."""
+    """A client's batch marked LogAppendTime is refused beyond the limits too, as its stored time is the header's."""
     on_disk = LogOnDisk(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     now, stamp = on_disk.clock.now, BatchStamp(timestamp_type=TimestampType.LOG_APPEND_TIME)
     with pytest.raises(InvalidTimestampError, match=r"after.max.ms"):

@@ -1,4 +1,4 @@
-"""When a segment is closed: the decision alone, as arithmetic."""
+"""The decision when a segment rolls, as arithmetic."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ NOTHING_DUE = RollParameters(
     ],
 )
 def test_each_reason_at_its_limit(changes, expected):
-    """One past the limit rolls, the limit itself does not; time never rolls an empty segment."""
+    """A value above its limit rolls, the limit itself does not; time never rolls an empty segment."""
     assert expected is roll_reason(NOTHING_DUE._replace(**changes))
 
 
@@ -58,7 +58,7 @@ def test_each_reason_at_its_limit(changes, expected):
 @pytest.mark.parametrize("offset", [99, 100, 100 + 2**31 - 1, 100 + 2**31])
 @pytest.mark.parametrize("index_full", [False, True])
 def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: int, index_full: bool):
-    """Whenever it says that nothing is due, that is so; and in any other case something is, or the segment is empty."""
+    """The quick check never says that no roll is due if one is; otherwise a roll is due or the segment is empty."""
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full
     )
@@ -75,13 +75,13 @@ def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: in
 
 
 def test_waiting_is_measured_in_record_time():
-    """From the first batch's timestamp where it has one, else from the segment's creation."""
+    """Age is measured from the first batch's timestamp, or from the segment's creation without one."""
     assert 10_000 == waited_ms(NOTHING_DUE)
     assert 1_000_000 == waited_ms(NOTHING_DUE._replace(first_timestamp=-1))
 
 
 def test_jitter_lies_below_both_limits():
-    """In [0, min(jitter, segment.ms)); none where either is zero."""
+    """The jitter is in [0, min(jitter, segment.ms)), and 0 if either is 0."""
     draws = {draw_jitter(segment_jitter_ms=5, segment_ms=1000, random=Random(seed)) for seed in range(100)}
     assert {0, 1, 2, 3, 4} == draws
     assert 0 == draw_jitter(segment_jitter_ms=0, segment_ms=1000, random=Random(1))
@@ -90,7 +90,7 @@ def test_jitter_lies_below_both_limits():
 
 @pytest.mark.parametrize("index_bytes", [4, 7, 8, 11, 12, 23, 24, 36])
 def test_the_smallest_indexes_that_kafka_accepts_hold_entries(index_bytes):
-    """Appends, a roll, a compaction, a kill and a close do without assertions, and no record is lost."""
+    """With the smallest index sizes appends, rolls, compaction, kills and closes lose no record."""
     log = CompactedLog(segment_index_bytes=index_bytes, index_interval_bytes=0)
     for number in range(6):
         log.put((b"k%d" % (number % 4), b"%d" % number))

@@ -1,4 +1,4 @@
-"""One segment: what it writes, finds, truncates and recovers."""
+"""One segment: appends, lookups, truncation and recovery."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DIRECTORY = Path("/")
 
 
 class OneSegment:
-    """A segment on a disk of its own, appended to batch by batch."""
+    """A segment on its own disk, with appends of single batches."""
 
     def __init__(
         self, base_offset: int = 40, *, interval: int = 10, index_bytes: int = 1200, **settings
@@ -42,7 +42,7 @@ class OneSegment:
         self.segment = Segment.create(self.directory, Offset(base_offset), self.settings)
 
     def append(self, offset: int, *values: bytes, timestamp: int = -1) -> int:
-        """Append one batch; its size."""
+        """Append one batch and return its size."""
         data = batch(*(values or (b"hello",)), offset=offset, timestamp=timestamp)
         last_offset = offset + max(len(values), 1) - 1
         self.segment.append(data, [PlacedBatch(len(data), last_offset, timestamp)])
@@ -55,12 +55,12 @@ class OneSegment:
         return self.segment
 
     def state(self) -> LogState:
-        """A log that has this segment alone."""
+        """Return the state of a log with only this segment."""
         chain = Chain.of([self.segment])
         return LogState(chain, Offset(10**6), self.segment.size, Offset(0), None, None, (), {})
 
     def read(self, offset: int, max_bytes: int = 1000) -> tuple[int, int] | None:
-        """First offset and bytes of what a reader gets, None for nothing."""
+        """Return the first offset and the size of what a read returns; None for nothing."""
         fetched = fetch(self.state(), self.state().end, Offset(offset), max_bytes)
         if not fetched.data:
             return None
@@ -78,7 +78,7 @@ class OneSegment:
     ("base_offset", "last_offset"), [(0, -(2**31)), (0, 2**31), (1, 0), (100, 10), (2**31, 0), (2**31, 2**32)]
 )
 def test_offsets_outside_the_segments_range_are_refused(base_offset, last_offset):
-    """Row 1: below the base or more than 2^31-1 above it raises, and nothing is written."""
+    """Row 1: an offset below the base or more than 2^31-1 above it raises, and nothing is written."""
     one = OneSegment(base_offset)
     with pytest.raises(ValueError, match="does not fit"):
         one.segment.append(batch(b"x"), [PlacedBatch(80, last_offset, 1)])
@@ -86,26 +86,26 @@ def test_offsets_outside_the_segments_range_are_refused(base_offset, last_offset
 
 
 def test_reading_an_empty_segment():
-    """Row 2: nothing there is no result, not an error."""
+    """Row 2: reading an empty segment returns no result and no error."""
     assert OneSegment().read(40) is None
 
 
 def test_reading_after_the_last():
-    """Row 2: past the last offset there is no result."""
+    """Row 2: reading after the last offset returns no result."""
     one = OneSegment()
     one.append(50, b"hello", b"there")
     assert one.read(52) is None
 
 
 def test_reading_before_the_first_offset():
-    """Row 3: base 40, data from 50: reading 41 begins at 50."""
+    """Row 3: with base 40 and data from 50, reading 41 begins at 50."""
     one = OneSegment()
     size = one.append(50, b"hello", b"there", b"little", b"bee")
     assert (50, size) == one.read(41)
 
 
 def test_reading_from_a_gap():
-    """Row 3: 50-51 and 60-61: reading 55 begins at 60."""
+    """Row 3: with batches 50-51 and 60-61, reading 55 begins at 60."""
     one = OneSegment()
     one.append(50, b"hello", b"there")
     size = one.append(60, b"alpha", b"beta")
@@ -113,14 +113,14 @@ def test_reading_from_a_gap():
 
 
 def test_reading_from_the_middle_of_a_batch():
-    """Row 4: reads are aligned to batches; reading 52 of a batch from 50 gives it whole."""
+    """Row 4: reading 52 of a batch from 50 returns the whole batch."""
     one = OneSegment()
     size = one.append(50, b"a", b"b", b"c", b"d")
     assert (50, size) == one.read(52)
 
 
 def test_a_small_limit_still_gives_a_whole_batch():
-    """Row 58: at least one batch, however small the limit; with a larger limit no partial one."""
+    """Row 58: a read returns at least one batch, and no partial one."""
     one = OneSegment()
     first = one.append(40, b"v" * 100)
     second = one.append(41, b"w")
@@ -130,7 +130,7 @@ def test_a_small_limit_still_gives_a_whole_batch():
 
 
 def test_truncation_removes_from_the_offset_on():
-    """Row 6: what begins at or after the offset goes; before it all stays."""
+    """Row 6: batches that begin at or after the offset are removed."""
     one = OneSegment()
     for offset in range(40, 70, 2):
         size = one.append(offset, b"hello", b"there")
@@ -141,7 +141,7 @@ def test_truncation_removes_from_the_offset_on():
 
 
 def test_truncation_in_a_gap():
-    """Row 6: an offset in a gap removes what follows the gap."""
+    """Row 6: truncating at an offset in a gap removes what follows the gap."""
     one = OneSegment()
     size = one.append(40, b"a")
     one.append(100, b"b")
@@ -152,7 +152,7 @@ def test_truncation_in_a_gap():
 
 
 def test_truncating_an_empty_segment_gives_indexes_their_room_back():
-    """Row 7: indexes that were trimmed are extended again, so that the segment is not full."""
+    """Row 7: truncating an empty segment resizes its trimmed indexes, so that they are not full."""
     one = OneSegment(interval=0)
     one.segment.deactivate()
     assert 0 == one.segment.time_index.slots.capacity
@@ -164,7 +164,7 @@ def test_truncating_an_empty_segment_gives_indexes_their_room_back():
 
 
 def test_truncating_everything_restarts_the_creation_clock():
-    """Row 8: an emptied segment is as old as its truncation, and its indexes are not full."""
+    """Row 8: an emptied segment's age counts from the truncation, and its indexes are not full."""
     one = OneSegment(interval=0, index_bytes=36)
     one.clock.advance(500)
     for offset in range(40, 43):
@@ -179,7 +179,7 @@ def test_truncating_everything_restarts_the_creation_clock():
 
 
 def test_largest_timestamp_and_end_after_truncation():
-    """Row 9: 30 batches give 14 time entries; truncated to the first record: none, timestamp 400, end 41."""
+    """Row 9: truncating 30 batches with 14 time entries to one record leaves no entry, timestamp 400 and end 41."""
     probe = OneSegment()
     size = probe.append(40, timestamp=400)
     one = OneSegment(interval=2 * size - 1)
@@ -197,7 +197,7 @@ def test_largest_timestamp_and_end_after_truncation():
     [(420, 42), (421, 43), (430, 43), (431, 44), (491, None), (401, 41), (399, 40), (490, 49)],
 )
 def test_finding_an_offset_by_timestamp(timestamp, expected):
-    """Row 10: the first record at or after the time; none past the last."""
+    """Row 10: the first record at or after the time is found; after the last there is none."""
     one = OneSegment()
     for offset in range(40, 50):
         one.append(offset, timestamp=offset * 10)
@@ -205,7 +205,7 @@ def test_finding_an_offset_by_timestamp(timestamp, expected):
 
 
 def test_renaming_moves_the_files_that_exist():
-    """Row 11: index files that do not exist yet are none to rename; opened later they are found at the new place."""
+    """Row 11: index files that do not exist yet are created at the new place."""
     one = OneSegment()
     one.disk.make_directory(Path("/new"))
     one.disk.rename(DIRECTORY / "00000000000000000040.log", Path("/new/00000000000000000040.log"))
@@ -220,7 +220,7 @@ def test_renaming_moves_the_files_that_exist():
 
 
 def test_preallocation_keeps_the_logical_size_apart():
-    """Row 16: the file has its full size at once, the segment only what was appended."""
+    """Row 16: a preallocated file has its full size, and the segment counts only appended bytes."""
     one = OneSegment(preallocated_bytes=512 * 1024)
     size = one.append(50, b"hello", b"there")
     assert 512 * 1024 == one.disk.size(one.segment.log.path)
@@ -229,7 +229,7 @@ def test_preallocation_keeps_the_logical_size_apart():
 
 
 def test_closing_trims_a_preallocated_file():
-    """Row 16: a clean close cuts the file to its batches, and the next load finds their end."""
+    """Row 16: a clean close truncates a preallocated file to its batches."""
     one = OneSegment(preallocated_bytes=512 * 1024)
     size = one.append(50, b"hello", b"there")
     one.segment.deactivate()
@@ -241,7 +241,7 @@ def test_closing_trims_a_preallocated_file():
 
 
 def test_every_batch_of_an_append_is_indexed_when_it_is_due():
-    """Row 17: one append with three batches gives entries at offsets 1 and 2."""
+    """Row 17: one append of three batches adds index entries at offsets 1 and 2."""
     one = OneSegment(0, interval=1)
     data = bytearray()
     placed = []
@@ -254,7 +254,7 @@ def test_every_batch_of_an_append_is_indexed_when_it_is_due():
 
 
 def test_the_time_index_takes_only_higher_maxima():
-    """Row 18: timestamps 1, 0, 2: after the second batch the maximum is still (1, 0), then (2, 2)."""
+    """Row 18: with timestamps 1, 0, 2 the time index gets (1, 0) and then (2, 2)."""
     one = OneSegment(0, interval=1)
     data = bytearray()
     placed = []
@@ -267,7 +267,7 @@ def test_the_time_index_takes_only_higher_maxima():
 
 
 def test_the_sparse_rule_on_batches_of_1071_bytes():
-    """An entry is due when more than 4096 bytes lie between it and the last one: 4@4284, 8@8568."""
+    """An index entry is due after more than 4096 bytes: 4@4284, 8@8568."""
     one = OneSegment(0, interval=4096)
     for offset in range(10):
         data = batch(b"v" * 1000, offset=offset, timestamp=offset)
@@ -284,7 +284,7 @@ def test_the_sparse_rule_on_batches_of_1071_bytes():
     st.integers(1, 20),
 )
 def test_a_rebuild_makes_the_entries_that_appending_made(batches, interval, window):
-    """However the batches come in windows, both ways of applying the sparse rule agree."""
+    """Rebuilding an index gives the entries that appending made, for any windows."""
     appended, rebuilt = OneSegment(0, interval=interval), OneSegment(0, interval=interval)
     found, position = [], 0
     for offset, (size, timestamp) in enumerate(batches):
@@ -302,7 +302,7 @@ def test_a_rebuild_makes_the_entries_that_appending_made(batches, interval, wind
 
 
 def test_a_failed_write_leaves_the_segment_as_it_was():
-    """Whichever write fails, log or index: no byte, no entry, no timestamp stays."""
+    """A failed write of log or index leaves no byte, entry or timestamp."""
     for suffix in (".log", ".index", ".timeindex"):
         one = OneSegment(0, interval=1)
         one.append(0, timestamp=5)
@@ -319,7 +319,7 @@ def test_a_failed_write_leaves_the_segment_as_it_was():
 
 
 def test_a_damaged_batch_on_the_way_is_named():
-    """A lookup that cannot pass a batch tells the file and the position."""
+    """A lookup that meets a damaged batch raises an error with file and position."""
     one = OneSegment(interval=10_000)
     size = one.append(40)
     one.append(41)
@@ -329,7 +329,7 @@ def test_a_damaged_batch_on_the_way_is_named():
 
 
 def test_timestamps_of_log_append_time_are_found():
-    """A batch stamped by the broker has one time for all its records: the first of them is found."""
+    """A lookup by time finds the first record of a batch with LogAppendTime."""
     one = OneSegment()
     stamp = BatchStamp(timestamp_type=1)
     data = batch(b"a", b"b", offset=40, timestamp=[5, 100], stamp=stamp)
@@ -338,7 +338,7 @@ def test_timestamps_of_log_append_time_are_found():
 
 
 def test_the_names_of_files_miss_none_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch):
-    """A reader makes the indexes while others ask for the names: a removal by names that miss one would leave it behind."""
+    """The list of a segment's files has the indexes that a reader creates meanwhile, so that none is left behind."""
     one = OneSegment()
     segment, exists = one.segment, one.disk.exists
     (made,) = makers = [Thread(target=segment.create_indexes)]
@@ -346,7 +346,7 @@ def test_the_names_of_files_miss_none_that_comes_meanwhile(monkeypatch: pytest.M
     def exists_then_more(path: Path) -> bool:
         found = exists(path)
         if path.suffix == ".index" and makers:
-            makers.clear()  # Once: the maker asks as well.
+            makers.clear()  # Only once, because the maker calls it too.
             made.start()
             wait_until(lambda: segment._opening.locked() or not made.is_alive(), "the maker has come so far")
         return found
