@@ -1,4 +1,4 @@
-"""Logs with a torn tail or a damaged batch: whole batches before the damage stay, the rest is cut."""
+"""Logs with a torn end or a damaged batch: whole batches before the damage stay, the rest is cut off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST = "00000000000000000000"
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_bytes_at_the_ends(seed):
-    """Row 38: garbage appended to `.index` and `.log`: end and every record are what they were."""
+    """Row 38: random bytes after `.index` and `.log` are removed, and all records stay."""
     random = Random(seed)
     on_disk = filled(50, internal_segment_bytes=1000)
     before = records_of(on_disk.log)
@@ -31,14 +31,14 @@ def test_random_bytes_at_the_ends(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_damaged_batch_ends_the_log(seed):
-    """Row 15: one byte of record k changed: exactly 0 to k-1 survive, later segments go."""
+    """Row 15: a changed byte in record k leaves exactly records 0 to k-1; later segments are removed."""
     random = Random(seed)
     on_disk = filled()
     on_disk.log.close()
     victim = random.randrange(12)
     name = f"{victim - victim % 3:020d}.log"
     content = bytearray(on_disk.content(name))
-    # What stands before the checksum is not under it, and is put right (`test_repair.py`).
+    # Bytes before the checksum are not covered by it, and are repaired (`test_repair.py`).
     position = (victim % 3) * 100 + random.randrange(17, 100)
     content[position] ^= 1 << random.randrange(8)
     on_disk.write(name, bytes(content))
@@ -49,7 +49,7 @@ def test_a_damaged_batch_ends_the_log(seed):
 
 
 def test_a_torn_tail_is_cut_at_every_length():
-    """However much of the last batch made it to disk, whole batches stay and the rest is cut."""
+    """A torn last batch of any length is cut off, and the batches before it stay."""
     complete = filled(3, internal_segment_bytes=10_000)
     complete.log.close()
     content = complete.content(f"{FIRST}.log")
@@ -62,7 +62,7 @@ def test_a_torn_tail_is_cut_at_every_length():
 
 
 def test_segments_after_a_cut_are_renamed():
-    """What follows lost bytes is no part of the log; its files wait as `.deleted`, then go."""
+    """Segments after lost bytes are renamed to `.deleted`, and unlinked after the delay."""
     on_disk = filled()
     on_disk.log.close()
     on_disk.write("00000000000000000003.log", on_disk.content("00000000000000000003.log")[:150])
@@ -77,7 +77,7 @@ def test_segments_after_a_cut_are_renamed():
 
 @pytest.mark.parametrize("kept_bytes", [0, 100, 200])
 def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
-    """In a dense log what follows lost records goes, though no byte was to be cut; elsewhere it is compaction's hole."""
+    """In a dense log segments after lost records are removed; in others the gap counts as compaction's."""
     on_disk = filled()
     on_disk.log.close()
     name = "00000000000000000003.log"
@@ -87,7 +87,7 @@ def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
 
 
 def test_segments_without_indexes_are_recovered_in_order():
-    """A power cut may lose both the end of one segment and the index files of the next: the log loads all the same."""
+    """A power loss of one segment's end and the next ones' indexes leaves a log that loads."""
     on_disk = filled()
     on_disk.log.close()
     on_disk.write("00000000000000000003.log", bytes(300))
@@ -97,7 +97,7 @@ def test_segments_without_indexes_are_recovered_in_order():
 
 
 def test_delayed_deletion_spares_new_files_of_the_same_name():
-    """Row 51: segments made again at the offsets of those removed by recovery are not deleted in their stead."""
+    """Row 51: new segments at the offsets of deleted ones are not unlinked with them."""
     on_disk = filled()
     on_disk.log.close()
     on_disk.write("00000000000000000003.log", on_disk.content("00000000000000000003.log")[:150])
@@ -111,7 +111,7 @@ def test_delayed_deletion_spares_new_files_of_the_same_name():
 
 
 def test_a_torn_tail_after_a_clean_start():
-    """The marker is wrong then: better to look than to append behind half a batch."""
+    """A torn end is cut off even if a marker claims a clean shutdown."""
     on_disk = filled(3, internal_segment_bytes=10_000)
     on_disk.log.close()
     on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:-1])
@@ -121,7 +121,7 @@ def test_a_torn_tail_after_a_clean_start():
 
 
 def test_an_end_before_the_start_starts_over():
-    """Row 50: damage below the checkpointed start: everything goes, one segment at 4, start and end 4."""
+    """Row 50: if the log ends below the checkpointed start 4, it becomes one empty segment at 4."""
     on_disk = filled(6)
     on_disk.log.close()
     on_disk.write(f"{FIRST}.log", on_disk.content(f"{FIRST}.log")[:150])
@@ -132,7 +132,7 @@ def test_an_end_before_the_start_starts_over():
 
 
 def test_a_preallocated_file_after_a_kill():
-    """Zeros behind the last batch are no batches: the end is found and the file cut."""
+    """After a kill the zeros of a preallocated file are cut off after the last batch."""
     on_disk = LogOnDisk(preallocate=True, internal_segment_bytes=5000)
     on_disk.log.append(sized_batch(100))
     assert 5000 == len(on_disk.content(f"{FIRST}.log"))
@@ -142,9 +142,9 @@ def test_a_preallocated_file_after_a_kill():
 
 
 def test_an_offset_outside_the_segment_is_damage():
-    """A batch whose last offset the segment cannot hold ends the log there, though its checksum is right.
+    """A batch whose last offset does not fit the segment ends the log, although its checksum is valid.
 
-    Unless the next one tells what it was; so here that one is as far away.
+    A right next batch would give the damaged offset; here the next one is out of range too.
     """
     on_disk = filled(3, internal_segment_bytes=10_000)
     on_disk.log.close()
@@ -157,9 +157,9 @@ def test_an_offset_outside_the_segment_is_damage():
 
 
 def test_offsets_that_do_not_ascend_are_damage():
-    """The base offset is not under the checksum: a last batch that would go back, or stand still, ends the log.
+    """A last batch with an offset that does not ascend ends the log, as no checksum covers base offsets.
 
-    Unless one flipped bit did it.
+    If a single flipped bit explains the offset, it is repaired instead.
     """
     for base_offset in (0, 3, 5):
         on_disk = filled(7, internal_segment_bytes=10_000)
@@ -172,7 +172,7 @@ def test_offsets_that_do_not_ascend_are_damage():
 
 
 def test_a_batch_larger_than_the_window_is_recovered():
-    """Recovery reads a mebibyte at a time; a larger batch is read whole."""
+    """Recovery reads 1 MiB at a time, and a larger batch whole."""
     on_disk = LogOnDisk(internal_segment_bytes=10_000_000, max_message_bytes=5_000_000)
     for size in (100, 3_000_000, 100):
         on_disk.log.append(sized_batch(size))

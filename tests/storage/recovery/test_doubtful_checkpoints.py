@@ -1,4 +1,4 @@
-"""Checkpoints that lie beyond a log's end: no record goes, and nothing is skipped, on one small file's word."""
+"""A checkpoint beyond the log's end deletes no record and skips no segment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = "00000000000000000000"
 
 @pytest.fixture
 def disk():
-    """A data directory with three records in one partition, whose log start is 1; closed in order."""
+    """A cleanly closed data directory with three records in one partition, whose log start is 1."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t", partitions=1)
@@ -30,12 +30,12 @@ def disk():
 
 
 def put_offset(disk, name, offset):
-    """Set the partition's offset in one of the checkpoint files."""
+    """Write the partition's offset to one of the checkpoint files."""
     disk.write_bytes(DATA / name, b"0\n1\nt 0 %d\n" % offset)
 
 
 def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
-    """The status has the reason and the remedy, every file stays, at each start again; a corrected line ends it."""
+    """The status has the reason and the remedy, all files stay at each start, and a corrected line helps."""
     put_offset(disk, names.LOG_START_OFFSETS, 91)
     content = disk.read_bytes(DATA / "t-0" / f"{FIRST}.log")
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_a_log_start_beyond_the_end_takes_the_partition_offline(disk):
 
 
 def test_a_log_start_is_confirmed_before_it_is_kept(disk):
-    """The high watermark on disk has reached each log start there: after a loss of power it shows that records were lost."""
+    """The high watermark is written with each log start, so that a lost log end is noticed after a power loss."""
     engine = engine_on(disk)
     partition = engine.partition("t", 0)
     append_lines(partition, "d\ne\n")
@@ -72,7 +72,7 @@ def test_a_log_start_is_confirmed_before_it_is_kept(disk):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_second_checkpoint_confirms_the_start(clean):
-    """An end below the log start deletes nothing, whether the log was closed in order or not."""
+    """A log end below the log start deletes nothing, after a clean close or not."""
     on_disk = filled(6)
     on_disk.log.close()
     before = {name: on_disk.content(name) for name in on_disk.names() if name.endswith(".log")}
@@ -84,7 +84,7 @@ def test_no_second_checkpoint_confirms_the_start(clean):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_log_without_a_record_begins_at_its_start(clean):
-    """Nothing is deleted then, so that no second checkpoint is asked."""
+    """An empty log starts at the checkpointed start, because nothing is deleted."""
     on_disk = LogOnDisk()
     on_disk.log.close()
     log = on_disk.load(clean=clean, log_start_offset=60)
@@ -92,7 +92,7 @@ def test_a_log_without_a_record_begins_at_its_start(clean):
 
 
 def test_a_recovery_point_beyond_the_end_skips_no_segment():
-    """Nobody knows then what was flushed: the log is recovered from its first segment on."""
+    """If the recovery point is beyond the end, recovery begins at the first segment."""
     on_disk = filled(12)
     on_disk.log.close()
     name = f"{FIRST[:-1]}3.log"
@@ -102,7 +102,7 @@ def test_a_recovery_point_beyond_the_end_skips_no_segment():
 
 
 def test_a_gap_below_the_recovery_point_on_disk_stays():
-    """Also if the log ends below that point, so that recovery begins in front of the gap; the next one keeps it, too."""
+    """A gap below the recovery point stays, even if the log ends below it and recovery begins before the gap."""
     on_disk = filled(12)
     on_disk.log.close()
     on_disk.disk.unlink(DIRECTORY / f"{3:020}.log")
@@ -116,7 +116,7 @@ def test_a_gap_below_the_recovery_point_on_disk_stays():
 
 
 def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
-    """Where the damaged batch reaches the recovery point, segments below it are left as they are."""
+    """If the damaged last batch reaches up to the recovery point, segments below it are not recovered."""
     on_disk = filled(12)
     on_disk.log.close()
     for base in (3, 9):
@@ -130,7 +130,7 @@ def test_damage_at_the_end_does_not_make_the_recovery_point_doubtful():
     "content", [b"0\n1\nt 0 5\n", b"0\n1\nt 0 garbage\n"], ids=["beyond the end", "unreadable"]
 )
 def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
-    """Also once the log has grown past that offset; and the file goes on to show that the log may have holes of compaction."""
+    """A bad first dirty offset becomes the log start and stays in the file, where it marks possible gaps."""
     disk.write_bytes(DATA / names.CLEANER_OFFSETS, content)
     engine = engine_on(disk)
     assert 1 == engine.partition("t", 0).parts.first_dirty_offset
@@ -140,7 +140,7 @@ def test_a_first_dirty_offset_in_doubt_is_the_log_start(disk, content):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_an_epoch_that_the_log_has_is_not_dropped(clean):
-    """An epoch that starts beyond the end, though batches below carry it, keeps the log from being loaded."""
+    """An epoch that starts beyond the end although batches below have it keeps the log from loading."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
@@ -152,7 +152,7 @@ def test_an_epoch_that_the_log_has_is_not_dropped(clean):
 
 
 def test_an_epoch_whose_batches_were_lost_is_dropped():
-    """It was on disk before its first batch was."""
+    """An epoch without batches, written before its first batch was lost, is dropped."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=0))
@@ -162,7 +162,7 @@ def test_an_epoch_whose_batches_were_lost_is_dropped():
 
 
 def test_a_base_offset_in_doubt_is_no_reason_to_keep_a_log_offline():
-    """A flipped bit of the first base offset, which no checksum covers: nothing in the epochs' file is in doubt."""
+    """A flipped bit in the first base offset is repaired and does not take the log offline."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=0))

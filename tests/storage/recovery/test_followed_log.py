@@ -1,4 +1,4 @@
-"""A log that another one writes to, looked at again and again: always as loading it again would show it."""
+"""Following a log that another process writes always gives what loading it again gives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOUNDS = ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_o
 
 
 class Beside:
-    """A log on a simulated disk, and one who follows it on a read-only view as the pipeline does."""
+    """A log on a simulated disk and a follower on a read-only view, as in the pipeline."""
 
     def __init__(self, **settings) -> None:
         self.on_disk = LogOnDisk(**({"internal_segment_bytes": 1000, "index_interval_bytes": 0} | settings))
@@ -38,7 +38,7 @@ class Beside:
             self.log.append(sized_batch(size, timestamp=self.log.log_end_offset * 10))
 
     def look(self, *, start: int = 0, high_watermark: int | None = None) -> bool:
-        """Catch up, or load where that cannot be; whether it could. The result is what loading again shows."""
+        """Catch up, or load if that is impossible; return whether it caught up. Compare with a new load."""
         offset = None if high_watermark is None else Offset(high_watermark)
         before, self.stamps = self.stamps, self._stamps()
         caught_up = (
@@ -81,7 +81,7 @@ class Beside:
 
 
 def test_appends_and_rolls_are_taken_in():
-    """In the active segment, and over several new ones."""
+    """Appends and rolls are followed without loading."""
     beside = Beside()
     for count in (1, 3, 0, 25):
         beside.append(count)
@@ -90,7 +90,7 @@ def test_appends_and_rolls_are_taken_in():
 
 
 def test_only_what_is_new_is_read(monkeypatch):
-    """However large the active segment is, a look reads what came behind the last batch known, and little else."""
+    """Catching up reads only the new batches, whatever the size of the active segment."""
     beside = Beside(internal_segment_bytes=10_000_000, index_interval_bytes=4096)
     beside.append(100, size=10_000)
     assert beside.look()
@@ -112,7 +112,7 @@ def test_only_what_is_new_is_read(monkeypatch):
 
 
 def test_indexes_in_memory_grow_with_the_log():
-    """A lookup far behind what was first loaded passes over few batches."""
+    """The indexes in memory grow, so that a lookup near the end passes few batches."""
     beside = Beside(internal_segment_bytes=10_000_000, index_interval_bytes=4096)
     for _ in range(5):
         beside.append(100, size=1000)
@@ -122,7 +122,7 @@ def test_indexes_in_memory_grow_with_the_log():
 
 
 def test_a_half_written_batch_is_waited_for():
-    """It shows when it is whole."""
+    """A half-written batch is shown once it is whole."""
     beside = Beside()
     beside.append(3)
     name = f"{0:020}.log"
@@ -137,7 +137,7 @@ def test_a_half_written_batch_is_waited_for():
 
 
 def test_deletion_at_the_front_moves_the_start():
-    """By retention, and by DeleteRecords, which only a checkpoint tells."""
+    """Retention moves the start, and so does DeleteRecords, known from a checkpoint."""
     beside = Beside()
     beside.append(40)
     assert beside.look()
@@ -148,7 +148,7 @@ def test_deletion_at_the_front_moves_the_start():
 
 
 def test_a_log_that_was_cut_is_loaded_anew():
-    """Shorter than before; or as long again, and longer, with other batches."""
+    """A truncated log is loaded again, also if it has grown again."""
     beside = Beside(internal_segment_bytes=1_000_000)
     for more in (0, 5, 9):
         beside.append(10)
@@ -162,7 +162,7 @@ def test_a_log_that_was_cut_is_loaded_anew():
 
 
 def test_a_log_that_was_compacted_is_loaded_anew():
-    """Another file stands under a known name."""
+    """A compacted log is loaded again, as a known name has another file."""
     beside = Beside()
     beside.append(25)
     assert beside.look()
@@ -174,7 +174,7 @@ def test_a_log_that_was_compacted_is_loaded_anew():
 
 
 def test_a_log_that_was_made_anew_is_loaded_anew():
-    """A topic was deleted, and made again under its name."""
+    """A log whose topic was deleted and created again is loaded again."""
     beside = Beside()
     beside.append(5)
     assert beside.look()
@@ -185,7 +185,7 @@ def test_a_log_that_was_made_anew_is_loaded_anew():
 
 
 def test_an_owner_that_restarts_is_followed_on():
-    """It recovers, and goes on where it was."""
+    """A log is followed on after its owner restarts, cleanly or with recovery."""
     beside = Beside()
     beside.append(15)
     assert beside.look()
@@ -198,7 +198,7 @@ def test_an_owner_that_restarts_is_followed_on():
 
 
 def test_transactions_are_decided_while_following():
-    """The last stable offset, and what was aborted."""
+    """The last stable offset and the aborted transactions are followed."""
     beside = Beside()
     beside.log.append(produced(b"a", b"b", txn=True))
     beside.append(2)
@@ -212,7 +212,7 @@ def test_transactions_are_decided_while_following():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_it_shows_what_loading_anew_shows(seed):
-    """Appends, rolls, deletions, cuts and restarts of the owner, in any order."""
+    """Appends, rolls, deletions, truncations and restarts in any order give what a new load gives."""
     chance = Random(seed)
     beside = Beside()
     for _ in range(30):
@@ -262,6 +262,6 @@ FIRST, SECOND, THIRD = (f"{offset:020}.log" for offset in (0, 10, 20))
     ],
 )
 def test_what_files_tell(now, expected):
-    """Growth, a roll and removal at the front are known from everything else."""
+    """`grew_only` accepts growth, rolls and removals at the front, and nothing else."""
     before = [stamp("00000000000000000000.index"), stamp(FIRST), stamp(SECOND)]
     assert expected == grew_only(before, now)

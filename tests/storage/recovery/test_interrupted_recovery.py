@@ -1,4 +1,4 @@
-"""Recovery that is itself ended at any step, and what it did when power fails right after it."""
+"""Recovery that is interrupted at any step, and its result if power fails right after it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_STEPS = 400
 
 
 def synced(on_disk: LogOnDisk) -> LogOnDisk:
-    """Everything is on the platters as it stands."""
+    """Sync all files and the directory."""
     for path in on_disk.disk.tree():
         on_disk.disk.open(Path(path)).sync()
     on_disk.disk.sync_directory(DIRECTORY)
@@ -33,7 +33,7 @@ def synced(on_disk: LogOnDisk) -> LogOnDisk:
 
 
 def filled_on_mortal_disk() -> LogOnDisk:
-    """A closed log of twelve batches with producers, three to a segment, on disk."""
+    """Return a closed, synced log of twelve batches with producers, three to a segment."""
     on_disk = filled(disk=MortalDisk())
     on_disk.log.close()
     write_topic_id(on_disk.disk, DIRECTORY, "1EvPSKI_SvihSIy3lMKMvg")
@@ -41,7 +41,7 @@ def filled_on_mortal_disk() -> LogOnDisk:
 
 
 def torn() -> tuple[LogOnDisk, list[int]]:
-    """A batch in the second segment was half-written; nothing behind it counts."""
+    """Return a log with a half-written batch in the second segment, and the offsets before it."""
     on_disk = filled_on_mortal_disk()
     on_disk.disk.open(DIRECTORY / f"{3:020d}.log").truncate(250)
     return synced(on_disk), [0, 1, 2, 3, 4]
@@ -64,7 +64,7 @@ def with_garbage_in_indexes() -> tuple[LogOnDisk, list[int]]:
 
 
 def with_a_damaged_transaction_index() -> tuple[LogOnDisk, list[int]]:
-    """The first segment's, in which an abort stands."""
+    """Return a log whose first segment has an abort and a damaged transaction index."""
     on_disk = LogOnDisk(disk=MortalDisk(), internal_segment_bytes=300)
     stamp = BatchStamp(producer_id=ProducerId(7), producer_epoch=0, base_sequence=0, transactional=True)
     on_disk.log.append(batch(b"aborted", timestamp=1, stamp=stamp))
@@ -78,7 +78,7 @@ def with_a_damaged_transaction_index() -> tuple[LogOnDisk, list[int]]:
 
 
 def compacted() -> tuple[LogOnDisk, list[int]]:
-    """A compaction had put in place nothing yet of what it made of the second and third segment."""
+    """Return a log with a finished compaction of two segments whose files are still `.swap`."""
     on_disk, other = filled_on_mortal_disk(), LogOnDisk()
     other.log.replacer.truncate_fully_and_start_at(3)
     for offset in (4, 8):
@@ -90,7 +90,7 @@ def compacted() -> tuple[LogOnDisk, list[int]]:
 
 
 def half_compacted() -> tuple[LogOnDisk, list[int]]:
-    """A compaction had not written all of it."""
+    """Return a log with a compaction whose files are not all written."""
     on_disk, expected = compacted()
     on_disk.write(f"{3:020d}.log.cleaned", b"")
     return synced(on_disk), list(range(len(expected) + 4))
@@ -117,7 +117,7 @@ def half_compacted() -> tuple[LogOnDisk, list[int]]:
 def test_recovery_that_was_ended_anywhere_is_done_by_the_next(
     state: Callable[[], tuple[LogOnDisk, list[int]]], recovery_point: int, end: End
 ) -> None:
-    """Whatever step is the last, the next start finds every record that the first one would have, with sound indexes."""
+    """If recovery dies at any step, the next start finds the same records, with valid indexes."""
     made, expected = state()
     for steps in range(MAX_STEPS):
         if not ended_and_done_again(made, expected, recovery_point, end, steps, seed=steps):
@@ -128,7 +128,7 @@ def test_recovery_that_was_ended_anywhere_is_done_by_the_next(
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_segment_below_the_recovery_point_is_not_trusted_half_done(seed: int) -> None:
-    """That it must be rebuilt is on disk before any of its files is touched, whatever a power loss makes of those."""
+    """Before recovery changes a segment, it records on disk that the segment must be rebuilt."""
     made, expected = with_a_damaged_transaction_index()
     for steps in range(1, 12):
         ended_and_done_again(made, expected, 6, End.POWER_LOSS, steps, seed=seed)
@@ -137,7 +137,7 @@ def test_a_segment_below_the_recovery_point_is_not_trusted_half_done(seed: int) 
 def ended_and_done_again(
     made: LogOnDisk, expected: list[int], recovery_point: int, end: End, steps: int, *, seed: int
 ) -> bool:
-    """End a recovery of a copy after so many steps, and look at what the next one finds; False where it was done before."""
+    """Interrupt the recovery of a copy after `steps`, check the next one; return False if it was done before."""
     on_disk = copy(made)
     on_disk.disk = deepcopy(made.disk)
     on_disk.disk._random.seed(seed)
@@ -152,7 +152,7 @@ def ended_and_done_again(
 
 
 def findings(on_disk: LogOnDisk) -> list[object]:
-    """What `topicfs check` would tell of the partition."""
+    """Return what `topicfs check` reports of the partition."""
     view = on_disk.disk.read_only_view()
     return list(
         PartitionCheck(DIRECTORY, DirectorySituation(in_use=False, clean=True), view).findings(lambda _: None)
@@ -160,7 +160,7 @@ def findings(on_disk: LogOnDisk) -> list[object]:
 
 
 def test_segments_that_recovery_removed_never_come_back_behind_a_recovery_point() -> None:
-    """Their renaming is flushed by recovery itself: a flush of the segment in which the recovery point lies would not do it."""
+    """Recovery syncs its own renames, as a later flush may not reach the directory."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for number in range(9):
         on_disk.log.append(sized_batch(100, timestamp=number))
@@ -179,7 +179,7 @@ def test_segments_that_recovery_removed_never_come_back_behind_a_recovery_point(
 def test_an_index_that_was_rebuilt_below_the_recovery_point_is_whole_after_a_power_loss(
     seed: int, clean: bool
 ) -> None:
-    """Nobody looks at it a second time, so it is flushed as soon as it is made."""
+    """Recovery syncs an index that it rebuilds below the recovery point, as no later recovery checks it."""
     on_disk = LogOnDisk(disk=MortalDisk(seed=seed), internal_segment_bytes=30_000, index_interval_bytes=0)
     for number in range(300):
         on_disk.log.append(sized_batch(100, timestamp=number))

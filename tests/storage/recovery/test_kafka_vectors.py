@@ -1,4 +1,4 @@
-"""Partitions that a broker wrote: rebuilt from their `.log` alone, they are what the broker wrote."""
+"""A broker's partitions, rebuilt from their `.log` files alone, equal what the broker wrote."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topicfs.storage.segment.roll import SegmentDirectory
 LOG_DIRS = Path(__file__).parents[2] / "vectors" / "kafka" / "log-dirs"
 PARTITIONS = sorted(path.name for path in LOG_DIRS.iterdir() if path.is_dir())
 INDEX_INTERVAL_BYTES = {"g-": 1024, "__": 4096}
-"""The setting by which the broker wrote them, by the beginning of the topic's name."""
+"""The broker's index.interval.bytes, by the first characters of the topic's name."""
 
 
 def load(directory: Path, *, clean: bool, read_only: bool = False) -> Log:
@@ -32,13 +32,13 @@ def contents(directory: Path, *suffixes: str) -> dict[str, bytes]:
 
 
 def test_there_are_vectors():
-    """The directory is part of the project."""
+    """The repository has the broker's 13 partitions."""
     assert 13 == len(PARTITIONS)
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_indexes_and_epochs_from_the_log_alone(name, tmp_path):
-    """Deleted and rebuilt, `.index` and `.timeindex` have the broker's bytes; nothing else of the log changes."""
+    """Rebuilt `.index` and `.timeindex` files equal the broker's, and the log stays as it is."""
     directory = tmp_path / name
     shutil.copytree(LOG_DIRS / name, directory)
     directory.chmod(0o755)
@@ -52,7 +52,7 @@ def test_indexes_and_epochs_from_the_log_alone(name, tmp_path):
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_looking_changes_nothing(name):
-    """Loaded read-only, clean or not: ends, lookups by every index entry, and not one byte changed."""
+    """A read-only load finds the ends and each index entry, and changes no byte."""
     directory = LOG_DIRS / name
     before = contents(directory, "")
     for clean in (True, False):

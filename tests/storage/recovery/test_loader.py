@@ -1,4 +1,4 @@
-"""Loading a directory: what is finished, what is left alone, and which offsets come out."""
+"""Loading a directory: what is completed, what is left alone, and the resulting offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = "00000000000000000000"
 
 
 def test_an_empty_directory_is_an_empty_log():
-    """Row 56: no segment at all becomes one at offset 0, or at the checkpointed start; its indexes are made."""
+    """Row 56: without a segment the log gets an empty one at offset 0 or at the checkpointed start."""
     on_disk = LogOnDisk()
     assert (0, 0) == (on_disk.log.log_start_offset, on_disk.log.log_end_offset)
     assert [
@@ -35,7 +35,7 @@ def test_an_empty_directory_is_an_empty_log():
 
 
 def test_a_directory_that_is_no_partitions():
-    """The partition is read from the directory's name."""
+    """The partition comes from the directory's name; another name raises InvalidNameError."""
     on_disk = LogOnDisk()
     on_disk.disk.make_directory(Path("/data/nothing"))
     nothing = SegmentDirectory(Path("/data/nothing"), on_disk.disk, on_disk.clock)
@@ -46,7 +46,7 @@ def test_a_directory_that_is_no_partitions():
 
 @pytest.mark.parametrize("recovery_point", [0, 10, 12])
 def test_the_same_log_comes_back(recovery_point):
-    """Row 33: clean and unclean: same end, same last index offset, same entries; the last time entry is the maximum."""
+    """Row 33: after a clean or unclean stop end and indexes are the same; the last time entry is the maximum."""
     on_disk = filled()
     on_disk.log.sync()
     active = on_disk.log.chain.active
@@ -65,13 +65,13 @@ def test_the_same_log_comes_back(recovery_point):
 
 
 def test_a_clean_start_sets_the_recovery_point():
-    """After a close in order everything is flushed."""
+    """After a clean close the recovery point is the log's end."""
     on_disk = filled()
     assert 12 == on_disk.reopen(recovery_point=3).recovery_point
 
 
 def test_deleted_files_vanish():
-    """Row 36: what was renamed `.deleted` and not unlinked goes at the next load."""
+    """Row 36: leftover `.deleted` files are unlinked when the log is loaded."""
     on_disk = filled()
     on_disk.log.replacer.delete_oldest_segments(2, "test")
     assert any(name.endswith(".deleted") for name in on_disk.names())
@@ -81,7 +81,7 @@ def test_deleted_files_vanish():
 
 
 def test_truncation_after_a_restart():
-    """Row 37: truncated to 3 after a restart: one segment, end 3."""
+    """Row 37: after a restart the log can be truncated to 3."""
     on_disk = filled(5, internal_segment_bytes=10_000)
     on_disk.reopen()
     on_disk.log.replacer.truncate_to(3)
@@ -90,7 +90,7 @@ def test_truncation_after_a_restart():
 
 
 def test_what_lies_below_the_recovery_point_is_not_looked_at():
-    """Recovery begins with the segment that holds the recovery point; damage before it goes unnoticed."""
+    """Recovery begins at the segment with the recovery point, so that damage before it is not noticed."""
     on_disk = filled()
     on_disk.log.close()
     name = f"{FIRST}.log"
@@ -100,7 +100,7 @@ def test_what_lies_below_the_recovery_point_is_not_looked_at():
 
 
 def test_a_clean_start_looks_at_nothing():
-    """With the clean marker a flipped byte goes unnoticed, as in a broker."""
+    """A clean start does not notice a flipped byte, as in a broker."""
     on_disk = filled(3)
     on_disk.log.close()
     name = f"{FIRST}.log"
@@ -109,7 +109,7 @@ def test_a_clean_start_looks_at_nothing():
 
 
 def test_lost_epochs_come_back():
-    """Rows 14 and 48: epochs are rebuilt from the batches: (1,0) (2,1) (3,3); and (0,104) (1,106) (2,110)."""
+    """Rows 14 and 48: lost epochs are rebuilt from the batches: (1,0) (2,1) (3,3); and (0,104) (1,106) (2,110)."""
     on_disk = LogOnDisk()
     for offset, epoch in ((0, 1), (1, 2), (2, 2), (3, 3)):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=epoch))
@@ -125,7 +125,7 @@ def test_lost_epochs_come_back():
 
 
 def test_epochs_outside_the_log_go():
-    """Entries at or after the end go; those before the checkpointed start collapse into one that begins there."""
+    """Epochs at or after the end are dropped; those before the start become one that begins there."""
     on_disk = LogOnDisk()
     for offset in range(6):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
@@ -136,7 +136,7 @@ def test_epochs_outside_the_log_go():
 
 
 def test_the_file_of_epochs_follows_what_loading_dropped():
-    """In the background, as a broker writes it: not only at the next close. A full disk leaves it as it was."""
+    """The epoch file is updated in the background after loading, as in a broker, unless the disk is full."""
     flusher = ManualFlusher()
     on_disk = LogOnDisk(flusher=flusher)
     for offset in range(3):
@@ -158,7 +158,7 @@ def test_the_file_of_epochs_follows_what_loading_dropped():
 
 
 def test_checkpointed_offsets_are_kept_within_the_log():
-    """The start is at least the first base, the high watermark within [start, end]; no recovery point is beyond the end."""
+    """The start is at least the first base, the high watermark is inside the log, the recovery point not beyond."""
     on_disk = filled(6)
     on_disk.log.replacer.delete_oldest_segments(1, "test")
     log = on_disk.reopen(log_start_offset=1, high_watermark=1)
@@ -169,7 +169,7 @@ def test_checkpointed_offsets_are_kept_within_the_log():
 
 
 def test_snapshots_after_a_kill():
-    """Recovered bases and the end get their snapshots; one that is none is made again."""
+    """After a kill recovered bases and the end have snapshots; a damaged one is written again."""
     on_disk = filled(4)
     on_disk.write("00000000000000000003.snapshot", b"x" * 56)
     on_disk.kill()
@@ -178,7 +178,7 @@ def test_snapshots_after_a_kill():
 
 
 def test_on_a_real_disk(tmp_path):
-    """The same code over files: append, roll, kill, load, close, load."""
+    """Append, roll, kill, load, close and load also work on a real disk."""
     directory = tmp_path / "orders-0"
     directory.mkdir()
     on_disk = LogOnDisk(internal_segment_bytes=300)

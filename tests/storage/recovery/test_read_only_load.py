@@ -1,4 +1,4 @@
-"""Loading a directory in which nothing may be written: the same log, and not one byte changed."""
+"""Loading a read-only directory gives the same log and changes no byte."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.doubles.records import batch
 
 
 def look(on_disk: LogOnDisk, *, clean: bool, **offsets: int):
-    """Load from a read-only view; what the disk holds must stay the same."""
+    """Load from a read-only view, yield the log, and check that the disk stays the same."""
     before = on_disk.disk.tree()
     log = on_disk.load(clean=clean, disk=on_disk.disk.read_only_view(), **offsets)
     yield log
@@ -24,7 +24,7 @@ def look(on_disk: LogOnDisk, *, clean: bool, **offsets: int):
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_running_log_is_shown(clean):
-    """Untrimmed indexes and all: offsets and times are found beside the process that writes."""
+    """A log that another process writes is shown, with untrimmed indexes."""
     on_disk = filled(10, internal_segment_bytes=400)
     if clean:
         on_disk.log.close()
@@ -37,7 +37,7 @@ def test_a_running_log_is_shown(clean):
 
 
 def test_a_torn_tail_is_not_shown():
-    """What is half there, or damaged, ends the log in memory alone."""
+    """A torn or damaged end is hidden in memory and stays on disk."""
     on_disk = filled(10, internal_segment_bytes=400)
     name = f"{8:020d}.log"
     on_disk.write(name, on_disk.content(name)[:-30])
@@ -49,7 +49,7 @@ def test_a_torn_tail_is_not_shown():
 
 
 def test_segments_after_damage_are_not_shown():
-    """As recovery would remove them; the status says where the log ends, and why."""
+    """Segments after damage are hidden, and the status says from where on and why."""
     on_disk = filled(10, internal_segment_bytes=400)
     name = f"{4:020d}.log"
     content = on_disk.content(name)
@@ -63,7 +63,7 @@ def test_segments_after_damage_are_not_shown():
 
 
 def test_indexes_that_do_not_fit_are_made_in_memory():
-    """Missing, odd-sized or pointing beyond the log: lookups work all the same."""
+    """Indexes that are missing, torn or of another log are made again in memory."""
     on_disk = filled(10, internal_segment_bytes=400)
     on_disk.log.close()
     on_disk.disk.unlink(Path(f"/data/orders-0/{0:020d}.index"))
@@ -77,7 +77,7 @@ def test_indexes_that_do_not_fit_are_made_in_memory():
 
 
 def test_empty_directories():
-    """No segment, no epoch file, or an end before the start: an empty log in memory."""
+    """A directory without a segment, or with an end before the start, is shown as an empty log."""
     on_disk = LogOnDisk()
     for name in on_disk.names():
         on_disk.disk.unlink(Path("/data/orders-0") / name)
@@ -93,7 +93,7 @@ def test_empty_directories():
 
 
 def test_lost_epochs_are_found_in_memory():
-    """The epochs of the batches, without a file."""
+    """Without an epoch file the epochs come from the batches."""
     on_disk = LogOnDisk()
     for offset in range(3):
         on_disk.log.appender.append_as_follower(batch(b"a", offset=offset, epoch=offset))
@@ -104,7 +104,7 @@ def test_lost_epochs_are_found_in_memory():
 
 
 def test_only_what_is_replicated_is_shown():
-    """Beside a live owner the checkpointed high watermark is the end for readers."""
+    """Beside a live owner readers see records up to the checkpointed high watermark."""
     on_disk = filled(10, internal_segment_bytes=400)
     steps = look(on_disk, clean=False, high_watermark=6)
     log = next(steps)

@@ -1,4 +1,4 @@
-"""Every file beside a segment, of every partition that a broker wrote, made again from the `.log` files alone."""
+"""All files beside the `.log` files of a broker's partitions, rebuilt from the `.log` files."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ INDEX_INTERVAL_BYTES = {
     ("broker-made", "old-times"): 100,
     ("broker-made", ""): 200,
 }
-"""By which the broker wrote them: the folder and the beginning of the topic's name; the first that fits counts."""
+"""The brokers' index.interval.bytes by folder and first characters of the topic; the first match counts."""
 
 NOT_LONG_AFTER = 1_700_000_000_000
-"""By this clock no producer is older than a day, as none was when the broker wrote its snapshots."""
+"""A time at which no producer is a day old, as when the broker wrote its snapshots."""
 
 TELLS_OF_TRANSACTIONS = (names.SegmentFileKind.SNAPSHOT, names.SegmentFileKind.TRANSACTION_INDEX)
 
 
 def files_beside(directory: Path, first_dirty: Offset) -> dict[str, bytes]:
-    """Indexes, transaction indexes and snapshots by name.
+    """Return indexes, transaction indexes and snapshots by name.
 
-    Those of producers and aborts inside a cleaned section tell of batches that compaction has removed since.
+    Snapshots and transaction indexes below `first_dirty` are left out: their batches were compacted since.
     """
     return {
         path.name: path.read_bytes()
@@ -53,7 +53,7 @@ def first_dirty_offset(directory: Path) -> Offset:
 
 
 def test_there_are_partitions_of_two_brokers():
-    """Every kind of file is among them, and producers and aborts in some."""
+    """The partitions have each kind of file, with producers and aborts."""
     kinds = {path.suffix for folder in PARTITIONS for path in (VECTORS / folder).iterdir()}
     assert {".log", ".index", ".timeindex", ".txnindex", ".snapshot"} <= kinds
     assert 25 == len(PARTITIONS)
@@ -61,9 +61,9 @@ def test_there_are_partitions_of_two_brokers():
 
 @pytest.mark.parametrize("folder", PARTITIONS, ids=str)
 def test_everything_beside_the_log_comes_out_of_it(folder, tmp_path):
-    """`.index`, `.timeindex`, `.txnindex` and `.snapshot` have the broker's bytes, and no other file appears.
+    """The rebuilt files equal the broker's, and there are no others.
 
-    But for the snapshot at the log start: there is none after a recovery, a broker's neither.
+    The snapshot at the log start is left out: neither topicfs nor a broker has one after recovery.
     """
     written = VECTORS / folder
     directory = tmp_path / written.name

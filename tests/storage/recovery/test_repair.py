@@ -1,4 +1,4 @@
-"""One flipped bit in the part of a batch's header that no checksum covers: what a broker keeps stays, in order."""
+"""One flipped bit in the header part that no checksum covers is repaired where a broker keeps the batch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from topicfs.storage.model import Position
 pytestmark = pytest.mark.slow
 
 RECORDS = 12
-"""One a batch, three batches a segment."""
+"""The number of records, one in each batch, three batches to a segment."""
 
 BASE_OFFSET, LENGTH, LEADER_EPOCH, MAGIC = range(64), range(64, 96), range(96, 128), range(128, 136)
-"""The bits of a header, from its first byte's highest on."""
+"""The bits of a header, counted from the highest bit of its first byte."""
 
 
 def filled() -> LogOnDisk:
@@ -43,7 +43,7 @@ def flip(on_disk: LogOnDisk, record: int, bit: int) -> None:
 
 @pytest.mark.parametrize("record", range(RECORDS - 1))
 def test_a_base_offset_gets_the_value_that_its_neighbors_leave_it(record: int) -> None:
-    """First, middle or last batch of any segment, whichever bit: the files are again what they were."""
+    """A flipped bit of any base offset but the last is repaired from the neighbors."""
     on_disk = filled()
     whole = logs(on_disk)
     for bit in BASE_OFFSET:
@@ -55,7 +55,7 @@ def test_a_base_offset_gets_the_value_that_its_neighbors_leave_it(record: int) -
 
 
 def test_the_last_base_offset_gets_the_end_of_what_stands_before() -> None:
-    """Nothing stands behind it: only where it cannot stay, for a larger one in the segment's reach may be a gap."""
+    """The last base offset is repaired only if it is impossible; a larger one may be a gap."""
     on_disk = filled()
     whole = logs(on_disk)
     last = RECORDS - 1
@@ -72,7 +72,7 @@ def test_the_last_base_offset_gets_the_end_of_what_stands_before() -> None:
 
 
 def test_nothing_is_made_of_a_neighbor_that_may_be_wrong_itself() -> None:
-    """The end of a batch that is out of its place is none for the last one to begin at."""
+    """The last base offset is not repaired from a previous batch that may itself be wrong."""
     on_disk = gapped(3, 5, 17, 90)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)
@@ -89,7 +89,10 @@ def test_nothing_is_made_of_a_neighbor_that_may_be_wrong_itself() -> None:
 def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
     record: int, bit: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It takes 0x82 for negative and 0 for an old format: here the file's checksums are right afterwards, and a warning says what was done."""
+    """A magic that would end the log in a broker is repaired, with a warning.
+
+    A broker reads 0x82 as negative and 0 as an old format.
+    """
     on_disk = filled()
     whole = logs(on_disk)
     flip(on_disk, record, MAGIC[8 - bit.bit_length()])
@@ -108,7 +111,7 @@ def test_a_magic_that_ends_a_brokers_log_is_mended_and_told(
 
 @pytest.mark.parametrize("record", range(RECORDS))
 def test_a_magic_is_told_by_the_checksum(record: int) -> None:
-    """That of format v2 is right: so is the last batch's."""
+    """A magic is repaired if the checksum of format v2 is valid, also in the last batch."""
     on_disk = filled()
     whole = logs(on_disk)
     for bit in MAGIC:
@@ -121,7 +124,7 @@ def test_a_magic_is_told_by_the_checksum(record: int) -> None:
 
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
 def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
-    """What it was is not known; a broker keeps it too."""
+    """A leader epoch with a flipped bit stays, because its old value is unknown; a broker keeps it too."""
     for bit in LEADER_EPOCH:
         on_disk = filled()
         flip(on_disk, record, bit)
@@ -134,7 +137,7 @@ def test_a_leader_epoch_stays_as_it_is(record: int) -> None:
 
 @pytest.mark.parametrize("record", [0, 4, RECORDS - 1])
 def test_a_length_is_told_by_the_checksum(record: int) -> None:
-    """It is the one that is one bit away and makes the checksum right. A broker cuts the log there."""
+    """A length is repaired to the value one bit away with a valid checksum; a broker truncates the log there."""
     on_disk = filled()
     whole = logs(on_disk)
     for bit in LENGTH:
@@ -146,7 +149,7 @@ def test_a_length_is_told_by_the_checksum(record: int) -> None:
 
 
 def test_two_bits_of_a_length_end_the_log() -> None:
-    """Where the batch ends is not known, so that its checksum cannot be right: as in a broker."""
+    """A length with two flipped bits ends the log, as in a broker."""
     on_disk = filled()
     flip(on_disk, 4, LENGTH[28])
     flip(on_disk, 4, LENGTH[30])
@@ -154,7 +157,7 @@ def test_two_bits_of_a_length_end_the_log() -> None:
 
 
 def test_zeros_of_a_preallocated_file_are_not_read_for_a_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a kill each active segment ends with them: of very many that would take minutes."""
+    """The zeros of a preallocated file are not searched for a length, which would take minutes for many logs."""
     on_disk = LogOnDisk(internal_segment_bytes=1 << 20, preallocate=True)
     on_disk.log.append(sized_batch(100))
     read = 0
@@ -168,12 +171,12 @@ def test_zeros_of_a_preallocated_file_are_not_read_for_a_length(monkeypatch: pyt
 
     monkeypatch.setattr(SimulatedFile, "pread", counted)
     assert [0] == offsets_of(on_disk.kill())
-    assert read < 4 << 20  # Its recovery goes through it twice.
+    assert read < 4 << 20  # Recovery reads the segment twice.
 
 
 @pytest.mark.parametrize("bit", LENGTH)
 def test_a_log_that_was_closed_in_order_is_repaired_before_it_is_cut(bit: int) -> None:
-    """Of its end alone something is read then."""
+    """After a clean close the last batch is repaired before it would be cut off."""
     on_disk = filled()
     whole = logs(on_disk)
     flip(on_disk, RECORDS - 1, bit)
@@ -185,7 +188,7 @@ def test_a_log_that_was_closed_in_order_is_repaired_before_it_is_cut(bit: int) -
 
 @pytest.mark.parametrize("number", range(5))
 def test_batches_of_many_records_may_overlap(number: int) -> None:
-    """A bit that moves one by less than it is long leaves the last offsets in order; it is seen by the first ones."""
+    """A flipped bit that makes batches overlap is noticed by their first offsets."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for first in range(0, 60, 10):
         on_disk.log.append(batch(*(b"%d" % at for at in range(first, first + 10)), timestamp=1))
@@ -203,7 +206,7 @@ def test_batches_of_many_records_may_overlap(number: int) -> None:
 
 
 def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """With the file, the position, and both values."""
+    """A repair logs the file, the position and both values."""
     on_disk = filled()
     flip(on_disk, 4, 63)
     flip(on_disk, 7, 128 + 5)
@@ -216,7 +219,7 @@ def test_what_was_done_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_several_bits_are_no_obstacle() -> None:
-    """Where the offsets leave no gap there is one place for each batch; two damaged neighbors have none."""
+    """In a dense log several flipped bits are repaired, but not two damaged neighbors."""
     on_disk = filled()
     for record in (1, 3, 6, 9):
         flip(on_disk, record, 20)
@@ -230,7 +233,7 @@ def test_several_bits_are_no_obstacle() -> None:
 
 
 def gapped(*offsets: int) -> LogOnDisk:
-    """A segment as a compaction leaves it."""
+    """Return a log with these offsets, as a compaction leaves it."""
     on_disk = LogOnDisk(index_interval_bytes=0)
     for offset in offsets:
         on_disk.log.appender.append_as_follower(batch(b"%d" % offset, offset=offset))
@@ -239,7 +242,7 @@ def gapped(*offsets: int) -> LogOnDisk:
 
 
 def test_a_gap_leaves_what_is_one_bit_away() -> None:
-    """Between 5 and 90 there is one offset from which 17 + 64 is one bit away."""
+    """A base offset in a gap is repaired if one value one bit away fits the gap."""
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)
@@ -251,7 +254,7 @@ def test_a_gap_leaves_what_is_one_bit_away() -> None:
 
 
 def test_what_is_not_certain_is_not_written() -> None:
-    """Several offsets in the gap are one bit away: the log ends there, as before."""
+    """If several values one bit away fit the gap, the log ends there."""
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)
@@ -261,7 +264,7 @@ def test_what_is_not_certain_is_not_written() -> None:
 
 
 def test_nothing_is_written_where_nothing_may_be() -> None:
-    """A read-only look ends where the damage is, and leaves it."""
+    """A read-only load repairs nothing on disk."""
     on_disk = filled()
     flip(on_disk, 4, 60)
     before = on_disk.disk.tree()

@@ -1,4 +1,4 @@
-"""What an interrupted compaction left: rolled back while anything is unfinished, rolled forward once all is."""
+"""Leftovers of an interrupted compaction are rolled back while unfinished, and rolled forward once finished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUFFIXES = (".log", ".index", ".timeindex")
 
 
 def compacted() -> tuple[LogOnDisk, dict[str, bytes]]:
-    """A closed log of nine records in segments 0, 3, 6; and the files of a segment that replaces the first two."""
+    """Return a closed log with segments 0, 3 and 6, and the files of a segment that replaces the first two."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     for _ in range(9):
         on_disk.log.append(sized_batch(100))
@@ -44,7 +44,7 @@ def remove_old(on_disk: LogOnDisk, *base_offsets: int) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("swapped", [(), (".log",), (".log", ".index")])
 def test_an_unfinished_compaction_is_undone(clean, swapped):
-    """Row 41: any `.cleaned` left: it and every `.swap` at or above it go, the old segments stay."""
+    """Row 41: with any `.cleaned` file, it and all `.swap` files at or above it are deleted."""
     on_disk, new = compacted()
     put(on_disk, new, ".cleaned")
     put(on_disk, new, ".swap", only=swapped)
@@ -56,7 +56,7 @@ def test_an_unfinished_compaction_is_undone(clean, swapped):
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("gone", [(), (0,), (0, 3)])
 def test_a_finished_compaction_is_completed(clean, gone):
-    """Row 42: only `.swap` left, the old segments present, in part or gone: the new one takes their place."""
+    """Row 42: with only `.swap` files the new segment replaces the old ones, present or not."""
     on_disk, new = compacted()
     put(on_disk, new, ".swap")
     remove_old(on_disk, *gone)
@@ -68,7 +68,7 @@ def test_a_finished_compaction_is_completed(clean, gone):
 
 
 def test_a_compaction_with_one_file_renamed_already():
-    """Row 42: the `.log` is in place, its indexes still `.swap`: they follow."""
+    """Row 42: if the `.log` was renamed already, its `.swap` indexes are renamed too."""
     on_disk, new = compacted()
     remove_old(on_disk, 0, 3)
     put(on_disk, new, "", only=(".log",))
@@ -80,7 +80,7 @@ def test_a_compaction_with_one_file_renamed_already():
 
 
 def test_a_finished_compaction_is_shown_without_touching_it():
-    """On a read-only disk the `.swap` segment is read where it stands."""
+    """On a read-only disk a `.swap` segment is read without being renamed."""
     on_disk, new = compacted()
     put(on_disk, new, ".swap")
     on_disk.write(f"{0:020d}.log.deleted", b"old")
@@ -92,7 +92,7 @@ def test_a_finished_compaction_is_shown_without_touching_it():
 
 @pytest.mark.parametrize("recovery_point", range(10))
 def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
-    """A finished compaction whose old segment had a snapshot: it goes, and the log is loaded from an older one."""
+    """The old segment's snapshot is deleted, and the log is loaded from an older one."""
     on_disk, _ = compacted()
     other = LogOnDisk()
     other.log.replacer.truncate_fully_and_start_at(3)
@@ -108,7 +108,7 @@ def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
 
 
 def test_an_old_index_is_not_taken_for_a_new_segments():
-    """Where nothing may be written the `.index` in place is the old segment's, though it could be the new one's by its size."""
+    """On a read-only disk the old segment's `.index` is not used for the new segment."""
     on_disk = LogOnDisk(internal_segment_bytes=300, index_interval_bytes=0)
     for offset in range(9):
         on_disk.log.append(sized_batch(100, timestamp=1 + offset))
@@ -124,7 +124,7 @@ def test_an_old_index_is_not_taken_for_a_new_segments():
 
 
 def test_sorting_by_names():
-    """A `.swap` below every `.cleaned` is complete; those at or above the lowest are not."""
+    """A `.swap` below all `.cleaned` files is complete; those at or above the lowest are deleted."""
     names = [
         "00000000000000000000.log.swap",
         "00000000000000000005.log.swap",
@@ -138,7 +138,7 @@ def test_sorting_by_names():
 
 
 def test_what_new_segments_replace():
-    """Files of any kind whose name's offset lies in the range; others and temporary ones are left."""
+    """`replaced` returns the segment files in the range of offsets, without temporary files."""
     names = [f"{offset:020d}.{kind}" for offset in (0, 5, 9) for kind in ("log", "snapshot", "txnindex")]
     assert [names[3], names[4], names[5]] == replaced(
         [*names, f"{5:020d}.log.swap", "leader-epoch-checkpoint"], Offset(1), Offset(9)
@@ -146,7 +146,7 @@ def test_what_new_segments_replace():
 
 
 def test_temporary_files_by_their_names():
-    """Only indexes whose `.log` is missing."""
+    """`indexes_without_log` returns the indexes whose `.log` is missing."""
     names = [
         "00000000000000000000.log",
         "00000000000000000000.index",

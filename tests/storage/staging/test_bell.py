@@ -1,4 +1,4 @@
-"""The bell of a data directory: the owner works when a job rings, and the job learns when it has."""
+"""The bell of a data directory: a Spark job rings, the owner works, and the job learns when it is done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 250.0
 
 
 def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> None:
-    """It does not return earlier, and it may name the directory by a link."""
+    """`ring` returns after the owner has worked, also if the job names the directory by a link."""
     worked = []
     bell = Bell(tmp_path, lambda: worked.append(1))
     (tmp_path.parent / "link").symlink_to(tmp_path)
@@ -30,7 +30,7 @@ def test_a_job_that_rings_returns_when_the_owner_has_worked(tmp_path: Path) -> N
 
 
 def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
-    """The look that begins after they rang answers them, so none of their writes is missed."""
+    """A round that begins after a ring answers it, so that no write is missed."""
     begun, go_on, looks = Event(), Event(), []
 
     def work() -> None:
@@ -53,7 +53,7 @@ def test_all_who_ring_meanwhile_are_answered(tmp_path: Path) -> None:
 
 
 def test_without_an_owner_a_job_waits_as_long_as_it_says(tmp_path: Path) -> None:
-    """It does not turn in a circle: also where the directory is gone, or the owner has closed its bell."""
+    """Without an owner or a directory `ring` waits for the given time instead of looping."""
     Bell(tmp_path, lambda: None).close()
     for directory in (tmp_path, tmp_path / "gone"):
         begun = time.monotonic()
@@ -62,7 +62,7 @@ def test_without_an_owner_a_job_waits_as_long_as_it_says(tmp_path: Path) -> None
 
 
 def test_a_name_that_is_taken_is_an_error_for_the_owner_alone(tmp_path: Path) -> None:
-    """Then both look by themselves; closing the first one frees the name."""
+    """A second bell for a directory raises OSError; closing the first one frees the name."""
     first = Bell(tmp_path, lambda: None)
     with pytest.raises(OSError, match="in use"):
         Bell(tmp_path, lambda: None)
@@ -71,7 +71,7 @@ def test_a_name_that_is_taken_is_an_error_for_the_owner_alone(tmp_path: Path) ->
 
 
 def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None:
-    """Neither one without a name, nor one that never reads its answers."""
+    """Callers without an address, or that never read answers, do not block the owner."""
     looks = []
     bell = Bell(tmp_path, lambda: looks.append(1))
     address = address_of(tmp_path)
@@ -80,7 +80,7 @@ def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf,
     ):
         deaf.bind(f"\0topicfs-test-{os.getpid()}")
-        for _ in range(700):  # More than a socket's queue takes.
+        for _ in range(700):  # More than a socket's queue holds.
             nameless.sendto(b"x" * 100, address)
             deaf.sendto(b"x", address)
         ring(tmp_path, TIMEOUT_SECONDS)
@@ -89,7 +89,7 @@ def test_callers_who_do_not_listen_do_not_hold_the_owner(tmp_path: Path) -> None
 
 
 def test_a_close_does_not_wait_for_callers_who_read_no_answers(tmp_path: Path) -> None:
-    """Unread answers fill the owner's socket, which can then send nothing, not even to itself."""
+    """`close` does not wait for callers that read no answers and fill the owner's socket."""
     bell = Bell(tmp_path, lambda: None)
     address = address_of(tmp_path)
     with ExitStack() as stack:
@@ -105,7 +105,7 @@ def test_a_close_does_not_wait_for_callers_who_read_no_answers(tmp_path: Path) -
 
 
 def test_rings_without_end_cost_a_look_at_a_time(tmp_path: Path) -> None:
-    """One look answers all who have rung, and a pause follows that is as long as the look."""
+    """One round answers all rings before it, followed by a pause as long as the round."""
     begun, looks = time.monotonic(), []
     bell = Bell(tmp_path, lambda: looks.append(1))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as nameless:
@@ -116,7 +116,7 @@ def test_rings_without_end_cost_a_look_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_name_that_another_user_has_taken_answers_nobody(tmp_path: Path) -> None:
-    """A job waits as long as it says, whether or not that user reads what is rung."""
+    """If another user holds the name, a job waits for the given time."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(address_of(tmp_path))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as caller, suppress(BlockingIOError):

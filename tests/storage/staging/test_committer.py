@@ -1,4 +1,4 @@
-"""Writes that others prepare are appended whole and once."""
+"""Staged writes of Spark jobs are appended whole and once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("write", [BATCH, ONCE], ids=["micro-batch", "once"])
 def test_a_write_is_appended_in_task_order(write):
-    """Into every partition, by the owner's duty; no file of it stays."""
+    """A write is appended in the order of its tasks to each partition, and its files are removed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk, write)
@@ -41,7 +41,7 @@ def test_a_write_is_appended_in_task_order(write):
 
 
 def test_a_replayed_micro_batch_is_no_write():
-    """Committed is committed: neither the same batch nor an earlier one of the query is appended."""
+    """A committed micro-batch, or an earlier one of its query, is not appended again."""
     disk = SimulatedDisk()
     engine = populated(disk)
     submit(disk, BATCH)
@@ -54,7 +54,7 @@ def test_a_replayed_micro_batch_is_no_write():
 
 
 def test_other_micro_batches_and_queries_are_writes_of_their_own():
-    """The next batch, and the same number of another query."""
+    """The next micro-batch, and the same number in another query, are writes of their own."""
     disk = SimulatedDisk()
     engine = populated(disk)
     for write in (BATCH, BATCH._replace(batch=4), WriteId("other", 3), ONCE, WriteId("twice")):
@@ -66,7 +66,7 @@ def test_other_micro_batches_and_queries_are_writes_of_their_own():
 
 
 def test_a_withdrawn_write_is_gone():
-    """Before it is claimed that works; afterwards it does not."""
+    """A write can be withdrawn until it is claimed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk, ONCE)
@@ -79,7 +79,7 @@ def test_a_withdrawn_write_is_gone():
 
 
 def test_batches_carry_one_producer_a_query():
-    """An id that stays, an epoch a micro-batch, sequences from 0: what a broker knows as idempotence."""
+    """A query has one producer ID, each micro-batch an epoch, and sequences begin at 0."""
     disk = SimulatedDisk()
     engine = populated(disk)
     for batch in (3, 4):
@@ -92,7 +92,7 @@ def test_batches_carry_one_producer_a_query():
 
 
 def test_abandoned_staged_files_go_after_a_week():
-    """Those that nobody handed in; one that is waiting stays."""
+    """Staged files that were not submitted are removed after a week."""
     disk, clock = SimulatedDisk(), ManualClock()
     populated(disk).close()
     engine = engine_on(disk, clock=clock)
@@ -106,7 +106,7 @@ def test_abandoned_staged_files_go_after_a_week():
 
 
 def test_staged_files_of_a_later_micro_batch_stay():
-    """A commit removes its own staged files and those of earlier micro-batches, which nobody submits any more."""
+    """A commit removes its own staged files and those of earlier micro-batches, but not of later ones."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = StagingArea(DATA, disk)
@@ -122,7 +122,7 @@ def test_staged_files_of_a_later_micro_batch_stay():
 
 @pytest.mark.parametrize("query", ["", "a b", "a/b", "a@b", "a\nb", "ä", "x" * 65])
 def test_a_query_id_that_makes_no_file_name_is_refused(query):
-    """It comes from outside; a path could lead anywhere."""
+    """A query ID that is not a valid file name is refused, as it could lead to another path."""
     with pytest.raises(ValueError, match="is not the name of a write"):
         write_file(WriteId(query, 0), WriteFileKind.REQUESTED)
 
@@ -138,12 +138,12 @@ def test_a_query_id_that_makes_no_file_name_is_refused(query):
     ],
 )
 def test_other_names_are_none_of_ours(name):
-    """A half-written manifest above all."""
+    """Names of temporary or malformed files are not parsed as writes."""
     assert parse_write_file(name) is None
 
 
 def test_a_record_without_a_time_is_taken():
-    """NO_TIMESTAMP is a producer's right."""
+    """A record with NO_TIMESTAMP is accepted."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = StagingArea(DATA, disk)

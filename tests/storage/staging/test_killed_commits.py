@@ -1,4 +1,4 @@
-"""A write is appended whole and once, whatever crashes between any two steps."""
+"""A write is appended whole and once after a crash between any two steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_replayed_write_is_there_once_wherever_it_died(end):
-    """A crash after any step of staging, handing in and appending; then the query is restarted and replays."""
+    """If staging, submitting or appending dies at any step, the repeated write is there once."""
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
         submit(disk, BATCH)
@@ -51,7 +51,7 @@ def test_a_replayed_write_is_there_once_wherever_it_died(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
-    """Whole as soon as `submit` returned, whatever happens then."""
+    """A write that `submit` returned for is appended; an earlier crash leaves all of it or nothing."""
     handed_in = []
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
@@ -72,7 +72,7 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
-    """After a crash at any step a repetition with other rows is appended only if the first write was not submitted."""
+    """The recorded content is the one appended: the repeated rows only if the first were not submitted."""
     first, again = Content(7, 1), Content(7, 2)
     submitted = []
 
@@ -96,7 +96,7 @@ def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
 
 
 def test_two_crashes_in_a_row_do_not_double():
-    """The one that goes on dies too, anywhere; the log has then parts of both."""
+    """A second crash during the continuation does not duplicate records."""
     for first in range(8, MAX_STEPS, 5):
         disk = MortalDisk(seed=first)
         engine = populated(disk)
@@ -115,7 +115,7 @@ def test_two_crashes_in_a_row_do_not_double():
 
 
 def test_others_may_append_between_a_crash_and_the_end():
-    """What is there is found by its producer, not by counting offsets."""
+    """Records that others append after a crash do not confuse the continuation, which finds its producer."""
     disk = MortalDisk()
     engine = populated(disk)
     append_lines(engine.partition("orders", 0), "old\n")
@@ -136,7 +136,7 @@ def test_others_may_append_between_a_crash_and_the_end():
 
 
 def test_what_a_log_has_forgotten_is_not_appended_again():
-    """Producers expire; which records are there already is seen by the records themselves."""
+    """If the producer has expired, records already appended are recognized in the log."""
     disk = half_appended()
     engine_on(disk).close()
     engine = engine_on(disk, clock=ManualClock(ManualClock().now + 30 * DAY_MS))
@@ -146,7 +146,7 @@ def test_what_a_log_has_forgotten_is_not_appended_again():
 
 
 def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
-    """Who was killed as it handed in may have looked before the other committed: the same write is asked for again."""
+    """A request for a write that was committed meanwhile is ignored."""
     disk = SimulatedDisk()
     engine = populated(disk)
     submit(disk, BATCH)
@@ -160,7 +160,7 @@ def test_a_request_for_a_committed_write_that_comes_late_is_no_write():
 
 
 def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
-    """One that came back after a crash without them could never be done."""
+    """The removal of a manifest is synced before its staged files are removed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     submit(disk, ONCE)
@@ -175,7 +175,7 @@ def test_a_manifest_is_gone_for_good_before_its_staged_files_go():
 
 @pytest.mark.parametrize("end", [End.POWER_LOSS, End.POWER_LOSS_KEEPING_NOTHING], ids=str)
 def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
-    """Else the ends that it noted would lie behind its own records, which would not be found again there."""
+    """Records of others are synced before a write begins, so that its recorded log ends stay valid."""
     begun = 0
 
     def run(disk: MortalDisk, engine: LogManager) -> None:
@@ -199,7 +199,7 @@ def test_what_others_appended_is_on_disk_before_a_write_begins(end: End):
 
 
 def test_a_topic_deleted_in_between_takes_its_records_with_it():
-    """The rest of the write goes on."""
+    """If a topic is deleted after a crash, the rest of the write is appended."""
     disk = MortalDisk()
     engine = populated(disk)
     submit(disk, BATCH)
@@ -218,7 +218,7 @@ def test_a_topic_deleted_in_between_takes_its_records_with_it():
 def every_death(
     run: Callable[[MortalDisk, LogManager], None], *, end: End
 ) -> Iterator[tuple[MortalDisk, int]]:
-    """The disk after the process, or the machine, died before each of the steps of `run`."""
+    """Yield the disk after a crash at each step of `run`, with the number of steps."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
         engine = populated(disk)

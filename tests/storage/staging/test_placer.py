@@ -1,4 +1,4 @@
-"""Writes that keep their offsets: each batch stands where it says, once, whatever crashes and whoever else appends."""
+"""Writes with given offsets: each batch is at its offset once, after crashes and appends by others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch(*offsets: int) -> bytearray:
 
 
 def populated(disk: SimulatedDisk) -> LogManager:
-    """`orders` with one record, and no `clicks`."""
+    """Return an engine with one record in `orders` and without `clicks`."""
     engine = engine_on(disk)
     append_lines(engine.create_topic("orders").partitions()[0], "old\n")
     engine.close()
@@ -56,14 +56,14 @@ def submit(disk: SimulatedDisk, placement: Placement | None = None, batches=BATC
 
 
 def offsets_in(engine: LogManager, name: TopicPartition) -> list[int]:
-    """The offset of every record, read as a reader does."""
+    """Return the offset of each record in the log."""
     return [
         each.offset for each in read_records(engine.partition(*name), isolation=Isolation.READ_UNCOMMITTED)
     ]
 
 
 def test_batches_stand_where_they_say():
-    """Gaps stay gaps, an empty log begins at its first record, and a topic is made where it was missing."""
+    """Gaps stay, an empty log begins at its first record, and missing topics are created."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk)
@@ -80,7 +80,7 @@ def test_batches_stand_where_they_say():
 
 
 def test_they_are_as_the_log_s_leader_would_write_them():
-    """Leader epochs never go back, so that a broker takes the log as it is."""
+    """The batches get the log's leader epoch, so that epochs do not go back."""
     disk = SimulatedDisk()
     engine = populated(disk)
     submit(disk)
@@ -91,7 +91,7 @@ def test_they_are_as_the_log_s_leader_would_write_them():
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_each_stands_there_once_wherever_it_died(end):
-    """A crash before any step of the owner's; the next owner goes on."""
+    """If the owner dies at any step, the next owner completes the write."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk(seed=steps)
         engine = populated(disk)
@@ -103,14 +103,14 @@ def test_each_stands_there_once_wherever_it_died(end):
         engine = engine_on(disk)
         engine.commit_staged_writes()
         assert PLACED == {name: offsets_in(engine, name) for name in PLACED}, steps
-        # Staged files of a write that is done are its writer's to remove, or a week's.
+        # The writer, or the weekly cleanup, removes the staged files of a completed write.
         assert [] == [name for name in files_of_writes(disk) if not name.endswith(".staged")]
         engine.close()
     raise AssertionError("it never comes to its end")
 
 
 def half_done() -> tuple[MortalDisk, LogManager]:
-    """An owner died when `orders` had the write's first batch and not the other one; its successor."""
+    """Return a disk and the engine after an owner died with only the first batch of `orders` appended."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)
@@ -122,7 +122,7 @@ def half_done() -> tuple[MortalDisk, LogManager]:
 
 
 def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
-    """What is in place stays, the reason is told, and nobody tries for ever."""
+    """If somebody else used the offsets, the write is refused with the reason, and placed batches stay."""
     disk, engine = half_done()
     area = StagingArea(DATA, disk)
     append_lines(engine.partition(*ORDERS), "a\nb\nc\nd\ne\nf\ng\n")
@@ -135,7 +135,7 @@ def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
 
 
 def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
-    """Somebody appended just where the write goes on: that is another record, and the write ends there."""
+    """Another record at the next offset is not taken for the write's, and the write ends there."""
     disk, engine = half_done()
     area = StagingArea(DATA, disk)
     append_lines(engine.partition(*ORDERS), "".join(f"{number}\n" for number in range(4, 9)))
@@ -148,7 +148,7 @@ def test_another_batch_at_the_same_offset_is_not_taken_for_the_write_s():
 
 
 def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
-    """Whoever goes on with a write does not begin the log again a second time."""
+    """A continued write does not truncate again an empty log that already begins at its offset."""
     caplog.set_level(logging.INFO)
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
@@ -216,7 +216,7 @@ def test_an_empty_log_that_begins_there_already_stays_as_it_is(caplog):
     ],
 )
 def test_a_write_that_does_not_fit_is_refused_whole(placement, batches, reason):
-    """Before anything of it is appended, with the reason."""
+    """A write that does not fit is refused with the reason before anything is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk, placement, batches)
@@ -229,7 +229,7 @@ def test_a_write_that_does_not_fit_is_refused_whole(placement, batches, reason):
 
 
 def test_a_topic_deleted_in_between_takes_its_records_with_it():
-    """What is left of the write comes to its end."""
+    """If a topic was deleted, the rest of the write is appended."""
     disk, engine = half_done()
     engine.delete_topic("orders")
     engine.commit_staged_writes()
@@ -239,7 +239,7 @@ def test_a_topic_deleted_in_between_takes_its_records_with_it():
 
 
 def test_a_topic_created_again_in_between_gets_nothing():
-    """It is another topic, whatever its name and its end."""
+    """A topic that was created again gets none of the write."""
     disk, engine = half_done()
     engine.delete_topic("orders")
     append_lines(engine.create_topic("orders").partitions()[0], "old\n")
@@ -252,7 +252,7 @@ def test_a_topic_created_again_in_between_gets_nothing():
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("others", [False, True])
 def test_compaction_between_a_crash_and_the_end_does_not_stop_the_write(expired, others):
-    """Batches that were thinned out are the write's all the same; another record behind them ends it."""
+    """Compacted batches of the write are recognized; another record after them ends it."""
     disk, engine = half_done()
     clock = ManualClock()
     engine.alter_config("orders", {"cleanup.policy": "compact"})
@@ -275,7 +275,7 @@ def test_compaction_between_a_crash_and_the_end_does_not_stop_the_write(expired,
 
 
 def test_a_log_from_which_all_was_removed_does_not_begin_again():
-    """Its offsets were given, and the write's records are gone as retention or a user wanted."""
+    """A log whose records were all deleted is not begun again, because its offsets are used up."""
     for steps in range(MAX_STEPS):
         disk = MortalDisk()
         engine = populated(disk)
@@ -302,7 +302,7 @@ def test_a_log_from_which_all_was_removed_does_not_begin_again():
     ],
 )
 def test_a_damaged_placement_is_told_and_stays(damage):
-    """An owner that cannot read where the batches stand appends none of them."""
+    """A write with a damaged placement stays claimed, and none of it is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk)
@@ -320,7 +320,7 @@ def test_a_damaged_placement_is_told_and_stays(damage):
 
 
 def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
-    """With the sizes, before a record is visible."""
+    """A write larger than the free disk space is refused with the sizes, before a record is visible."""
     disk = SimulatedDisk()
     engine = populated(disk)
     engine.create_topic("clicks", partitions=2)
@@ -333,7 +333,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole():
 
 
 def test_writes_without_a_placement_are_what_they_were():
-    """The version of their manifests too."""
+    """A write without a placement has a manifest of version 1 and is appended as before."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = StagingArea(DATA, disk)

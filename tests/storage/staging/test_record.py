@@ -1,4 +1,4 @@
-"""The record of committed micro-batches and its copies in several directories."""
+"""The record of committed micro-batches, copied to several directories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def committed(batch: int) -> CommittedQuery:
 
 
 class Copies:
-    """Two disks, and the record over them."""
+    """Two disks with the record on them."""
 
     def __init__(self) -> None:
         self.disks = SeveralDisks({A: MortalDisk(), B: MortalDisk()})
@@ -39,7 +39,7 @@ class Copies:
         self.record.note(WriteId(query, batch), committed(batch), set)
 
     def batches(self) -> list[int | None]:
-        """The last micro-batch in each copy."""
+        """Return the last micro-batch in each copy."""
         found = (self.record.read_copy(root).get(QUERY) for root in (A, B))
         return [None if one is None else one.batch for one in found]
 
@@ -53,7 +53,7 @@ class Copies:
 
 @pytest.mark.parametrize("lost", [A, B])
 def test_power_loss_keeps_a_noted_micro_batch_in_every_copy(lost: Path) -> None:
-    """A noted micro-batch is on every disk, so either disk may be lost afterwards."""
+    """A recorded micro-batch is synced on each disk, so that either disk may be lost."""
     copies = Copies()
     copies.note(0)
     for disk in copies.disks.disks.values():
@@ -65,7 +65,7 @@ def test_power_loss_keeps_a_noted_micro_batch_in_every_copy(lost: Path) -> None:
 
 @pytest.mark.parametrize("broken", [A, B])
 def test_a_disk_that_fails_in_between_leaves_the_others_whole(broken: Path) -> None:
-    """The directory whose copy cannot be written is left out, and the micro-batch counts in the other one."""
+    """A directory whose copy cannot be written is dropped, and the micro-batch counts in the other."""
     copies = Copies()
     copies.note(0)
     break_disk(copies.disks.of(broken))
@@ -75,7 +75,7 @@ def test_a_disk_that_fails_in_between_leaves_the_others_whole(broken: Path) -> N
 
 
 def test_no_disk_that_takes_a_copy_is_an_error() -> None:
-    """A micro-batch that no directory has noted is not committed."""
+    """If no directory can record a micro-batch, it is not committed."""
     copies = Copies()
     copies.note(0)
     for disk in copies.disks.disks.values():
@@ -86,7 +86,7 @@ def test_no_disk_that_takes_a_copy_is_an_error() -> None:
 
 
 def test_a_kill_between_the_copies_leaves_the_newer_one_counting() -> None:
-    """The process that comes next reads the newer copy, and brings it to the other directory."""
+    """After a kill between two copies the newer copy counts and is written to the other directory."""
     copies = Copies()
     copies.note(0)
     other = copies.disks.of(B)
@@ -100,7 +100,7 @@ def test_a_kill_between_the_copies_leaves_the_newer_one_counting() -> None:
 
 
 def test_an_old_copy_that_comes_back_is_replaced() -> None:
-    """Of each query the highest micro-batch counts; entries that only the old copy has stay."""
+    """When an old copy returns, the highest micro-batch of each query counts, and all entries are kept."""
     copies = Copies()
     copies.serving = [A]
     copies.record.note(WriteId("elsewhere", 4), committed(4), set)
@@ -116,7 +116,7 @@ def test_an_old_copy_that_comes_back_is_replaced() -> None:
 
 @pytest.mark.parametrize("damaged", [A, B])
 def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
-    """While both serve, one whole copy is enough to read, to note and to write the other one again."""
+    """With both directories, one valid copy is enough to read, to record and to repair the other."""
     copies = Copies()
     copies.note(0)
     copies.damage(damaged)
@@ -130,7 +130,7 @@ def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
 
 @pytest.mark.parametrize("other", ["old", "missing"])
 def test_an_old_copy_does_not_stand_for_a_damaged_newer_one(other: str) -> None:
-    """Nothing is committed until the damaged copy is removed: it may have later micro-batches than the old one."""
+    """Nothing is committed beside an old copy until the damaged one, which may be newer, is removed."""
     copies = Copies()
     if other == "old":
         copies.note(0)

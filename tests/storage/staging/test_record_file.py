@@ -1,4 +1,4 @@
-"""The file of the record of commits: a line a commit, what a crash leaves of it, and what it forgets."""
+"""The file of the record of commits: a line for each commit, its state after crashes, and what it forgets."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def note(disk: SimulatedDisk, batch: int, query: str = "query", target: str = TO
 
 
 def entries(disk: SimulatedDisk) -> dict[str, int]:
-    """The last number of each series, as a process that has just begun reads them."""
+    """Return the last number of each series, as a new process reads them."""
     return {series: one.batch for series, one in record_on(disk).read().items()}
 
 
 def test_what_was_noted_is_read() -> None:
-    """Every field, in full and by query; a name that begins like another one is another query."""
+    """All fields are read, for all queries or one; `q` and `q.2` are different queries."""
     disk = SimulatedDisk()
     for query, target in (("q", TOPIC), ("q", OTHER), ("q", ""), ("q.2", TOPIC), ("r", TOPIC)):
         for batch in (3, 4):
@@ -56,7 +56,7 @@ def test_what_was_noted_is_read() -> None:
 
 
 def test_a_commit_writes_its_line_alone() -> None:
-    """However many queries there are: the file is neither replaced nor written again."""
+    """A commit appends one line and syncs; the file is not rewritten."""
     disk = SimulatedDisk()
     for number in range(300):
         note(disk, 0, f"query-{number}")
@@ -69,7 +69,7 @@ def test_a_commit_writes_its_line_alone() -> None:
 
 
 def test_the_file_stays_as_small_as_what_it_holds() -> None:
-    """A query of many micro-batches has few lines: the file is rewritten when it has doubled."""
+    """The file is rewritten when it has doubled, so that it has few lines for each query."""
     disk = SimulatedDisk()
     for batch in range(1000):
         note(disk, batch)
@@ -82,7 +82,7 @@ def test_the_file_stays_as_small_as_what_it_holds() -> None:
 def test_a_crash_leaves_the_entry_before_or_the_one_noted(
     monkeypatch: pytest.MonkeyPatch, end: End, spare: int
 ) -> None:
-    """After every step: nothing else is lost, what `note` returned for is there, and the next commit goes on."""
+    """After a crash at any step the old entry or the new one is there, and the next commit works."""
     monkeypatch.setattr(record, "_SPARE_LINES", spare)
     steps, died = 0, True
     while died:
@@ -105,7 +105,7 @@ def test_a_crash_leaves_the_entry_before_or_the_one_noted(
 @pytest.mark.parametrize("cut", range(1, 60, 7))
 @pytest.mark.parametrize("filler", [b"", b"\0"])
 def test_a_line_that_a_crash_cut_short_is_no_commit(cut: int, filler: bytes) -> None:
-    """It ends without a newline, or has zeros where the disk got nothing; the next commit takes its place."""
+    """A line without a newline or with zeros is ignored, and the next commit replaces it."""
     disk = SimulatedDisk()
     note(disk, 0)
     whole = disk.read_bytes(FILE)
@@ -122,7 +122,7 @@ def test_a_line_that_a_crash_cut_short_is_no_commit(cut: int, filler: bytes) -> 
 
 
 def test_any_other_damage_is_an_error() -> None:
-    """A flipped bit or a missing line refuses the record: a write that may be committed must not be appended again."""
+    """Any other damage is an error, so that no committed write is appended again."""
     disk = SimulatedDisk()
     for batch in range(2):
         note(disk, batch)
@@ -143,7 +143,7 @@ def test_any_other_damage_is_an_error() -> None:
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync"])
 def test_a_commit_that_is_not_on_disk_is_not_read(operation: str) -> None:
-    """The write stays claimed then, and is continued; it would be taken for committed otherwise."""
+    """A commit that could not be written or synced is not read, so that its write is continued."""
     disk = SimulatedDisk()
     note(disk, 0)
     disk.fail(operation)
@@ -156,7 +156,7 @@ def test_a_commit_that_is_not_on_disk_is_not_read(operation: str) -> None:
 
 
 def test_a_full_disk_loses_no_commit() -> None:
-    """Neither the line that does not fit, nor those before it."""
+    """A full disk loses no committed line."""
     disk = SimulatedDisk()
     note(disk, 0)
     disk.fill(0)
@@ -172,7 +172,7 @@ def test_a_full_disk_loses_no_commit() -> None:
 
 
 def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record forgets the entries of a deleted topic's id. It keeps those of queries whose rows name their topics."""
+    """Entries of a deleted topic's ID are dropped; queries whose rows name their topics are kept."""
     monkeypatch.setattr(record, "_SPARE_LINES", 0)
     disk = SimulatedDisk()
     for query, target in (("a", TOPIC), ("b", OTHER), ("c", "")):
@@ -183,7 +183,10 @@ def test_a_topic_takes_its_entries_with_it(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_year_without_a_commit_is_forgotten_but_not_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mark of each topic stays. One millisecond less is not yet a year, and a clock that was set back changes nothing."""
+    """Entries older than a year are dropped and leave a mark for their topic.
+
+    One millisecond less is kept, and so are entries in the future after the clock was set back.
+    """
     monkeypatch.setattr(record, "_SPARE_LINES", 0)
     disk = SimulatedDisk()
     for query, target in (("old", TOPIC), ("young", TOPIC), ("old", "")):
@@ -202,7 +205,7 @@ def test_a_year_without_a_commit_is_forgotten_but_not_unnoticed(monkeypatch: pyt
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_record_of_an_earlier_version_is_taken_over_whole(end: End) -> None:
-    """It is read as it is, and replaced by the first commit, whatever crashes; its times begin then."""
+    """A record of version 1 is read, and replaced whole by the first commit, even after a crash."""
     old = {
         f"a@{TOPIC}": {"batch": 41, "producer_id": 2**62 + 1, "epoch": 41, "records": {"orders": 50}},
         "gone@gone": {"batch": 2, "producer_id": 2**62 + 2, "epoch": 2, "records": {}},

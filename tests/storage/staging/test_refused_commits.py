@@ -87,7 +87,7 @@ def vanished(area: StagingArea) -> StagedFile:
 def test_a_write_that_may_not_be_appended_is_refused_whole(
     prepare: Callable[[StagingArea], StagedFile], reason: str
 ):
-    """Nothing of it is in any log, whoever handed it in learns why, and no file stays."""
+    """Nothing of a refused write is appended, its submitter gets the reason, and its files are removed."""
     disk = SimulatedDisk()
     engine = populated(disk)
     engine.create_topic("__consumer_offsets")
@@ -105,7 +105,7 @@ def test_a_write_that_may_not_be_appended_is_refused_whole(
 
 @pytest.mark.parametrize("free_bytes", [0, 512, OVERHEAD_BYTES])
 def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
-    """With the sizes, before a record is visible; when there is room, its replay is appended."""
+    """A write larger than the free space is refused with the sizes; repeated with room, it is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
     area = submit(disk, BATCH)
@@ -123,7 +123,7 @@ def test_a_write_that_does_not_fit_the_disk_is_refused_whole(free_bytes: int):
 
 
 def test_a_refused_micro_batch_may_come_again():
-    """Once the cause is gone, its replay is appended."""
+    """Once the cause is gone, a repeated micro-batch is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
     engine.delete_topic("clicks")
@@ -138,7 +138,7 @@ def test_a_refused_micro_batch_may_come_again():
 
 @pytest.mark.parametrize("operation", ["pwrite", "sync", "rename", "write_bytes", "sync_directory", "unlink"])
 def test_a_disk_that_fails_once_costs_nothing(operation):
-    """An I/O error at any call: the write is refused before its first record, or gone on with, never doubled."""
+    """After a disk error at any call the write is refused whole or continued, never duplicated."""
     for after in range(40):
         disk = SimulatedDisk()
         engine = populated(disk)
@@ -155,7 +155,7 @@ def test_a_disk_that_fails_once_costs_nothing(operation):
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 2}', b'{"version": 1, "queries": {"q": 1}}'])
 def test_a_damaged_record_is_told(content):
-    """With its name, and nothing is appended on a guess."""
+    """A damaged record raises an error with its name, and nothing is appended."""
     disk = SimulatedDisk()
     engine = populated(disk)
     disk.write_bytes(DATA / "topicfs.writes", content)
@@ -169,7 +169,7 @@ def test_a_damaged_record_is_told(content):
     [b"{", b'{"version": 2}', b'{"version": 1, "files": [{"name": "../x", "size": 1, "checksum": 1}]}'],
 )
 def test_a_damaged_manifest_is_told_and_stays(content):
-    """As a warning of the owner's; other writes go on."""
+    """A damaged manifest stays with a warning, and other writes go on."""
     disk = SimulatedDisk()
     engine = populated(disk)
     path = DATA / write_file(ONCE, WriteFileKind.REQUESTED)
