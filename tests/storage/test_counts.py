@@ -21,7 +21,7 @@ from topicfs.storage.model import Isolation, Offset
 
 
 def appended(counts: EngineCounts, topic: str) -> tuple[int, int, int, int]:
-    """Appends, batches, records and bytes."""
+    """Return the numbers of appends, batches, records and bytes."""
     one = counts.by_topic()[topic]
     return (
         one.small_appends + one.larger_appends,
@@ -32,7 +32,7 @@ def appended(counts: EngineCounts, topic: str) -> tuple[int, int, int, int]:
 
 
 def test_each_way_of_an_append_is_counted_once():
-    """What this process encoded, small or due for an index entry, and what others did; one that is refused never."""
+    """Small and larger appends, of this process and of clients, are counted once; refused ones are not."""
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders").partitions()[0]
     size = 0
@@ -49,7 +49,7 @@ def test_each_way_of_an_append_is_counted_once():
 
 
 def test_bytes_that_readers_were_given_are_counted():
-    """Whole batches, as often as they are read; nothing at the end of the log."""
+    """Bytes of batches are counted each time they are read."""
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders").partitions()[0]
     append_lines(partition, "a\nb\n")
@@ -61,7 +61,7 @@ def test_bytes_that_readers_were_given_are_counted():
 
 
 def test_rolls_and_flushes_are_counted():
-    """A flush of a log once, whatever it had to put on disk."""
+    """Rolls are counted, and a flush of a log once if it has something to sync."""
     engine = engine_on(SimulatedDisk())
     partition = engine.create_topic("orders", overrides=TINY_SEGMENTS).partitions()[0]
     for number in range(8):
@@ -74,7 +74,7 @@ def test_rolls_and_flushes_are_counted():
 
 
 def test_a_cleaning_is_counted_with_what_it_made_free():
-    """Records whose keys come again."""
+    """A cleaning is counted with the bytes that it freed."""
     clock = ManualClock()
     engine = engine_on(SimulatedDisk(), clock=clock)
     overrides = {**TINY_SEGMENTS, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
@@ -88,7 +88,7 @@ def test_a_cleaning_is_counted_with_what_it_made_free():
 
 
 def test_logs_that_were_not_closed_in_order_are_counted_as_recovered():
-    """With the bytes that were no whole batch; after a close in order none is."""
+    """A log recovered after an unclean stop is counted, with the bytes cut off; after a clean close none is."""
     disk = SimulatedDisk()
     append_lines(engine_on(disk).create_topic("orders").partitions()[0], "a\n")
     torn = Path("/data/orders-0/00000000000000000000.log")
@@ -101,7 +101,7 @@ def test_logs_that_were_not_closed_in_order_are_counted_as_recovered():
 
 
 def test_replicas_that_fall_out_of_sync_and_come_back_are_counted():
-    """Clients' appends once, however many replicas there are."""
+    """Replicas that leave and join the ISR are counted, and clients' appends once for all replicas."""
     two = Replicated()
     two.engine.create_topic("orders")
     two.append("a\nb\n")
@@ -113,7 +113,7 @@ def test_replicas_that_fall_out_of_sync_and_come_back_are_counted():
 
 
 def test_beyond_the_bound_topics_are_counted_together():
-    """As many names as there are places; who comes later is one of the others, and stays it."""
+    """Topics above `max_topics` are counted together under OTHERS."""
     counts = EngineCounts(max_topics=2)
     for number, name in enumerate(("a", "b", "c", "d"), 1):
         counts.topic(name).records += number
@@ -121,7 +121,7 @@ def test_beyond_the_bound_topics_are_counted_together():
 
 
 def test_no_sum_goes_back_when_a_topic_is_deleted():
-    """What was counted of it is the others' then; one of its name begins anew."""
+    """The counts of a deleted topic move to OTHERS, and a new topic of its name starts at 0."""
     engine = engine_on(SimulatedDisk())
     append_lines(engine.create_topic("orders").partitions()[0], "a\nb\n")
     engine.delete_topic("orders")
@@ -130,7 +130,7 @@ def test_no_sum_goes_back_when_a_topic_is_deleted():
 
 
 def test_durations_are_counted_by_powers_of_two():
-    """What is below zero counts as nothing, what is longer than all in the last bucket."""
+    """Durations are counted in buckets of powers of two; negative ones in the first, long ones in the last."""
     durations = Durations()
     for nanoseconds in (-1, 0, 1, 2, 3, 4, 1 << 60):
         durations.note(nanoseconds)
@@ -139,7 +139,7 @@ def test_durations_are_counted_by_powers_of_two():
 
 
 def test_threads_lose_no_count(tmp_path: Path):
-    """Appends to partitions of one topic from several threads add up."""
+    """Concurrent appends to partitions of one topic are all counted."""
     engine = open_engine(tmp_path / "data")
     partitions = engine.create_topic("orders", partitions=4).partitions()
 

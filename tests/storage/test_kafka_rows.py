@@ -1,4 +1,4 @@
-"""The table from Kafka's tests to ours is complete and true."""
+"""The table that maps Kafka's tests to the project's is complete and true."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROW = re.compile(r"\| (\d+) \| (\w+: [\w, ]+) \| ([AB]) \| (.+) \|")
 _TEST = re.compile(r"`([\w/]+\.py)::(test_\w+)`")
 _NAMED = re.compile(r"Rows? (\d+(?:(?:, | and )\d+)*): ")
 REASON = "— "
-"""Begins the last column where a row does not concern us."""
+"""The beginning of the last column in rows that name no test."""
 
 
 class Row(NamedTuple):
@@ -43,7 +43,7 @@ def table() -> list[Row]:
 
 @pytest.fixture(scope="module")
 def named() -> list[tuple[int, tuple[str, str]]]:
-    """Every row that a test's docstring begins with, and the test."""
+    """Return the row numbers in tests' docstrings, each with its test."""
     return sorted(_rows_named_by_tests())
 
 
@@ -58,7 +58,7 @@ def _rows_named_by_tests() -> Iterator[tuple[int, tuple[str, str]]]:
 
 
 def test_every_row_is_in_the_table_once():
-    """Numbers 1 to 212 in their order, and no other line that looks like one."""
+    """The table has the rows 1 to 212 in order, and no other line that looks like one."""
     assert list(range(1, ROWS + 1)) == [row.number for row in table()]
     lines = [line for line in TABLE.read_text().splitlines() if re.match(r"\| \d", line)]
     assert ROWS == len(lines)
@@ -66,7 +66,7 @@ def test_every_row_is_in_the_table_once():
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: str(row.number))
 def test_every_row_leads_to_tests_or_says_why_not(row, named):
-    """Each test named exists and names the row itself; a row of priority A always has one."""
+    """Each named test exists and names the row; a row of priority A always has a test."""
     if row.ours.startswith(REASON):
         assert row.priority != "A"
         assert len(row.ours) > len(REASON) + 20
@@ -77,6 +77,6 @@ def test_every_row_leads_to_tests_or_says_why_not(row, named):
 
 
 def test_no_test_names_a_row_that_the_table_does_not_lead_from(named):
-    """What is pinned is found from the table, too."""
+    """Each test that names a row is in that row of the table."""
     in_table = {(row.number, test) for row in table() for test in row.tests}
     assert [] == [one for one in named if one not in in_table]

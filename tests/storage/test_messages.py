@@ -1,4 +1,4 @@
-"""What is told to people: one line each, nothing a terminal obeys, not again and again."""
+"""Messages for users: one line each, without control characters, and not repeated endlessly."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ ESCAPED = r"t\n2026-11-22T00:00:00.000Z error t/0/log: all is lost\r\x1b[2J\x9b3
 
 
 def test_whatever_is_not_printed_as_itself_is_escaped() -> None:
-    """Ends of lines, escape sequences of 7 and of 8 bits, turned writing direction, bytes that are no UTF-8."""
+    """Line ends, escape sequences, direction marks and bytes that are not UTF-8 are escaped."""
     assert ESCAPED == printable(FORGED)
 
 
 @pytest.mark.parametrize("text", ["", "orders/0/log: line 2: no JSON", "größer: 注文 🙂", r"a\nb"])
 def test_what_people_write_stays_as_it_is(text: str) -> None:
-    """Words of any language, and backslashes, which nothing obeys."""
+    """Words of any language and backslashes are not escaped."""
     assert printable(text) == text
 
 
 def test_a_line_of_the_log_is_one_line() -> None:
-    """Message and arguments may come from outside; the lines of a traceback stay lines."""
+    """A logged message is one line, whatever its arguments; a traceback keeps its lines."""
     formatter = PrintableFormatter("%(levelname)s %(message)s")
     try:
         int(FORGED)
@@ -39,7 +39,7 @@ def test_a_line_of_the_log_is_one_line() -> None:
 
 
 def test_the_same_line_is_told_less_and_less_often() -> None:
-    """At once, a minute later, then after pauses twice as long each time."""
+    """A repeated line is reported at once, after a minute, and after pauses twice as long each time."""
     repeats = Repeats(kept=10)
     told = [
         minute
@@ -50,7 +50,7 @@ def test_the_same_line_is_told_less_and_less_often() -> None:
 
 
 def test_the_pause_is_an_hour_at_most() -> None:
-    """What lasts for days is told every hour."""
+    """A line repeated for days is reported each hour."""
     repeats = Repeats(kept=10)
     told = [
         hour
@@ -61,7 +61,7 @@ def test_the_pause_is_an_hour_at_most() -> None:
 
 
 def test_the_oldest_lines_go() -> None:
-    """So many are kept, each with its count and the time it came last."""
+    """The newest lines are kept, each with its count and its last time."""
     repeats = Repeats(kept=2)
     for moment, line in enumerate("abbc"):
         repeats.count_repeat(line, ManualClock(moment)(), newest_last=False)
@@ -69,7 +69,7 @@ def test_the_oldest_lines_go() -> None:
 
 
 def test_a_warning_each_second_is_one_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
-    """A full disk must not fill the daemon's log too; nor may a name forge a line of it."""
+    """A warning repeated each second is one line with a count, and a name in it cannot forge a line."""
     clock = ManualClock()
     book = WarningBook(clock)
     for _ in range(100):

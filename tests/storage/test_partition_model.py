@@ -1,8 +1,8 @@
-"""A partition with producers, transactions and compaction against a list, with everything that can go wrong in between.
+"""A partition with producers, transactions and compaction compared with a list, through all kinds of failures.
 
-What is promised: after power cuts, full disks, failing writes, failing syncs and interrupted cleanings every synced
-batch is there whole, what is left above is a choice of whole batches, and all that the log says of producers,
-transactions and committed records follows from the batches it still has.
+After power losses, full disks, failing writes, failing syncs and interrupted cleanings every synced batch is there
+whole, later batches are there whole or not at all, and all that the log says of producers, transactions and committed
+records follows from the batches it still has.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRODUCERS = st.integers(1, 3)
 CONTENT = st.lists(
     st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(-1, 60)), min_size=1, max_size=3
 )
-"""Of one batch: keys, and the bytes of each value (-1: null)."""
+"""The content of one batch: keys and sizes of values (-1: null)."""
 FAILURES = st.tuples(
     st.sampled_from(
         ["pwrite", "open", "write_bytes", "truncate", "rename", "sync", "unlink", "sync_directory"]
@@ -46,7 +46,7 @@ DELETE_RETENTION_MS = 1000
 
 
 class PartitionModel(RuleBasedStateMachine):
-    """`batches` are all that were appended and not lost, in order; `clean_end` how far a cleaning came at most."""
+    """`batches` are all batches that were not lost, in order; `clean_end` is the highest end of a cleaning."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class PartitionModel(RuleBasedStateMachine):
     def producer(self, producer_id: int) -> ModelProducer:
         return self.replayed().producers.get(producer_id, ModelProducer())
 
-    # Appends that are in order.
+    # Valid appends.
 
     @precondition(lambda self: self.online)
     @rule(content=CONTENT)
@@ -112,7 +112,7 @@ class PartitionModel(RuleBasedStateMachine):
             ModelBatch(self.end_offset, (), (), producer_id, epoch, transactional=True, commit=commit)
         )
 
-    # Appends that are not.
+    # Invalid appends.
 
     @precondition(lambda self: self.online)
     @rule(producer_id=PRODUCERS)
@@ -139,7 +139,7 @@ class PartitionModel(RuleBasedStateMachine):
     def write_under_an_old_epoch(self, content: list[tuple[bytes, int]], producer_id: int) -> None:
         known = self.producer(producer_id)
         epoch = known.epoch
-        # An epoch that only a marker told may go with it, as in a broker.
+        # An epoch known only from a marker may be lost with it, as in a broker.
         if epoch > 0 and known.last_batch is not None:
             self.refused(
                 self.batch(content)._replace(producer_id=producer_id, epoch=epoch - 1, sequence=0),
@@ -152,7 +152,7 @@ class PartitionModel(RuleBasedStateMachine):
         if self.producer(producer_id).open_since is not None:
             self.refused(self.batch_of_producer(content, producer_id), InvalidTransactionStateError)
 
-    # Disks that do not do as they are told.
+    # Failing disks.
 
     @precondition(lambda self: self.online)
     @rule(content=CONTENT, producer_id=PRODUCERS, free_bytes=st.integers(0, 1500))
@@ -227,7 +227,7 @@ class PartitionModel(RuleBasedStateMachine):
         try:
             clean(log, chosen, now=self.now, map_bytes=24 * map_slots)
         finally:
-            # What is to be removed for the sake of newer records is flushed together with these before.
+            # A cleaning flushes the newer records before it removes older ones.
             self.synced = max(self.synced, log.recovery_point)
 
     @rule()
@@ -240,7 +240,7 @@ class PartitionModel(RuleBasedStateMachine):
         self.checkpoint = self.on_disk.log.recovery_point
         assert self.checkpoint <= self.synced
 
-    # What happens to users.
+    # What users do, and what goes wrong.
 
     @precondition(lambda self: self.online)
     @rule()
@@ -256,7 +256,7 @@ class PartitionModel(RuleBasedStateMachine):
 
     @rule(keep=st.sampled_from([0.0, 0.5, 0.9, 1.0]))
     def crash(self, keep: float) -> None:
-        """Lose power: what is left above the last sync may be any of the batches, each whole."""
+        """Lose power: batches above the last sync are lost or whole."""
         log = self.on_disk.crash(keep=keep, recovery_point=self.checkpoint)
         left = self.headers()
         lost = [
@@ -322,7 +322,7 @@ class PartitionModel(RuleBasedStateMachine):
         assert indexed.keys() <= expected.keys()
         assert {span for span, written in expected.items() if written[-1] >= self.clean_end} <= indexed.keys()
         for span, first in indexed.items():
-            # Recovery after a cleaning begins a transaction at the first batch that is still there.
+            # After a cleaning, recovery begins a transaction at its first remaining batch.
             assert first in expected[span]
             assert all(earlier < self.clean_end for earlier in expected[span] if earlier < first)
 
@@ -330,7 +330,7 @@ class PartitionModel(RuleBasedStateMachine):
     def nothing_is_left_lying_about(self) -> None:
         assert not [name for name in self.on_disk.names() if name.endswith((".cleaned", ".swap"))]
 
-    # How.
+    # Helpers.
 
     def batch(self, content: list[tuple[bytes, int]]) -> ModelBatch:
         keys = tuple(key for key, _ in content)
@@ -370,7 +370,7 @@ class PartitionModel(RuleBasedStateMachine):
         except (OSError, PartitionOfflineError):
             if self.on_disk.log.log_end_offset == self.end_offset:
                 return
-            # The batch is in; what was to be told of it beside the log was not.
+            # The batch was written, but a file beside the log was not.
             assert not self.online
         self.batches.append(batch)
         self.end_offset = batch.end_offset
@@ -383,7 +383,7 @@ class PartitionModel(RuleBasedStateMachine):
         raise AssertionError(f"{batch} was taken")
 
     def headers(self) -> set[tuple[int, int]]:
-        """First and last offset of every batch that stands in the segments."""
+        """Return the first and last offset of each batch in the segments."""
         return {
             (header.base_offset, header.last_offset)
             for segment in self.on_disk.log.chain.segments
@@ -403,7 +403,7 @@ class PartitionModel(RuleBasedStateMachine):
 
 
 def encoded(batch: ModelBatch, now: Timestamp) -> bytearray:
-    """The batch as its producer, or a coordinator, sends it."""
+    """Return the batch as its producer or a coordinator sends it."""
     if batch.is_marker:
         return encode_marker(
             EndTransactionMarker(ControlType.COMMIT if batch.commit else ControlType.ABORT, 0),

@@ -1,6 +1,6 @@
-"""A topic that is deleted and created again begins with nothing of the former one, whatever remembers topics.
+"""A topic that is deleted and created again has nothing of the old one.
 
-Named producers, staged and placed writes, queues, replicas, mirrors and queries have such a test beside their own.
+Named producers, staged and placed writes, queues, replicas, mirrors and queries have such a test of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def orders(engine: EmbeddedEngine) -> Log:
 
 
 def lived_in(disk: SimulatedDisk, clock: ManualClock) -> EmbeddedEngine:
-    """An engine whose topic `orders` had settings, producers, a compaction, deleted records, checkpoints and a reader."""
+    """An engine whose topic `orders` has settings, producers, compaction, deleted records, checkpoints and a reader."""
     engine = engine_on(disk, clock=clock)
     engine.create_topic("__consumer_offsets", partitions=1)
     engine.create_topic("orders", partitions=2, overrides={"max.message.bytes": "5000", **TINY_SEGMENTS})
@@ -50,7 +50,7 @@ def lived_in(disk: SimulatedDisk, clock: ManualClock) -> EmbeddedEngine:
 
 @pytest.mark.parametrize("end", [None, *End], ids=str)
 def test_nothing_of_the_former_topic_is_left(end: End | None, clock: ManualClock) -> None:
-    """After a restart, and after a crash before which no duty ran."""
+    """After a restart or a crash the new topic has only its own records, producers and settings."""
     disk = SimulatedDisk()
     engine = lived_in(disk, clock)
     former = engine.topic("orders").topic_id

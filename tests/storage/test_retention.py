@@ -1,4 +1,4 @@
-"""Which segments go: by log start offset, size and age."""
+"""Which segments retention deletes: by log start offset, size and age."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTHING = Decision((), roll_first=False)
 
 
 def segments_of(*sizes: int, records: int = 5, ages_ms: tuple[int, ...] = ()) -> list[SegmentInfo]:
-    """Adjacent segments of `records` offsets each (an empty one has none); the last one is active."""
+    """Return adjacent segments of `records` offsets each, or none in an empty one; the last one is active."""
     built = []
     offset = 0
     for number, size in enumerate(sizes):
@@ -61,7 +61,7 @@ def facts_of(
 def test_log_start_offset_releases_segments(
     log_start_offset: int, left: int, policy: tuple[str, ...]
 ) -> None:
-    """Row 72: three segments of five: those wholly before the log start go, under every policy; not the active."""
+    """Row 72: segments wholly before the log start are deleted under each policy, except the active one."""
     facts = facts_of(segments_of(100, 100, 100), log_start_offset=log_start_offset)
     decision = decide_retention(facts, TopicConfig(cleanup_policy=policy, retention_ms=-1), NOW)
     assert left == 3 - decision.count
@@ -72,7 +72,7 @@ def test_log_start_offset_releases_segments(
     ("retention_bytes", "gone"), [(-1, 0), (0, 3), (1, 2), (100, 2), (101, 1), (200, 1), (201, 0), (1000, 0)]
 )
 def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> None:
-    """Row 71: segments go only while what stays still has retention.bytes."""
+    """Row 71: a segment is deleted only if the others still have retention.bytes."""
     config = TopicConfig(retention_bytes=retention_bytes, retention_ms=-1)
     decision = decide_retention(facts_of(segments_of(100, 100, 100)), config, NOW)
     assert gone == decision.count
@@ -80,13 +80,13 @@ def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> Non
 
 
 def test_size_stops_at_the_first_that_stays() -> None:
-    """A large oldest segment protects the small ones after it."""
+    """A large oldest segment that stays keeps the small ones after it."""
     config = TopicConfig(retention_bytes=150, retention_ms=-1)
     assert NOTHING == decide_retention(facts_of(segments_of(200, 10, 100)), config, NOW)
 
 
 def test_age_must_exceed_the_limit() -> None:
-    """Exactly retention.ms old stays; one millisecond more goes."""
+    """A segment of exactly retention.ms stays; one millisecond more is deleted."""
     config = TopicConfig(retention_ms=1000)
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(1001, 1000, 0)))
     assert decide_retention(facts, config, NOW) == Decision(
@@ -95,13 +95,13 @@ def test_age_must_exceed_the_limit() -> None:
 
 
 def test_age_stops_at_the_first_that_stays() -> None:
-    """An old segment behind a young one stays: removal is from the front only."""
+    """An old segment after a young one stays, as segments are deleted from the front."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(0, 5000, 0)))
     assert NOTHING == decide_retention(facts, TopicConfig(retention_ms=1000), NOW)
 
 
 def test_everything_expired_leaves_an_empty_segment() -> None:
-    """Row 70: when all go the log rolls first; the empty segment that is left never goes."""
+    """Row 70: if all segments are due, the log rolls first; the empty segment is never deleted."""
     config = TopicConfig(retention_ms=1000)
     everything = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
     assert decide_retention(everything, config, NOW) == Decision(
@@ -117,14 +117,14 @@ def test_everything_expired_leaves_an_empty_segment() -> None:
 
 @pytest.mark.parametrize(("high_watermark", "gone"), [(0, 0), (4, 0), (5, 1), (9, 1), (10, 2), (15, 3)])
 def test_high_watermark_bounds_every_rule(high_watermark: int, gone: int) -> None:
-    """Row 73: a segment with anything at or above the high watermark stays."""
+    """Row 73: a segment that ends above the high watermark stays."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(5000,) * 3), high_watermark=high_watermark)
     assert gone == decide_retention(facts, TopicConfig(retention_ms=1000), NOW).count
     assert gone == decide_retention(facts, TopicConfig(retention_ms=-1, retention_bytes=0), NOW).count
 
 
 def test_rules_follow_each_other() -> None:
-    """First what the log start released, then by size of what is left, then by age."""
+    """Segments are chosen by the log start first, then by size, then by age."""
     facts = facts_of(segments_of(10, 90, 100, 100, ages_ms=(9000, 9000, 9000, 0)), log_start_offset=5)
     config = TopicConfig(retention_bytes=200, retention_ms=1000)
     assert decide_retention(facts, config, NOW).removals == (
@@ -136,7 +136,7 @@ def test_rules_follow_each_other() -> None:
 
 @pytest.mark.parametrize("policy", [("compact",), ()])
 def test_without_delete_neither_size_nor_age_counts(policy: tuple[str, ...]) -> None:
-    """Compact-only and empty policies leave everything above the log start alone."""
+    """Without `delete` in the policy segments above the log start stay."""
     facts = facts_of(segments_of(100, 100, ages_ms=(5000, 5000)))
     config = TopicConfig(cleanup_policy=policy, retention_ms=0, retention_bytes=0)
     assert NOTHING == decide_retention(facts, config, NOW)
@@ -155,7 +155,7 @@ def offsets_of(log_start_offset: int, high_watermark: int, log_end_offset: int) 
 
 @dataclass
 class RecordingLog:
-    """A log that only notes what retention asks of it."""
+    """A log that records the calls of retention."""
 
     infos: list[SegmentInfo]
     config: TopicConfig
@@ -182,7 +182,7 @@ class RecordingLog:
 
 
 def test_decision_is_carried_out_in_order() -> None:
-    """Roll first when all go, then each removal with its reason."""
+    """Retention rolls first if all segments are due, then deletes with each reason."""
     log = RecordingLog(
         segments_of(100, 100, 100, ages_ms=(5000,) * 3), TopicConfig(retention_bytes=150, retention_ms=1000)
     )
@@ -191,14 +191,14 @@ def test_decision_is_carried_out_in_order() -> None:
 
 
 def test_a_follower_begins_no_segment_of_its_own() -> None:
-    """Where all of it is due it waits for its leader, so that their segments begin at the same offsets."""
+    """A follower waits for its leader's roll, so that their segments have the same base offsets."""
     log = RecordingLog(segments_of(100, ages_ms=(5000,)), TopicConfig(retention_ms=1000), role=Role.FOLLOWER)
     assert 0 == apply_retention(log, NOW).count
     assert [] == log.asked
 
 
 def test_nothing_due_asks_nothing_of_the_log() -> None:
-    """A log whose segments all stay is left alone."""
+    """If no segment is due, retention does not call the log."""
     log = RecordingLog(segments_of(100, 100), FOREVER)
     assert NOTHING == apply_retention(log, NOW)
     assert [] == log.asked

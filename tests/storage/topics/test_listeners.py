@@ -1,4 +1,4 @@
-"""Who listens to an engine or a partition is called after each change."""
+"""Listeners of an engine or a partition are called after each change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topicfs.storage.errors import PartitionGoneError
 
 
 def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
-    """After each change, not of settings, and no more once cancelled; the change is there when they hear."""
+    """A listener is called after topics or partitions changed, not for settings, and not after cancellation."""
     engine = engine_on(disk)
     heard: list[list[str]] = []
     cancel = engine.listen(
@@ -30,7 +30,7 @@ def test_listeners_hear_of_topics_and_partitions(disk: SimulatedDisk) -> None:
 def test_whoever_waits_for_a_deleted_partition_is_woken(
     disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When it hears, the topic is gone already; a deletion that was asked for is no error in the log."""
+    """When a deleted partition's listener is called, the topic is gone; nothing is logged as an error."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     heard: list[list[str]] = []
@@ -42,7 +42,7 @@ def test_whoever_waits_for_a_deleted_partition_is_woken(
 
 
 def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) -> None:
-    """When it hears, the engine gives the new one."""
+    """When a reopened partition's listener is called, the engine returns the new partition."""
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)
@@ -53,7 +53,7 @@ def test_whoever_waits_for_a_reopened_partition_is_woken(disk: SimulatedDisk) ->
 
 
 def test_a_listener_that_was_added_twice_is_ended_once():
-    """Each addition has its own end: who shares a callable with somebody else is told as long as one of them listens."""
+    """A callable that was added twice is called until both are cancelled."""
     engine = engine_on(SimulatedDisk())
     told = []
 
@@ -71,7 +71,7 @@ def test_a_listener_that_was_added_twice_is_ended_once():
 
 
 def test_a_deletion_that_fails_half_way_ends_every_partition(disk: SimulatedDisk) -> None:
-    """The topic is gone, so its listeners hear of it, and no partition takes a record that the next start removes."""
+    """If renaming a directory fails, the topic is gone nevertheless: listeners are called, appends refused."""
     engine = engine_on(disk)
     engine.create_topic("t", partitions=2)
     partitions = list(engine.topic("t").partitions().values())

@@ -1,4 +1,4 @@
-"""Which logs are loaded one after the other, and which by threads; and that each is there in the end."""
+"""Which logs are loaded by the opening thread and which by a pool, and that all are loaded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = list(range(6))
 
 @pytest.fixture
 def data(tmp_path):
-    """A data directory, closed in order; each partition holds its own number."""
+    """A cleanly closed data directory whose partitions each hold their own number."""
     with_topic = open_engine(tmp_path)
     for number, partition in with_topic.create_topic("orders", partitions=len(NUMBERS)).partitions().items():
         append_lines(partition, f"{number}\n")
@@ -29,7 +29,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def loaded_here(monkeypatch, data) -> Callable[[], list[int]]:
-    """Open the directory, check every partition, and tell which of them were loaded by who opened it."""
+    """Return a function that opens the directory and returns the partitions loaded by the main thread."""
     here: list[int] = []
     load = loader.load
 
@@ -51,28 +51,28 @@ def loaded_here(monkeypatch, data) -> Callable[[], list[int]]:
 
 
 def test_logs_that_no_disk_is_asked_for_are_loaded_one_after_the_other(monkeypatch, loaded_here):
-    """Threads would only wait for each other."""
+    """Logs in the page cache are loaded by one thread, as threads would only wait for each other."""
     monkeypatch.setattr(loader, "_blocks_read", lambda: 7)
     assert NUMBERS == loaded_here()
 
 
 @pytest.mark.parametrize("near", [1, 3, 6])
 def test_behind_the_first_that_a_disk_was_asked_for_threads_load(monkeypatch, loaded_here, near):
-    """While one of them waits for the disk another goes on."""
+    """After the first log that had to be read from disk, threads load the others."""
     blocks = itertools.chain([0] * near, itertools.repeat(8))
     monkeypatch.setattr(loader, "_blocks_read", lambda: next(blocks))
     assert NUMBERS[:near] == loaded_here()
 
 
 def test_logs_to_be_recovered_are_loaded_by_threads(data, loaded_here):
-    """Reading them through and checking them is work that can go on side by side."""
+    """Logs that need recovery are loaded by threads in parallel."""
     (data / CLEAN_SHUTDOWN).unlink()
     assert [] == loaded_here()
 
 
 @pytest.mark.parametrize("collects", [True, False])
 def test_garbage_is_looked_for_afterwards_as_it_was_before(loaded_here, collects):
-    """Whoever has turned the collector off finds it off."""
+    """The garbage collector is on or off afterwards as it was before."""
     assert gc.isenabled()
     try:
         if not collects:
@@ -84,7 +84,7 @@ def test_garbage_is_looked_for_afterwards_as_it_was_before(loaded_here, collects
 
 
 def test_garbage_is_looked_for_again_after_a_failure(monkeypatch, data):
-    """An error on the way leaves the collector as it was."""
+    """After an error the garbage collector is on again."""
 
     def failing(*_):
         raise MemoryError

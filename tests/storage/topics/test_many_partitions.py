@@ -1,4 +1,4 @@
-"""Thousands of partitions at once: the disk is waited for together, and how far it is can be seen."""
+"""Thousands of partitions in one change: the disk is synced for all together, and progress is visible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT = MAX_SEQUENTIAL_ITEMS + 24
 
 
 class WatchedDisk(SimulatedDisk):
-    """Asks at each call what the engine says that it is doing."""
+    """Records at each call what the engine says it is doing."""
 
     engine: LogManager | None = None
 
@@ -30,7 +30,7 @@ class WatchedDisk(SimulatedDisk):
 
 
 def test_all_are_written_before_the_first_waits_for_the_disk() -> None:
-    """One flush of a journal then puts many on disk; each by itself waited twice, a minute for ten thousand."""
+    """All files are written before the first sync, so that one journal flush stores many of them."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t")
@@ -45,7 +45,7 @@ def test_all_are_written_before_the_first_waits_for_the_disk() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_partitions_that_were_made_survive_a_loss_of_power(seed: int) -> None:
-    """Each with its topic's id, though nothing else was ever flushed."""
+    """New partitions survive a power loss with their topic's ID."""
     disk = SimulatedDisk(seed=seed)
     engine = engine_on(disk)
     topic = engine.create_topic("t", partitions=COUNT)
@@ -58,7 +58,7 @@ def test_partitions_that_were_made_survive_a_loss_of_power(seed: int) -> None:
 
 
 def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
-    """Once with all that is in them, and once with their names; no file of them is flushed by itself."""
+    """Above SYNC_DISK_ABOVE the disk is synced twice, for contents and for names, and no single file."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t")
@@ -75,7 +75,7 @@ def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
 
 @pytest.mark.slow
 def test_very_many_survive_a_loss_of_power() -> None:
-    """Each with its topic's id."""
+    """Partitions above SYNC_DISK_ABOVE survive a power loss with their topic's ID."""
     disk = SimulatedDisk()
     topic = engine_on(disk).create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
     disk.crash(keep=0.0)
@@ -91,7 +91,7 @@ def test_very_many_survive_a_loss_of_power() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("works", [0, 1])
 def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
-    """Nor after the next start; once the disk works they can be made."""
+    """If the disk cannot be synced, no partition is left; once it works, they can be created."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     disk.fail("sync_all", after=works)
@@ -102,7 +102,7 @@ def test_very_many_that_cannot_be_flushed_leave_none(works: int) -> None:
 
 
 def test_very_many_just_made_are_closed_without_the_disk() -> None:
-    """They have been put on disk in the state in which a close leaves an empty log."""
+    """Closing new partitions writes nothing, because they are stored as a close leaves an empty log."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t", partitions=SYNC_DISK_ABOVE + 1)
@@ -117,7 +117,7 @@ def test_very_many_just_made_are_closed_without_the_disk() -> None:
 
 
 def test_a_segment_of_a_new_partition_is_preallocated_where_that_is_set() -> None:
-    """As at a roll."""
+    """With `preallocate` a new partition's segment has its full size."""
     disk = SimulatedDisk()
     topic = engine_on(disk).create_topic("t", overrides={"preallocate": "true", "segment.bytes": "1048576"})
     assert 1048576 == disk.size(DATA / "t-0" / "00000000000000000000.log")
@@ -125,7 +125,7 @@ def test_a_segment_of_a_new_partition_is_preallocated_where_that_is_set() -> Non
 
 
 def test_what_is_being_done_can_be_seen() -> None:
-    """A change that takes long says how far it is; afterwards nothing is said."""
+    """`doing` shows the progress of a long change, and None afterwards."""
     disk = WatchedDisk()
     engine = disk.engine = engine_on(disk)
     engine.create_topic("t", partitions=COUNT)
@@ -140,7 +140,7 @@ def test_what_is_being_done_can_be_seen() -> None:
 
 
 def test_one_of_many_that_cannot_be_made_leaves_none() -> None:
-    """As of few: the topic is not there, and can be made once the disk works."""
+    """If one of many partitions cannot be made, none is left; once the disk works, they can be created."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     disk.fail("sync", after=COUNT // 2, suffix="partition.metadata.tmp")
@@ -152,7 +152,7 @@ def test_one_of_many_that_cannot_be_made_leaves_none() -> None:
 
 @pytest.mark.parametrize("failing", [0, COUNT // 2, COUNT - 1])
 def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
-    """All the others are closed, and the next opening recovers."""
+    """If one of many partitions cannot be closed, the others are, and the clean marker is not written."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t", partitions=COUNT)
@@ -167,7 +167,7 @@ def test_one_of_many_that_cannot_be_closed_leaves_no_mark(failing: int) -> None:
 
 
 def test_many_are_done_by_several_and_given_in_order() -> None:
-    """Few by the caller itself, one after the other."""
+    """`for_each` uses threads above MAX_SEQUENTIAL_ITEMS and returns results in order."""
     here = threading.get_ident()
     assert {here} == set(for_each(range(MAX_SEQUENTIAL_ITEMS), lambda _: threading.get_ident()))
     assert here not in for_each(range(MAX_SEQUENTIAL_ITEMS + 1), lambda _: threading.get_ident())

@@ -1,4 +1,4 @@
-"""Partitions of a large data directory that was closed in order: each is opened when somebody asks for it first."""
+"""Partitions of a large, cleanly closed data directory are opened when they are first used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPICS = ("a", "b")
 
 @pytest.fixture
 def disk(clock: ManualClock) -> SimulatedDisk:
-    """Two topics of three partitions with a line each, closed in order."""
+    """A cleanly closed disk with two topics of three partitions, each with one line."""
     disk = SimulatedDisk()
     engine = opened(disk, clock)
     for name in TOPICS:
@@ -53,7 +53,7 @@ def every(engine: LogManager) -> list[tuple[str, int, Partition]]:
 
 
 def open_now(engine: LogManager) -> list[str]:
-    """The partitions that are open."""
+    """Return the names of the open partitions."""
     return [f"{name}-{one.number}" for name, topic in engine.topics().items() for one in topic.opened()]
 
 
@@ -65,7 +65,7 @@ WHOLE = {f"{name}-{number}": [f"{name}{number}"] for name in TOPICS for number i
 
 
 def calls_in_partitions(disk: SimulatedDisk) -> set[tuple[str, str]]:
-    """What was done in the partitions' directories, and where."""
+    """Return the calls on files in the partitions' directories, with their paths."""
     paths = ((call, Path(path)) for call, path in disk.calls)
     return {(call, str(path.relative_to(DATA))) for call, path in paths if path.parent.parent == DATA}
 
@@ -76,7 +76,7 @@ def checkpoints(disk: SimulatedDisk) -> dict[str, bytes]:
 
 
 def test_one_file_a_topic_is_read_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Whose topic its first partition is; and nothing at the close, which leaves the checkpoints and the mark as they were."""
+    """A start reads one ID file for each topic, and a close keeps checkpoints and the clean marker."""
     before = checkpoints(disk)
     disk.calls.clear()
     engine = opened(disk, clock)
@@ -91,13 +91,13 @@ def test_one_file_a_topic_is_read_at_the_start(disk: SimulatedDisk, clock: Manua
 
 
 def test_few_are_all_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """As many as the limit are few."""
+    """Up to `max_opened_at_start` partitions are all opened at the start."""
     assert list(WHOLE) == open_now(opened(disk, clock, max_opened_at_start=len(WHOLE)))
     disk.crash(keep=1.0)
 
 
 def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """That one alone, and once; in the end each holds what it held, and what was added."""
+    """Only a requested partition is opened, once; records and appends survive a restart."""
     engine = opened(disk, clock)
     one = engine.partition("b", 1)
     assert ["b-1"] == open_now(engine)
@@ -110,7 +110,7 @@ def test_a_partition_is_opened_when_it_is_asked_for(disk: SimulatedDisk, clock: 
 
 
 def test_what_holds_names_and_numbers_opens_nothing(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Whether there is a partition, and how many, is known without."""
+    """Length, membership and numbers of partitions are known without opening any."""
     engine = opened(disk, clock)
     partitions = engine.topic("a").partitions()
     assert (3, True, False, [0, 1, 2]) == (
@@ -125,7 +125,7 @@ def test_what_holds_names_and_numbers_opens_nothing(disk: SimulatedDisk, clock: 
 
 
 def test_many_who_ask_at_once_get_the_same(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Two logs over the same files would overwrite each other."""
+    """Concurrent requests get the same log, as two would overwrite each other."""
     engine = opened(disk, clock)
     with ThreadPoolExecutor(8) as threads:
         asked = list(threads.map(lambda _: engine.partition("a", 0), range(64)))
@@ -133,7 +133,7 @@ def test_many_who_ask_at_once_get_the_same(disk: SimulatedDisk, clock: ManualClo
 
 
 def test_lines_of_the_others_stay_in_the_checkpoints(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """While one partition grows; also after a kill, when all are recovered from these lines."""
+    """Checkpoint lines of unopened partitions stay, and recovery after a kill uses them."""
     engine = opened(disk, clock)
     partition = engine.partition("a", 1)
     append_lines(partition, "more\n")
@@ -152,7 +152,7 @@ def test_lines_of_the_others_stay_in_the_checkpoints(disk: SimulatedDisk, clock:
 
 
 def test_what_no_checkpoint_names_is_opened_at_the_start(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Else a crash later on would find no recovery point for it."""
+    """A partition without a checkpoint line is opened at the start, so that it gets a recovery point."""
     path = DATA / RECOVERY_POINTS
     kept = [line for line in disk.read_bytes(path).split(b"\n") if line != b"a 2 1"]
     disk.write_bytes(path, b"\n".join([kept[0], b"5", *kept[2:]]))
@@ -165,7 +165,7 @@ def test_what_no_checkpoint_names_is_opened_at_the_start(disk: SimulatedDisk, cl
 def test_after_an_unclean_stop_all_are_recovered_at_the_start(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """Whatever their number."""
+    """After an unclean stop all partitions are recovered at the start."""
     disk.unlink(DATA / ".kafka_cleanshutdown")
     path = DATA / "b-2" / "00000000000000000000.log"
     disk.write_bytes(path, disk.read_bytes(path) + b"torn")
@@ -179,7 +179,7 @@ def test_after_an_unclean_stop_all_are_recovered_at_the_start(
 def test_a_damaged_one_is_offline_alone(
     disk: SimulatedDisk, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With its reason, from the moment somebody asks for it; then no mark is left, as with any that is offline."""
+    """A damaged partition is offline once it is requested, and the close is unclean."""
     disk.write_bytes(DATA / "a-1" / "leader-epoch-checkpoint", b"rubbish")
     engine = opened(disk, clock)
     assert () == engine.warnings
@@ -195,7 +195,7 @@ def test_a_damaged_one_is_offline_alone(
 
 
 def test_a_directory_of_another_topic_is_refused(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Its id is checked before anything else is read; one without an id is the topic's and gets it."""
+    """The topic ID is checked first when a partition is opened; a missing ID is written."""
     other = disk.read_bytes(DATA / "b-0" / "partition.metadata")
     own = disk.read_bytes(DATA / "a-1" / "partition.metadata")
     disk.write_bytes(DATA / "a-1" / "partition.metadata", other)
@@ -210,7 +210,7 @@ def test_a_directory_of_another_topic_is_refused(disk: SimulatedDisk, clock: Man
 def test_a_topic_that_someone_else_made_anew_is_found_at_the_start(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """The first partition's id shows it: then each is looked into, and the old settings are dropped."""
+    """If the first partition has a new ID, all are opened and the old settings are dropped."""
     other = disk.read_bytes(DATA / "b-0" / "partition.metadata")
     for number in range(PARTITIONS):
         disk.write_bytes(DATA / f"a-{number}" / "partition.metadata", other)
@@ -222,7 +222,7 @@ def test_a_topic_that_someone_else_made_anew_is_found_at_the_start(
 def test_settings_that_were_altered_before_hold_for_what_is_opened_later(
     disk: SimulatedDisk, clock: ManualClock
 ) -> None:
-    """As for what was open then."""
+    """Altered settings also apply to partitions that are opened later."""
     engine = opened(disk, clock)
     first = engine.partition("a", 0)
     engine.alter_config("a", {"max.message.bytes": "5000"})
@@ -230,7 +230,7 @@ def test_settings_that_were_altered_before_hold_for_what_is_opened_later(
 
 
 def test_topics_change_around_what_is_not_open(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """One gets partitions, another is deleted; the next start finds just that."""
+    """Adding partitions and deleting topics works without opening the others."""
     engine = opened(disk, clock)
     engine.add_partitions("a", total=5)
     engine.delete_topic("b")
@@ -243,7 +243,7 @@ def test_topics_change_around_what_is_not_open(disk: SimulatedDisk, clock: Manua
 
 
 def test_after_the_close_none_is_opened(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """The directory is the next owner's then."""
+    """After the close no partition is opened, as the directory belongs to the next owner."""
     engine = opened(disk, clock)
     topic = engine.topic("a")
     engine.close()
@@ -254,14 +254,14 @@ def test_after_the_close_none_is_opened(disk: SimulatedDisk, clock: ManualClock)
 
 
 def test_a_partition_is_reopened_though_nobody_asked_before(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """As `topics online` does for all."""
+    """An unopened partition can be reopened, as `topics online` does."""
     engine = opened(disk, clock)
     assert engine.reopen_partition("a", 2) is engine.partition("a", 2)
     assert ["a2"] == read_lines(engine.partition("a", 2))
 
 
 def test_a_directory_that_failed_serves_again(clock: ManualClock) -> None:
-    """What nobody asked for while it was gone is recovered with the rest; the other directory's stays as it is."""
+    """When a failed directory returns, all its partitions are recovered; the other directory's stay unopened."""
     a, b = Path("/a"), Path("/b")
     disks = SeveralDisks({a: SimulatedDisk(), b: SimulatedDisk()})
 
@@ -296,7 +296,7 @@ def duties(engine: LogManager, clock: ManualClock, after_ms: int) -> None:
 
 
 def test_idle_partitions_are_retained_by_time(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Not opened before the first record's time has come, nor where records stay for ever; then at once."""
+    """A partition is opened for retention only once its first record is due."""
     engine = opened(disk, clock)
     engine.alter_config("a", {"retention.ms": str(DAY_MS)})
     for _ in range(3):
@@ -312,7 +312,7 @@ def test_idle_partitions_are_retained_by_time(disk: SimulatedDisk, clock: Manual
 
 
 def test_a_look_is_not_taken_twice(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """A directory in which nothing happens is listed once, and once more after its topic was altered."""
+    """An unchanged directory is listed once, and again after its topic was altered."""
     engine = opened(disk, clock)
     duties(engine, clock, HOUR_MS)
     disk.calls.clear()
@@ -326,7 +326,7 @@ def test_a_look_is_not_taken_twice(disk: SimulatedDisk, clock: ManualClock) -> N
 
 
 def test_partitions_are_looked_at_a_few_at_a_time(clock: ManualClock) -> None:
-    """So that the other duties go on meanwhile; in the end all are."""
+    """Each round of the duty lists at most AT_A_TIME directories, so that other duties go on."""
     disk = SimulatedDisk()
     engine = opened(disk, clock)
     engine.create_topic("t", partitions=AT_A_TIME + 1)
@@ -341,7 +341,7 @@ def test_partitions_are_looked_at_a_few_at_a_time(clock: ManualClock) -> None:
 
 
 def test_a_deletion_that_waits_for_its_time_is_done(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Files of segments that were deleted before the close: their room is given back though nobody asks for the partition."""
+    """A partition with `.deleted` files is opened, and the files are unlinked."""
     left = DATA / "b-1" / "00000000000000000000.log.deleted"
     disk.write_bytes(left, b"gone")
     engine = opened(disk, clock)
@@ -351,7 +351,7 @@ def test_a_deletion_that_waits_for_its_time_is_done(disk: SimulatedDisk, clock: 
 
 
 def several_segments(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
-    """Topic s, of whose two partitions the second has several segments, opened later."""
+    """Return an engine with topic s, whose second partition has several segments; both are unopened."""
     engine = opened(disk, clock)
     first, second = engine.create_topic("s", partitions=2, overrides=TINY_SEGMENTS).partitions().values()
     append_lines(first, "x\n", timestamp=clock())
@@ -363,7 +363,7 @@ def several_segments(disk: SimulatedDisk, clock: ManualClock) -> LogManager:
 
 @pytest.mark.parametrize("settings", [{"cleanup.policy": "compact"}, {"retention.bytes": "500"}])
 def test_what_has_more_than_it_should_is_opened(clock: ManualClock, settings: dict[str, str]) -> None:
-    """Sealed segments where they are compacted, more bytes than are kept: not so its neighbor with one small segment."""
+    """A partition with segments to compact or too many bytes is opened; its small neighbor is not."""
     engine = several_segments(SimulatedDisk(), clock)
     duties(engine, clock, HOUR_MS)
     assert [] == open_now(engine)
@@ -373,7 +373,7 @@ def test_what_has_more_than_it_should_is_opened(clock: ManualClock, settings: di
 
 
 def test_segments_before_the_log_start_go(clock: ManualClock) -> None:
-    """Though their owner closed before retention came by."""
+    """Segments below the log start are deleted, even if the previous owner closed before retention ran."""
     disk = SimulatedDisk()
     engine = several_segments(disk, clock)
     partition = engine.partition("s", 1)
@@ -387,14 +387,14 @@ def test_segments_before_the_log_start_go(clock: ManualClock) -> None:
 
 
 def test_maintenance_that_a_person_asks_for_opens_all(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """It plans and does for each log what is due."""
+    """`plan_maintenance` opens all partitions."""
     engine = opened(disk, clock)
     engine.plan_maintenance(clock())
     assert list(WHOLE) == open_now(engine)
 
 
 def test_what_is_open_has_its_duties(disk: SimulatedDisk, clock: ManualClock) -> None:
-    """Neighbors that are not open keep none of them away."""
+    """Open partitions have their duties beside unopened ones."""
     engine = opened(disk, clock)
     partition = engine.partition("a", 0)
     append_lines(partition, "more\n", timestamp=clock())

@@ -1,4 +1,4 @@
-"""Many partitions under an ordinary limit of descriptors, and who may own a directory."""
+"""Many partitions under the usual limit of descriptors, and the owner of a directory."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def open_descriptors() -> int:
 
 @pytest.mark.slow
 def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are written and read, closed and opened again, with fewer descriptors than a process may have.
+    """A thousand partitions are written, read, closed and opened again below the usual limit of descriptors.
 
-    Thousands of flushes would take a slow disk a minute, and nothing here is about them. What other tests of this process
-    have left open does not count.
+    Syncs are skipped, as thousands would take a slow disk a minute. Descriptors that other tests left open do not
+    count.
     """
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr("topicfs.storage.disk.native._SYNC", lambda _: None)
@@ -62,7 +62,7 @@ def test_a_thousand_partitions_fit_the_usual_limit(tmp_path: Path, monkeypatch: 
 def test_a_look_beside_the_owner_reads_no_preallocated_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are ten megabytes of zeros each, and are made again in memory: with a thousand logs that took a minute."""
+    """A read-only opening maps no preallocated index; a thousand of 10 MB took a minute."""
     engine = open_engine(tmp_path / "data")
     engine.create_topic("t", partitions=3)
     for partition in engine.topic("t").partitions().values():
@@ -81,7 +81,7 @@ def test_a_look_beside_the_owner_reads_no_preallocated_index(
 
 
 def test_directory_has_one_owner(tmp_path: Path) -> None:
-    """A second engine is told the first one's process; a refused one leaves the lock where it is."""
+    """A second engine gets the owner's process ID in the error, and does not remove the lock."""
     engine = open_engine(tmp_path / "data")
     for _ in range(2):
         with pytest.raises(DirectoryLockedError, match=f"process {os.getpid()}"):
@@ -96,7 +96,7 @@ def test_directory_has_one_owner(tmp_path: Path) -> None:
 
 
 def test_failed_opening_gives_the_lock_back(tmp_path: Path) -> None:
-    """Whoever repairs the directory can open it at once; someone else's gets no lock file at all."""
+    """After a failed opening the lock is free; a foreign directory gets no lock file."""
     open_engine(tmp_path / "data").close()
     (tmp_path / "data" / "topicfs.topics").write_text("rubbish")
     with pytest.raises(Exception, match=r"topicfs\.topics"):

@@ -1,4 +1,4 @@
-"""Topics of a broker's directory that is opened for writing: their settings are those of its metadata log."""
+"""A broker's topics opened for writing get the settings of its metadata log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(value: str) -> bytes:
 
 
 def metadata(topic_id: str, settings: Mapping[str, str]) -> bytes:
-    """A metadata log with one topic: TopicRecord, then a ConfigRecord for each setting."""
+    """Return a metadata log with a TopicRecord and a ConfigRecord for each setting."""
     values = [bytes([1, 2, 0]) + text("orders") + decode_id(topic_id).bytes + b"\0"]
     values += [
         bytes([1, 4, 0, 2]) + text("orders") + text(name) + text(value) + b"\0"
@@ -40,7 +40,7 @@ def metadata(topic_id: str, settings: Mapping[str, str]) -> bytes:
 
 
 def overrides(disk: SimulatedDisk, *, max_opened_at_start: int = 1000, **changes: str) -> dict[str, str]:
-    """The topic's overrides under an engine that may write; then they are changed."""
+    """Return the topic's overrides in a writing engine, then apply `changes`."""
     with closing(
         open_engine([ONE, OTHER], machine=Machine(files=disk), max_opened_at_start=max_opened_at_start)
     ) as engine:
@@ -52,7 +52,7 @@ def overrides(disk: SimulatedDisk, *, max_opened_at_start: int = 1000, **changes
 
 @pytest.fixture
 def disk() -> SimulatedDisk:
-    """Directories as a broker leaves them, without settings of ours; one has the metadata log."""
+    """Two directories as a broker leaves them, one with the metadata log, without topicfs's settings."""
     disk = SimulatedDisk()
     with closing(open_engine([ONE, OTHER], machine=Machine(files=disk))) as engine:
         engine.create_topic("orders", partitions=2)
@@ -68,7 +68,7 @@ def topic_id(disk: SimulatedDisk) -> str:
 
 
 def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk) -> None:
-    """They come to what a topic gets that is found without any: a small index stays one that the broker can open."""
+    """The cluster's settings are added to a new topic's defaults, so that a broker can open its indexes again."""
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.index.bytes": "800"}))
     assert {**KEPT, "segment.index.bytes": "800"} == overrides(disk)
     with closing(open_engine([ONE, OTHER], machine=Machine(files=disk))) as engine:
@@ -77,7 +77,7 @@ def test_a_topic_gets_the_settings_that_its_cluster_gave_it(disk: SimulatedDisk)
 
 @pytest.mark.parametrize("max_opened_at_start", [0, 1000])
 def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_opened_at_start: int) -> None:
-    """Settings that it changed or took back are followed at the next start, when it opens few partitions, too."""
+    """Settings that the cluster changed or removed are followed at the next start, also with unopened partitions."""
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "1000", "retention.ms": "5"}))
     assert {"segment.ms": "1000", "retention.ms": "5"} == overrides(disk)
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "2000"}))
@@ -87,7 +87,7 @@ def test_what_the_cluster_changed_since_is_taken_too(disk: SimulatedDisk, max_op
 
 
 def test_what_was_set_here_stays_until_the_cluster_changes_the_topic(disk: SimulatedDisk) -> None:
-    """A metadata log that nobody writes to any more does not undo a change at each start."""
+    """Settings made with topicfs stay until the cluster changes the topic."""
     disk.write_bytes(LOG, metadata(topic_id(disk), {"segment.ms": "1000"}))
     overrides(disk, segment_ms="3000", max_message_bytes="7000")
     ours = {**KEPT, "segment.ms": "3000", "max.message.bytes": "7000"}
@@ -97,13 +97,13 @@ def test_what_was_set_here_stays_until_the_cluster_changes_the_topic(disk: Simul
 
 
 def test_settings_of_another_topic_of_that_name_are_left(disk: SimulatedDisk) -> None:
-    """The id decides."""
+    """Settings of a topic with the same name but another ID are ignored."""
     disk.write_bytes(LOG, metadata("AAAAAAAAAAAAAAAAAAAABw", {"segment.ms": "1000"}))
     assert KEPT == overrides(disk)
 
 
 def test_a_metadata_log_that_cannot_be_read_is_an_error(disk: SimulatedDisk) -> None:
-    """Unknown settings are not default ones; the directories are refused as they are, and can still be read."""
+    """An unreadable metadata log refuses writing engines, and read-only ones can open."""
     disk.write_bytes(LOG, bytes(batch(b"\xff" * 8)))
     before = disk.tree()
     with pytest.raises(CorruptionError, match="a metadata record that cannot be read"):

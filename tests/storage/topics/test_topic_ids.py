@@ -13,7 +13,7 @@ METADATA = DATA / "t-0" / "partition.metadata"
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_record_that_survives_has_its_topics_id(seed: int) -> None:
-    """Row 64: whatever a crash leaves of a topic made just before, its record never belongs to an unknown topic."""
+    """Row 64: after a crash a new topic's record always has the topic's ID."""
     disk = SimulatedDisk(seed=seed)
     engine = engine_on(disk)
     partition = engine.create_topic("t").partitions()[0]
@@ -29,7 +29,7 @@ def test_a_record_that_survives_has_its_topics_id(seed: int) -> None:
 
 
 def test_the_id_is_written_before_the_log_is() -> None:
-    """Row 64: renamed into its place, and the name flushed, before the first byte of a segment."""
+    """Row 64: the ID is renamed into place and synced before the first byte of a segment is written."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     append_lines(engine.create_topic("t").partitions()[0], "first\n")
