@@ -1,4 +1,4 @@
-"""Leader epochs: assignment, lookup, truncation from both ends, the file."""
+"""Leader epochs: assignment, lookup, truncation at both ends, and their file."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MODULES = {Path(module.__file__).name: module for module in (fields, wire)}
 
 @pytest.mark.parametrize("source", CONSTANTS)
 def test_c_takes_the_names_and_the_numbers_of_the_module(source, tmp_path):
-    """The generated .pxd has the module's constants; it is not rewritten, to avoid compiling, if they are unchanged."""
+    """The generated .pxd has the module's constants, and is rewritten only on a change, to avoid compiling again."""
     name = Path(source).name
     copied = tmp_path / name
     shutil.copy(Path(__file__).parents[3] / source, copied)

@@ -328,7 +328,7 @@ def test_every_truncation_is_detected():
 
 
 def test_every_flipped_bit_is_detected_or_harmless():
-    """Each flipped bit under the checksum is found; above it only offset, epoch and length can change."""
+    """A flipped bit that the checksum covers is found; one before it changes only offset, epoch or length."""
     for bit in range(8 * len(SAMPLE)):
         damaged = bytearray(SAMPLE)
         damaged[bit // 8] ^= 1 << bit % 8

@@ -270,7 +270,7 @@ def test_a_crash_at_every_step_leaves_the_old_or_the_new_set(steps, keep):
 
 @pytest.mark.parametrize("steps", range(40))
 def test_a_crash_at_every_step_keeps_every_key_that_was_on_disk(steps):
-    """A crash never loses a key: its old record goes only after the newer one was flushed."""
+    """A crash loses no key: the newer record is flushed before the older one is removed."""
     disk = CountingDisk()
     log = CompactedLog(disk=disk, internal_segment_bytes=500)
     log.fill(keys=4, rounds=1)

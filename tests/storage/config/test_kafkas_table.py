@@ -1,4 +1,4 @@
-"""Every topic setting of Kafka's table: its default, its unit, the edges of what is valid, and its broker setting."""
+"""Each topic setting of Kafka's table: its default, unit, smallest and largest values, and broker setting."""
 
 from __future__ import annotations
 

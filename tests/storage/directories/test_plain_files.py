@@ -76,7 +76,7 @@ def test_a_partition_with_one_is_offline_and_the_others_are_served(
     engine = open_engine(data, read_only=read_only)
     state = engine.partition("damaged", 0).status().state
     if read_only and not clean and name.endswith("index"):
-        assert "online" == state, "indexes are made in memory then"
+        assert "online" == state, "a read-only engine makes indexes in memory"
     else:
         assert f"offline: {NotAPlainFileError(path, kind)}" == state
     assert ["line"] == read_lines(engine.partition("whole", 0))

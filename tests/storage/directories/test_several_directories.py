@@ -48,7 +48,7 @@ def test_everything_survives_a_restart(disks: SeveralDisks) -> None:
 
 
 def test_directories_are_of_one_node(disks: SeveralDisks) -> None:
-    """All directories have the same cluster ID and node ID, each its own directory ID; a new one joins."""
+    """All directories have the same cluster ID and node ID, and each its own directory ID; a new one gets these too."""
     opened(disks, None, A, config=EngineConfig(node_id=5)).close()
     opened(disks).close()
     first, second = (read_meta_properties(disks, root) for root in (A, B))

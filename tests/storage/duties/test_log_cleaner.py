@@ -394,7 +394,7 @@ def test_close_ends_a_cleaning(disk, clock, monkeypatch):
     thread = beside_a_cleaning(engine, clock, gate)
     closing = threading.Thread(target=engine.close)
     closing.start()
-    wait_until(engine._services.cleaner._stopping.is_set, "the close has asked the cleaning to end")
+    wait_until(engine._services.cleaner._stopping.is_set, "the close has asked the cleaning to stop")
     gate.open.set()
     for one in (thread, closing):
         one.join()

@@ -28,7 +28,7 @@ from topicfs.storage.model import Offset, ProducerId, Record, Timestamp
 
 HOUR_MS = 3_600_000
 LINE = "x" * 50 + "\n"
-"""A line of which three, a batch each, fill a tiny segment."""
+"""A line; three of them, a batch each, fill a tiny segment."""
 
 
 def topic_of(

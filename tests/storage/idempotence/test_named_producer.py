@@ -147,7 +147,7 @@ def test_each_line_is_there_once_whatever_ends_a_run(end):
         if not ended:
             assert steps > 20
             return
-    raise AssertionError("it never comes to its end")
+    raise AssertionError("not complete after 200 steps")
 
 
 def test_a_topics_lines_stay_with_their_partitions():
@@ -299,7 +299,7 @@ def test_a_power_loss_after_a_killed_run_was_noted_loses_nothing():
         assert VALUES == setup.values(), steps
         if not ended:
             return
-    raise AssertionError("it never comes to its end")
+    raise AssertionError("not complete after 200 steps")
 
 
 def test_a_log_that_lost_what_was_on_disk_is_told():

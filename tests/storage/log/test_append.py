@@ -461,7 +461,7 @@ def test_appends_that_wait_for_the_disk_share_its_next_flush():
     assert began.wait(30)
     for thread in threads[1:]:
         thread.start()
-    wait_until(lambda: on_disk.log.log_end_offset == len(threads), "all are in the log")
+    wait_until(lambda: on_disk.log.log_end_offset == len(threads), "the log has all appends")
     may_end.set()
     for thread in threads:
         thread.join(30)

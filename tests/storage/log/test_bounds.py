@@ -93,7 +93,7 @@ def test_a_truncation_at_an_aborts_marker_opens_its_transaction_again():
 
 
 def test_a_truncation_takes_the_first_dirty_offset_down():
-    """A truncation lowers the first dirty offset, because later appends were never cleaned."""
+    """A truncation lowers the first dirty offset to the new log end, so that later appends count as dirty."""
     log = LogOnDisk().log
     log.append(batch(b"a", b"b", b"c"))
     log.append(batch(b"d"))

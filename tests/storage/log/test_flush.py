@@ -233,7 +233,7 @@ def test_an_engine_on_the_machines_disk_flushes_in_the_background(tmp_path, dire
         while len(partition.segments()) < 20:
             append_lines(partition, "a line of text\n")
         newest = partition.segments()[-1].base_offset
-        wait_until(lambda: partition.offsets().recovery_point >= newest, "all that rolled is flushed")  # noqa: B023 (asked at once)
+        wait_until(lambda: partition.offsets().recovery_point >= newest, "all sealed segments are flushed")  # noqa: B023 (called at once)
     ours = [thread for thread in threading.enumerate() if thread not in others and thread.name == "flush-log"]
     assert directories == len(ours)
     engine.close()

@@ -15,7 +15,7 @@ from topicfs.storage.log.log import Log
 from topicfs.storage.manager import LogManager
 
 LINE = "x" * 50 + "\n"
-"""A line of which three, a batch each, fill a tiny segment."""
+"""A line; three of them, a batch each, fill a tiny segment."""
 
 
 @pytest.fixture

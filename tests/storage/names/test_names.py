@@ -82,7 +82,7 @@ def test_other_directories_are_no_partitions(name: str) -> None:
 
 @pytest.mark.parametrize("mark", [DirectoryMark.DELETE, DirectoryMark.STRAY, DirectoryMark.FUTURE])
 def test_marked_directories(mark: DirectoryMark) -> None:
-    """Deleted, stray and future directories carry a unique part and their mark."""
+    """The name of a deleted, stray or future directory has a unique part and its mark."""
     partition = TopicPartition("or.ders-x", 3)
     name = marked_directory(partition, mark, unique=UNIQUE)
     assert name == f"or.ders-x-3.{UNIQUE}-{mark.value}"

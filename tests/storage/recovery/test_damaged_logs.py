@@ -87,7 +87,7 @@ def test_a_file_that_ends_behind_a_batch_is_not_followed_by_a_hole(kept_bytes):
 
 
 def test_segments_without_indexes_are_recovered_in_order():
-    """A power loss of one segment's end and the next ones' indexes leaves a log that loads."""
+    """A log loads after a power loss that took the end of one segment and the indexes of the next ones."""
     on_disk = filled()
     on_disk.log.close()
     on_disk.write("00000000000000000003.log", bytes(300))

@@ -42,7 +42,7 @@ def test_a_missing_index_is_made_from_its_log(clean):
 
 
 def damaged_indexes():
-    """Damages of an index: the kind of file, and a function that damages its bytes."""
+    """Yield ways to damage an index: the kind of file and a function that damages its bytes."""
     for kind, slot in (("index", 8), ("timeindex", 12)):
         yield pytest.param(kind, lambda data: data.ljust(1200, b"\0"), id=f"{kind} never trimmed")
         yield pytest.param(kind, lambda data, slot=slot: data + bytes(slot), id=f"{kind} with an unused slot")

@@ -1,4 +1,4 @@
-"""One flipped bit in the header part that no checksum covers is repaired where a broker keeps the batch."""
+"""A flipped bit in header fields without a checksum is repaired, and no record that a broker keeps is lost."""
 
 from __future__ import annotations
 

@@ -348,7 +348,10 @@ def test_the_names_of_files_miss_none_that_comes_meanwhile(monkeypatch: pytest.M
         if path.suffix == ".index" and makers:
             makers.clear()  # Only once, because the maker calls it too.
             made.start()
-            wait_until(lambda: segment._opening.locked() or not made.is_alive(), "the maker has come so far")
+            wait_until(
+                lambda: segment._opening.locked() or not made.is_alive(),
+                "the other thread makes the indexes",
+            )
         return found
 
     monkeypatch.setattr(one.disk, "exists", exists_then_more)

@@ -104,7 +104,7 @@ def test_a_repeated_micro_batch_is_there_once_wherever_a_disk_died(number: int, 
 
 
 def test_the_owner_that_goes_on_completes_the_micro_batch() -> None:
-    """The owner continues from the copy in the other directory at once."""
+    """After its disk died, the owner completes the micro-batch from the copy in the other directory."""
     found, steps = set(), 0
     while (two := died(1, steps, kills=False)) is not None:
         found.add(tuple(two.lines()))

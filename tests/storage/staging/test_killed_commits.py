@@ -226,4 +226,4 @@ def every_death(
             return
         end.of(disk)
         yield disk, steps
-    raise AssertionError("it never comes to its end")
+    raise AssertionError(f"not complete after {MAX_STEPS} steps")

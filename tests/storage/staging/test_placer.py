@@ -106,7 +106,7 @@ def test_each_stands_there_once_wherever_it_died(end):
         # The writer, or the weekly cleanup, removes the staged files of a completed write.
         assert [] == [name for name in files_of_writes(disk) if not name.endswith(".staged")]
         engine.close()
-    raise AssertionError("it never comes to its end")
+    raise AssertionError(f"not complete after {MAX_STEPS} steps")
 
 
 def half_done() -> tuple[MortalDisk, LogManager]:
@@ -118,7 +118,7 @@ def half_done() -> tuple[MortalDisk, LogManager]:
         if dies(disk, engine.commit_staged_writes, steps) and offsets_in(engine, ORDERS) == [0, 1, 3]:
             disk.crash(keep=1.0)
             return disk, engine_on(disk)
-    raise AssertionError("it never was half done")
+    raise AssertionError("no step left the write half appended")
 
 
 def test_a_place_that_was_taken_between_a_crash_and_the_end_ends_the_write():
