@@ -1,5 +1,6 @@
-"""A listener for Kafka clients: they use the topics of an engine over data directories as those of one broker.
+"""A listener for Kafka clients: it serves an engine's topics as those of a single broker.
 
-`listener` accepts connections, each of which has a thread (`connection`). `broker` is what all requests share, and
-`requests` has a module for each family of them. `limits` bounds what clients may take.
+`listener` accepts connections, `connection` answers the requests of one connection in its own thread, `broker` holds
+the state that all requests share, and `requests` has a module for each family of requests. `limits` bounds the
+resources that clients may use.
 """

@@ -1,4 +1,4 @@
-"""Addresses at which a listener accepts connections, and which it tells clients."""
+"""The addresses that a listener binds, and the address that it advertises to clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_PORT = 65535
 
 
 class Endpoint(NamedTuple):
-    """A host by its name or number, and a port; 0: any port that is free."""
+    """A host (name or IP address) and a port; port 0 means any free port."""
 
     host: str
     port: int
@@ -24,7 +24,7 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Read `HOST:PORT`, or a broker's `PLAINTEXT://HOST:PORT`. Raises ListenerError."""
+    """Parse `HOST:PORT` or `PLAINTEXT://HOST:PORT`, a broker's form. Raises ListenerError."""
     found = _ADDRESS.fullmatch(text)
     if found is None or not found["host"] or int(found["port"]) > _MAX_PORT:
         raise ListenerError(f"{text}: not an address; name HOST:PORT, as in 127.0.0.1:9092")
@@ -32,9 +32,9 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def bound_socket(endpoint: Endpoint, *, any_address: bool) -> socket.socket:
-    """Return a socket that listens there; `any_address` allows one that other machines reach (ListenerError).
+    """Return a socket listening on `endpoint`; `any_address` allows one that other machines reach (ListenerError).
 
-    A name is looked up once: a second answer could be another address than the one that was checked.
+    The host name is resolved once: a second lookup could return another address than the one that was checked.
     """
     try:
         found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,4 +1,4 @@
-"""The broker that clients see: an engine over data directories, and what all requests share."""
+"""The broker that clients see: an engine over data directories, and the state that all requests share."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ class LocalPartition(Partition, Protocol):
 
     @property
     def epochs(self) -> LeaderEpochs:
-        """Its leader epochs. Raises PartitionOfflineError."""
+        """The partition's leader epochs. Raises PartitionOfflineError."""
         ...
 
 
 class Waiter(Protocol):
-    """What a request can wait for."""
+    """An event that a request can wait for."""
 
     def arm(self) -> None:
-        """Forget what happened until now."""
+        """Reset the event."""
         ...
 
     def wake(self) -> None:
-        """End the wait. Called from any thread."""
+        """Set the event and so end the wait. Safe from any thread."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait until `wake` is called, or the time is over; return whether the connection goes on."""
+        """Wait for `wake`, at most `seconds`; return False if the connection is ending."""
         ...
 
 
@@ -53,10 +53,10 @@ class Client(NamedTuple):
     """The client of a connection."""
 
     host: str
-    """Its address, without the port."""
+    """The client's address, without the port."""
     waiting: Waiter
     sessions: dict[int, Any]
-    """Its fetch sessions, by id (`requests.fetch_sessions`)."""
+    """The client's fetch sessions by id (`requests.fetch_sessions`)."""
 
 
 class Request(NamedTuple):
@@ -68,11 +68,11 @@ class Request(NamedTuple):
     client_id: str
     client: Client
     held: ExitStack
-    """Closed once the answer is sent."""
+    """Resources that are released once the answer is sent."""
 
 
 class Broker:
-    """The engine as a Kafka broker, the only one of its cluster."""
+    """An engine served as a Kafka broker, the only broker of its cluster."""
 
     def __init__(
         self, engine: Engine, advertised: Endpoint, config: EngineConfig, limits: ListenerLimits
@@ -93,15 +93,15 @@ class Broker:
         self._cancel()
 
     def turn(self) -> AbstractContextManager[None]:
-        """Work on a request in a block; few are worked on at a time."""
+        """Context manager: handle a request. Only a few requests are handled at a time."""
         return self._budget.taken()
 
     def rest(self) -> AbstractContextManager[None]:
-        """Wait for the disk, or for others, in a block of `turn`."""
+        """Context manager inside `turn`: wait for the disk or other threads while another request is handled."""
         return self._budget.given_up()
 
     def topic_of(self, values: Values) -> Topic:
-        """Return the topic that a structure of a request names, by its name or its id (RefusedError, UnknownTopicError)."""
+        """Return the topic that part of a request names or identifies by id (RefusedError, UnknownTopicError)."""
         unique = values.get("topicId")
         if unique is None or (not unique.int and values.get("name")):
             return self.engine.topic(values["name"] if "name" in values else values["topic"])
@@ -111,9 +111,9 @@ class Broker:
         return found
 
     def partition(self, topic: Topic, number: int) -> LocalPartition:
-        """Return a partition, which may have to be opened first.
+        """Return a partition, and open it if necessary.
 
-        Raises UnknownTopicError; RefusedError if the topic was deleted, also where its name has a new topic by now.
+        Raises UnknownTopicError; RefusedError if the topic was deleted, even if a new topic has its name.
         """
         found = cast(LocalPartition, self.engine.partition(topic.name, number))
         if self.engine.topic(topic.name).topic_id != topic.topic_id:
@@ -128,7 +128,9 @@ class Broker:
             topics = self.engine.topics().values()
             found = {decode_id(topic.topic_id): topic for topic in topics}
             with self._lock:
-                if changes == self._changes:  # Otherwise some of these topics may be gone.
+                if (
+                    changes == self._changes
+                ):  # If a topic changed meanwhile, this map may hold deleted topics.
                     self._by_id = found
         return found
 
@@ -139,14 +141,14 @@ class Broker:
 
 
 def check_leader_epoch(partition: Partition, asked: int) -> None:
-    """Raise RefusedError if a client knows an older or a newer leader than this one; -1: it knows none."""
+    """Raise RefusedError if the client's leader epoch differs from the current one; -1 means the client knows none."""
     epoch = partition.offsets().leader_epoch
     if asked >= 0 and asked != epoch:
         raise RefusedError(ErrorCode.FENCED_LEADER_EPOCH if asked < epoch else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 def _identity(engine: Engine, config: EngineConfig) -> tuple[int, str]:
-    """Return the node's number and its cluster's id, as the data directories name them."""
+    """Return the node id and the cluster id that the data directories record."""
     disk = NativeFileSystem(read_only=True)
     for directory in engine.directories():
         meta = None if directory.offline else read_meta_properties(disk, Path(directory.path))

@@ -1,4 +1,4 @@
-"""One connection: requests are answered one at a time, in their order, by a thread of the connection."""
+"""One client connection, whose thread answers its requests one by one in their order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOGGER = logging.getLogger("topicfs")
 
 
 class ClientConnection:
-    """A client's connection, from its first request to its end."""
+    """A client's connection."""
 
     def __init__(self, broker: Broker, connected: socket.socket, host: str) -> None:
         self._broker = broker
@@ -30,7 +30,7 @@ class ClientConnection:
         self._client = Client(host, self, {})
 
     def serve(self) -> None:
-        """Answer requests until the client ends, or breaks the protocol (blocking)."""
+        """Answer requests until the client disconnects or violates the protocol (blocking)."""
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             while self._serve_one():
@@ -39,18 +39,18 @@ class ClientConnection:
             _LOGGER.warning("%s: connection closed: %s", self._client.host, error)
         except OSError as error:
             _LOGGER.debug("%s: connection closed: %s", self._client.host, error)
-        except Exception:  # A defect of ours ends this connection alone.
+        except Exception:  # A bug here ends only this connection.
             _LOGGER.exception("%s: connection closed", self._client.host)
         finally:
             self.cut()
             self._socket.close()
 
     def end(self) -> None:
-        """Begin no other request, and wait for nothing; the one that is worked on is answered. Called from any thread."""
+        """Stop after the request in progress, and end its waits. Safe from any thread."""
         self._end(socket.SHUT_RD)
 
     def cut(self) -> None:
-        """End the connection in the middle of an answer, too. Called from any thread."""
+        """Close the connection at once, even while an answer is being sent. Safe from any thread."""
         self._end(socket.SHUT_RDWR)
 
     def _end(self, how: int) -> None:
@@ -59,7 +59,7 @@ class ClientConnection:
         with suppress(OSError):
             self._socket.shutdown(how)
 
-    # What a request can wait for.
+    # The `Waiter` that requests use.
 
     def arm(self) -> None:
         self._event.clear()
@@ -96,7 +96,7 @@ class ClientConnection:
         return True
 
     def _answer(self, frame: memoryview, held: ExitStack) -> list[Piece]:
-        """Return an answer in pieces; none where the client wants none."""
+        """Return the pieces of the answer; empty if the client wants no answer."""
         head = read_head(frame)
         served = REQUESTS.get(head.key)
         if served is None:
@@ -111,7 +111,7 @@ class ClientConnection:
         with self._broker.turn():
             if self._ended:
                 raise BadRequestError("the listener ends")
-            # As a broker reads it: some versions of librdkafka send a few bytes more.
+            # Like a broker, ignore extra bytes: some versions of librdkafka send a few.
             values = api.request.read(frame[at:], head.version, max_structures=most, lenient=True)
             request = Request(api, head.version, values, head.client_id, self._client, held)
             answer = handle(self._broker, request)

@@ -1,4 +1,4 @@
-"""The error codes by which clients learn of the engine's errors, in one table; and the errors of the listener itself."""
+"""The table that maps the engine's errors to Kafka's error codes, and the listener's own errors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _LOGGER = logging.getLogger("topicfs")
 
 
 class ListenerError(errors.StorageError):
-    """An address at which the listener cannot, or may not, accept connections."""
+    """The listener cannot bind an address, or may not."""
 
 
 class BadRequestError(Exception):
-    """Bytes that are no request, or a request that is not answered: the connection is closed, as a broker does."""
+    """Malformed bytes, or a request that is not supported: the connection is closed, as by a broker."""
 
 
 class RefusedError(Exception):
-    """A request, or a part of one, that is answered by an error code."""
+    """A request, or a part of one, that gets an error code as its answer."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -48,18 +48,18 @@ CODES: tuple[tuple[type[BaseException], ErrorCode], ...] = (
     (errors.PolicyViolationError, ErrorCode.POLICY_VIOLATION),
     (errors.ReadOnlyError, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     (errors.CorruptionError, ErrorCode.CORRUPT_MESSAGE),
-    # The client asks again, and learns then what has become of the records.
+    # The client sends the request again, and then learns whether its records exist.
     (errors.SegmentDeletedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.NotLeaderError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.PartitionGoneError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (errors.PartitionOfflineError, ErrorCode.KAFKA_STORAGE_ERROR),
     (OSError, ErrorCode.KAFKA_STORAGE_ERROR),
 )
-"""The first type that matches counts."""
+"""The first matching type gives the code."""
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """Return the code for an error; one that nobody expects is logged with its traceback."""
+    """Return the code for `error`; an unexpected error is also logged with its traceback."""
     if isinstance(error, RefusedError):
         return error.code
     found = next((code for kind, code in CODES if isinstance(error, kind)), None)
@@ -70,17 +70,17 @@ def code_of(error: Exception) -> ErrorCode:
 
 
 def message_of(error: Exception) -> str:
-    """Return what a client is told of an error."""
+    """Return the message about `error` that is sent to the client."""
     known = isinstance(error, (errors.StorageError, OSError))
     return reason_of(error) if known else str(error)
 
 
 REFUSALS = (errors.StorageError, OSError, RefusedError)
-"""The errors that are answered. Any other one is a mistake here, and ends the connection."""
+"""Errors that clients get as an error code. Any other error is a bug, and ends the connection."""
 
 
 def answer_or_error(answer: Values, make: Callable[[], Values | None]) -> Values:
-    """Return the answer to one part of a request: `answer` with what `make` returns, or with the error that it raises."""
+    """Return `answer` with the fields that `make` returns, or with the code of the error that it raises."""
     try:
         return {**answer, "errorCode": ErrorCode.NONE, "errorMessage": None, **(make() or {})}
     except REFUSALS as error:

@@ -1,4 +1,4 @@
-"""Pieces of an answer that stay in a segment's file until they are sent."""
+"""Pieces of an answer that are sent directly from a segment's file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from topicfs.storage.model import Buffer, FileSpan
 
 
 class FilePiece:
-    """A piece of an answer that is in a file. It stays open until this is sent, whatever happens to its name."""
+    """A piece of an answer inside a file, which stays open until the piece is sent, even if it is deleted."""
 
     def __init__(self, span: FileSpan) -> None:
-        self.fileno = span.file.fileno  # Keeps it open.
+        self.fileno = span.file.fileno  # Keeps the file open.
         self._at, self._size = int(span.position), span.size
 
     def __len__(self) -> int:
         return self._size
 
     def send_to(self, connection: socket.socket) -> None:
-        """Have the kernel send the file's pages, without a copy in this process (OSError)."""
+        """Send the piece with sendfile(2), without copying it into this process (OSError)."""
         if connection.sendfile(self, self._at, self._size) < self._size:
             raise OSError("a segment was cut while it was sent")
 
-    # What `socket.sendfile` uses of a file, beside `fileno`; it reads where the kernel cannot send.
+    # The methods of a file that `socket.sendfile` calls besides `fileno`, also if sendfile(2) is unavailable.
 
     def seek(self, position: int) -> None:
         self._read_at = position

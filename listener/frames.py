@@ -1,4 +1,4 @@
-"""Frames of a connection: requests that are received, and answers that are sent.
+"""Frames of a connection: receive requests and send answers.
 
 request   int32 size | int16 key, int16 version, int32 correlation id, string client id, tags | the request's fields
 answer    int32 size | int32 correlation id, tags | the answer's fields
@@ -21,9 +21,9 @@ from topicfs.storage.model import Buffer
 SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
 _JOINED_BYTES = 64 << 10
-"""Pieces of an answer up to this size are sent in one call."""
+"""Pieces of an answer up to this many bytes are joined and sent in one call."""
 _MORE = getattr(socket, "MSG_MORE", 0)
-"""Tells the kernel that more follows at once, where it knows that."""
+"""MSG_MORE tells the kernel that more data follows; 0 on systems without this flag."""
 
 
 class Head(NamedTuple):
@@ -34,11 +34,11 @@ class Head(NamedTuple):
     correlation: int
     client_id: str
     size: int
-    """Bytes of the header without tags."""
+    """Size of the header in bytes, without tagged fields."""
 
 
 def read_head(frame: memoryview) -> Head:
-    """Read the header of a request, but for its tags (BadRequestError)."""
+    """Parse a request's header up to its tagged fields (BadRequestError)."""
     if len(frame) < _HEAD.size:
         raise BadRequestError(f"a request of {len(frame)} bytes")
     key, version, correlation, length = _HEAD.unpack_from(frame)
@@ -49,7 +49,7 @@ def read_head(frame: memoryview) -> Head:
 
 
 def pass_tags(frame: memoryview, at: int) -> int:
-    """Return the position behind the tagged fields of a header, which mean nothing here (BadRequestError)."""
+    """Skip the header's tagged fields, which are not used, and return the position after them (BadRequestError)."""
     try:
         count, at = _varint(frame, at)
         for _ in range(count):
@@ -77,13 +77,13 @@ def _varint(frame: memoryview, at: int) -> tuple[int, int]:
 
 
 def head_of_answer(api: Api, version: int, correlation: int) -> bytes:
-    """Return the header of an answer. That to ApiVersions has no tags in any version: the client may not know them."""
+    """Return an answer's header. ApiVersions' has no tags in any version: the client may not understand them yet."""
     tags = b"\0" if api.is_flexible(version) and api.key != API_VERSIONS.key else b""
     return SIZE.pack(correlation) + tags
 
 
 def receive(connection: socket.socket, size: int, seconds: float) -> memoryview | None:
-    """Receive `size` bytes within a time. None: the client closed the connection. Raises OSError, TimeoutError."""
+    """Receive `size` bytes within `seconds`. None: the client closed the connection. Raises OSError, TimeoutError."""
     deadline = time.monotonic() + seconds
     frame = memoryview(bytearray(size))
     at = 0
@@ -97,7 +97,7 @@ def receive(connection: socket.socket, size: int, seconds: float) -> memoryview 
 
 
 def send(connection: socket.socket, pieces: Sequence[Piece]) -> None:
-    """Send an answer, its size before it (OSError)."""
+    """Send an answer after its size (OSError)."""
     pending: list[Buffer] = [SIZE.pack(sum(len(piece) for piece in pieces))]
     pending_bytes = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""The listener: accepts connections in a thread, and gives each a thread of its own."""
+"""The listener: one thread accepts connections, and each connection has its own thread."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from topicfs.storage.config.live_settings import reloaded_config
 _LOGGER = logging.getLogger("topicfs")
 
 ANSWER_SECONDS = 5.0
-"""Time for which the end waits until the requests that are being worked on are answered; then it cuts the connections."""
+"""Time for which `close` waits until requests in progress are answered; then it cuts the connections."""
 SHUTDOWN_TIMEOUT_SECONDS = 10.0
-"""Time for which the end waits at most. Requests that the disk keeps longer find a closed engine."""
+"""Longest time that `close` takes. A request that the disk delays longer finds a closed engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerOptions:
-    """Where a listener accepts connections."""
+    """The addresses of a listener."""
 
     endpoint: Endpoint
     advertised: Endpoint | None = None
-    """The address that clients are told (a broker's advertised.listeners). None: `endpoint`."""
+    """The address that clients are sent (a broker's advertised.listeners). None: `endpoint`."""
     any_address: bool = False
-    """Accept connections from other machines: whoever reaches the address may read, write and delete every topic."""
+    """Accept connections from other machines, which may then read, write and delete every topic."""
     limits: ListenerLimits = field(default_factory=ListenerLimits)
 
 
 class Listener:
-    """Serves an engine to Kafka clients. Made bound, so that nobody else has the port; `serve` begins."""
+    """Serves an engine to Kafka clients. The constructor binds the port, `serve` starts serving."""
 
     def __init__(self, options: ListenerOptions) -> None:
         """Bind the address (ListenerError)."""
         self._options = options
         self._socket = bound_socket(options.endpoint, any_address=options.any_address)
         self.endpoint = Endpoint(options.endpoint.host, self._socket.getsockname()[1])
-        """The address that it is bound to, with the port that was free."""
+        """The bound address, with its actual port."""
         self._connections: dict[ClientConnection, threading.Thread] = {}
         self._lock = threading.Lock()
         self._ended = False
@@ -53,18 +53,18 @@ class Listener:
         self._thread = threading.Thread(target=self._accept, name="listener", daemon=True)
 
     def serve(self, engine: Engine, config: EngineConfig) -> None:
-        """Accept connections from now on; returns at once."""
+        """Start accepting connections; returns immediately."""
         advertised = self._options.advertised or self.endpoint
         self._broker = Broker(engine, advertised, config, self._options.limits)
         self._thread.start()
 
     def reconfigure(self, config: EngineConfig) -> None:
-        """Continue with the settings of an engine that was reconfigured; the address and the limits stay."""
+        """Use the settings of a reloaded engine; the address and the limits stay."""
         if self._broker is not None:
             self._broker.config = reloaded_config(self._broker.config, config)
 
     def close(self) -> None:
-        """End all connections, after the requests that are being worked on (blocking). The engine is the caller's to close.
+        """Answer the requests in progress and end all connections (blocking). The caller closes the engine.
 
         Takes `SHUTDOWN_TIMEOUT_SECONDS` at most.
         """
@@ -72,7 +72,7 @@ class Listener:
             self._ended = True
             connections = dict(self._connections)
         with suppress(OSError):
-            self._socket.shutdown(2)  # wakes `accept`
+            self._socket.shutdown(2)  # Ends `accept`.
         self._socket.close()
         if self._broker is not None:
             self._broker.memory.end()
@@ -114,7 +114,7 @@ class Listener:
                 continue
             try:
                 thread.start()
-            except RuntimeError as error:  # The system lets this process begin no more threads.
+            except RuntimeError as error:  # The process may not start more threads.
                 _LOGGER.warning("%s: connection closed: %s", place[0], error)
                 with self._lock:
                     self._connections.pop(connection, None)
@@ -129,7 +129,7 @@ class Listener:
 
 
 def _ended(threads: Iterable[threading.Thread], deadline: float) -> bool:
-    """Wait for threads, and return whether all of them have ended; one that has not begun finds its connection ended."""
+    """Wait until `deadline` for `threads` and return whether all ended; a thread that starts later ends by itself."""
     begun = [thread for thread in threads if thread.ident is not None]
     for thread in begun:
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Kafka's error codes, as answers carry them."""
+"""The error codes of Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """An error code by Kafka's name for it."""
+    """An error code, with Kafka's name for it."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -1,6 +1,6 @@
-"""The requests about groups, and their answers: members of the classic protocol, positions, share groups.
+"""Requests about groups and their answers: members of the classic protocol, positions, share groups.
 
-Notation and versions: `protocol.messages`.
+`protocol.messages` explains the versions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIND_COORDINATOR = api(
         ] 4+""",
     flexible_since=3,
 ).asked_from(3)
-"""Share groups are known from version 6 on."""
+"""Version 6 adds share groups."""
 
 DESCRIBE_SHARE_GROUP_OFFSETS = api(
     90,
@@ -86,7 +86,7 @@ JOIN_GROUP = api(
         members [memberId string, groupInstanceId string? 5+, metadata bytes]""",
     flexible_since=6,
 ).asked_from(7)
-"""It is answered when all members have joined, or when those that have not are given up."""
+"""The broker answers when all members have joined, or have been removed because they did not."""
 
 SYNC_GROUP = api(
     14,
@@ -141,7 +141,7 @@ OFFSET_COMMIT = api(
         topics [name string 0-9, topicId uuid 10+, partitions [partitionIndex int32, errorCode int16]]""",
     flexible_since=8,
 ).asked_from(8)
-"""From version 10 on, that of Kafka 4.1, topics are named by their ids."""
+"""From version 10 on (Kafka 4.1), topics are given by their ids."""
 
 OFFSET_FETCH = api(
     9,
@@ -177,7 +177,7 @@ OFFSET_FETCH = api(
         ] 8+""",
     flexible_since=6,
 ).asked_from(7)
-"""Of one group: its topics are null for all in which it has positions."""
+"""If `topics` is null, the answer has all topics in which the group has positions."""
 
 OFFSET_DELETE = api(
     47,
@@ -200,7 +200,7 @@ LIST_GROUPS = api(
         groups [groupId string, protocolType string, groupState string 4+, groupType string 5+]""",
     flexible_since=3,
 ).asked_from(4)
-"""Of those groups alone that the broker coordinates."""
+"""Each broker lists only the groups that it coordinates."""
 
 DESCRIBE_GROUPS = api(
     15,
@@ -240,7 +240,7 @@ CONSUMER_GROUP_DESCRIBE = api(
             authorizedOperations int32
         ]""",
 )
-"""Groups of the protocol of Kafka 4, which `DescribeGroups` does not know."""
+"""Describes groups of Kafka 4's consumer protocol, which `DescribeGroups` does not know."""
 
 DELETE_GROUPS = api(
     42,

@@ -1,8 +1,8 @@
-"""The requests of Kafka's protocol and their answers: Kafka's own names and order of fields.
+"""The requests of Kafka's protocol and their answers, with Kafka's names and order of fields.
 
-`protocol.notation` explains the notation, and a test compares the fields with those in Kafka's jar. A server reads every
-version that is listed. A client asks from `asked_since` on: as Kafka 2.8 does. Requests about groups are in
-`protocol.group_messages`.
+`protocol.notation` explains the notation, and a test compares the fields with those in Kafka's jar. A server reads
+every listed version. A client uses the versions from `asked_since` on, which Kafka 2.8 supports. Requests about
+groups are in `protocol.group_messages`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ API_VERSIONS = api(
     response="errorCode int16, apiKeys [apiKey int16, minVersion int16, maxVersion int16], throttleTimeMs int32 1+",
     flexible_since=3,
 )
-"""Answered with a header of the oldest form, whatever its version: the client cannot know yet which ones there are."""
+"""The answer's header has the oldest form in every version: the client does not know yet which versions the server
+supports.
+"""
 
 METADATA = api(
     3,
@@ -48,7 +50,7 @@ METADATA = api(
     flexible_since=9,
 ).asked_from(10)
 METADATA_BY_ID = METADATA.asked_from(12)
-"""Metadata from version 12 on, that of Kafka 3.1: they take ids in place of names. Kafka 2.8 would never answer."""
+"""Metadata from version 12 on (Kafka 3.1): these versions accept topic ids. Kafka 2.8 would never answer them."""
 
 FETCH = api(
     1,
@@ -80,7 +82,7 @@ FETCH = api(
         ]""",
     flexible_since=12,
 ).asked_from(12)
-"""From version 13 on topics are named by their ids: one that was deleted and created again is not taken for the old one."""
+"""From version 13 on, topics are given by their ids, so that a re-created topic is not taken for the deleted one."""
 
 PRODUCE = api(
     0,
@@ -103,7 +105,7 @@ PRODUCE = api(
         throttleTimeMs int32""",
     flexible_since=9,
 ).asked_from(9)
-"""A partition gets one batch in a request."""
+"""A request has one batch for each partition."""
 
 INIT_PRODUCER_ID = api(
     22,

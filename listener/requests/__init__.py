@@ -1,1 +1,1 @@
-"""The requests that are answered: a module for each family, and the table of all (`table`)."""
+"""The requests that are answered: one module for each family, and the table of all requests (`table`)."""

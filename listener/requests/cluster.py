@@ -17,10 +17,10 @@ from topicfs.storage.wire import Values
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 NOT_ASKED = -(2**31)
-"""Authorized operations that nobody asked for."""
+"""Value of the authorized operations if the client did not request them."""
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-"""The operations that exist for a topic and for a cluster, as bits by Kafka's numbers; every client may do all of them."""
+"""All operations on a topic and on a cluster, as bits by Kafka's numbers; every client may perform all of them."""
 BROKERS, CONTROLLERS = 1, 2
 """Endpoint types of DescribeCluster."""
 MAX_DESCRIBED_PARTITIONS = 2000
@@ -28,14 +28,14 @@ MAX_DESCRIBED_PARTITIONS = 2000
 
 
 def check_software(values: Values) -> None:
-    """Raise RefusedError where the client's software has a name or version that ApiVersions does not allow."""
+    """Raise RefusedError if ApiVersions does not allow the name or version of the client's software."""
     for name in ("clientSoftwareName", "clientSoftwareVersion"):
         if name in values and not _SOFTWARE.fullmatch(values[name]):
             raise RefusedError(ErrorCode.INVALID_REQUEST)
 
 
 def metadata(broker: Broker, request: Request) -> Values:
-    """Answer Metadata; topics that are named and missing are created, if the client and the settings say so."""
+    """Answer Metadata; create missing topics that are named, if the client and the settings allow it."""
     values, version = request.values, request.version
     asked = values["topics"]
     if asked is None or (version == 0 and not asked):
@@ -61,7 +61,7 @@ def _node(broker: Broker) -> Values:
 
 
 def _asked(broker: Broker, one: Values, request: Request, *, create: bool) -> Values:
-    """Return a topic that a client asks for, or the error."""
+    """Return the description of a requested topic, or its error."""
     name, unique = one["name"], one.get("topicId", UUID(int=0))
     try:
         if name is None or unique.int:
@@ -83,7 +83,7 @@ def _asked(broker: Broker, one: Values, request: Request, *, create: bool) -> Va
 
 
 def _created(broker: Broker, name: str, *, create: bool) -> Topic:
-    """Create a topic on demand. Raises UnknownTopicError where that is not wanted."""
+    """Create a topic on demand. Raises UnknownTopicError if it may not be created."""
     if not create or broker.engine.read_only:
         return broker.engine.topic(name)
     return broker.engine.create_topic(name)
@@ -101,12 +101,12 @@ def _described(broker: Broker, topic: Topic, request: Request) -> Values:
 
 
 def _operations(request: Request) -> int:
-    """Return what a client may do with a topic, even with one that is not there: if it asks, all there is."""
+    """Return all operations on topics if the request asks for them, even for missing topics."""
     return TOPIC_OPERATIONS if request.values.get("includeTopicAuthorizedOperations") else NOT_ASKED
 
 
 def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
-    """Return the partitions of a topic. Those that nobody has used yet are not opened for it: their epochs are unknown."""
+    """Return a topic's partitions. Unopened partitions are not opened; their epochs are unknown."""
     opened = {partition.number: partition for partition in topic.opened()}
     nodes = [broker.node_id]
     found = []
@@ -128,7 +128,7 @@ def partitions_of(broker: Broker, topic: Topic) -> list[dict[str, Any]]:
 
 
 def describe_cluster(broker: Broker, request: Request) -> Values:
-    """Answer DescribeCluster: one broker, which is its own controller for clients."""
+    """Answer DescribeCluster: clients see one broker, which is also the controller."""
     values = request.values
     kind = values.get("endpointType", BROKERS)
     code = {
@@ -150,7 +150,7 @@ def describe_cluster(broker: Broker, request: Request) -> Values:
 
 
 def describe_topic_partitions(broker: Broker, request: Request) -> Values:
-    """Answer DescribeTopicPartitions: topics by name, as many partitions as are wanted, from a cursor on."""
+    """Answer DescribeTopicPartitions: the named topics, from a cursor on, up to the requested number of partitions."""
     values = request.values
     names = {one["name"] for one in values["topics"]} or set(broker.engine.topics())
     cursor = values["cursor"] or {"topicName": "", "partitionIndex": 0}

@@ -17,7 +17,7 @@ from topicfs.storage.errors import InvalidConfigError
 from topicfs.storage.wire import Values
 
 TOPIC, BROKER = 2, 4
-"""Kinds of resources that have settings."""
+"""Types of resources that have settings."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 """Operations on a setting."""
 _SOURCES = {ConfigSource.TOPIC: 1, ConfigSource.FILE: 4, ConfigSource.BROKER: 4, ConfigSource.DEFAULT: 5}
@@ -53,7 +53,7 @@ def _settings(broker: Broker, one: Values) -> Iterable[ShownSetting]:
 
 
 def _check_broker(broker: Broker, one: Values) -> None:
-    """Raise RefusedError unless a resource is this broker."""
+    """Raise RefusedError unless the resource is this broker."""
     if one["resourceType"] != BROKER:
         raise RefusedError(
             ErrorCode.INVALID_REQUEST, f"resources of kind {one['resourceType']} are not known here"
@@ -92,12 +92,12 @@ def _type_of(name: str) -> int:
 
 
 def created_settings(topic: Topic) -> list[Values]:
-    """Return the settings of a new topic, for the answer to CreateTopics."""
+    """Return a new topic's settings for the answer to CreateTopics."""
     return [_described(setting, {"includeSynonyms": False}) for setting in topic.settings()]
 
 
 def incremental_alter_configs(broker: Broker, request: Request) -> Values:
-    """Answer IncrementalAlterConfigs: topics have settings that change; those of the broker are in its file."""
+    """Answer IncrementalAlterConfigs: only topics' settings can be changed; the broker's are in its file."""
     resources, only_check = request.values["resources"], request.values["validateOnly"]
     named = [_resource(one) for one in resources]
     responses = [
@@ -125,7 +125,7 @@ def _alter(broker: Broker, one: Values, named: Sequence[Values], *, only_check: 
 
 
 def _changes(topic: Topic, configs: Iterable[Values]) -> Mapping[str, str | None]:
-    """Return the overrides that operations lead to, None for those that go (RefusedError, InvalidConfigError)."""
+    """Return the topic's new overrides, with None for each removed one (RefusedError, InvalidConfigError)."""
     changes: dict[str, str | None] = {}
     for one in configs:
         name, operation, value = one["name"], one["configOperation"], one["value"]

@@ -1,4 +1,4 @@
-"""Fetch: batches as they are in the segments, at once or as soon as there are enough."""
+"""Fetch: return batches as the segments hold them, after waiting until there are enough."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from topicfs.storage.model import Fetched, FileSpan, Isolation, Offset, Position
 from topicfs.storage.wire import Values
 
 Key: TypeAlias = tuple[TopicKey, int]
-"""A partition as a request names it."""
+"""A partition, as a request identifies it."""
 
 MAX_BUFFERED_BYTES = 1 << 20
-"""Most bytes of records in an answer that pass through this process's memory, if their first batch is not larger."""
+"""Most bytes of records in an answer that are copied through this process, unless the first batch is larger."""
 
 
 _SMALL_BYTES = 64 << 10
-"""Records up to this size are read: that costs no more, and keeps no file open."""
+"""Records up to this size are read into memory, which costs no more than sendfile(2) and keeps no file open."""
 _MAX_FILES = 16
-"""Most files that an answer keeps open until it is sent. The records of further partitions are read."""
+"""Most files that an answer keeps open until it is sent. Records of further partitions are read into memory."""
 
 
 class _Found(NamedTuple):
-    """What there is for a client in one partition."""
+    """The records and offsets found for a client in one partition."""
 
     values: Values
     size: int = 0
     counted: int = 0
-    """The bytes that count for `minBytes`: all that the client takes at most, if there is more than fits."""
+    """Bytes that count toward `minBytes`: at most what the client accepts, including records that do not fit."""
     failed: bool = False
 
 
 class _Counted(NamedTuple):
-    """The records of a partition that were counted while the request waits, up to an offset."""
+    """The bytes of a partition counted up to `offset` while the request waits."""
 
     offset: Offset
     size: int
 
 
 def fetch(broker: Broker, request: Request) -> Values:
-    """Answer Fetch, after a wait if there is too little for now."""
+    """Answer Fetch, after a wait if there are too few records."""
     try:
         session = session_of(request)
     except RefusedError as error:
@@ -75,7 +75,7 @@ def _answer(
 
 
 def _is_news(session: Session, key: Key, one: _Found) -> bool:
-    """Return whether an answer has to have a partition, and note what it says of it."""
+    """Return whether the answer must include a partition, and remember its offsets in the session."""
     now = LastShown(one.values["highWatermark"], one.values["logStartOffset"])
     before = session.shown.get(key)
     session.shown[key] = now
@@ -83,7 +83,7 @@ def _is_news(session: Session, key: Key, one: _Found) -> bool:
 
 
 class _Reading:
-    """The reading of one request."""
+    """Reads the records for one request."""
 
     def __init__(self, broker: Broker, request: Request, session: Session, listening: ExitStack) -> None:
         self._broker = broker
@@ -96,18 +96,18 @@ class _Reading:
         self._most = min(values["maxBytes"], broker.limits.max_fetch_bytes)
         self._enough = min(values["minBytes"], self._most)
         self._memory: ExitStack | None = None
-        """Holds the memory for records that are read."""
+        """Holds the memory budget for the records that are read."""
         self._readable = MAX_BUFFERED_BYTES
-        """Bytes that may still be read."""
+        """Bytes that may still be read into memory."""
         self._files_left = _MAX_FILES
         self._counted: dict[Key, _Counted] = {}
         self._changed: dict[Key, None] = {}
-        """The partitions to be counted again. Others add to it."""
+        """The partitions to count again. Other threads add to it."""
 
     def wait(self) -> dict[Key, _Found]:
-        """Return what there is, at once or as soon as there is enough or the time is over.
+        """Return the records of all partitions once there are enough, or the time is over.
 
-        Until then the records that come are counted, and neither read again nor held.
+        While it waits it only counts new records: it neither reads old ones again nor holds memory.
         """
         values, waiting = self._request.values, self._request.client.waiting
         seconds = min(max(values["maxWaitMs"], 0) / 1000, self._broker.limits.max_wait_seconds)
@@ -118,11 +118,11 @@ class _Reading:
         if not found or failed or seconds <= 0 or sum(sizes.values()) >= self._enough:
             return found
         self._let_go_of_memory()
-        with suppress(*REFUSALS):  # The count of what is gone fails.
+        with suppress(*REFUSALS):  # If a partition is gone, counting it reports the error.
             for key in found:
                 changed = partial(self._note, key)
                 self._listening.callback(self._partition(key).listen(changed))
-        self._changed.update(dict.fromkeys(found))  # By what came before it listened.
+        self._changed.update(dict.fromkeys(found))  # Count what was appended before the listeners were added.
         while True:
             waiting.arm()
             try:
@@ -147,7 +147,7 @@ class _Reading:
             yield self._changed.popitem()[0]
 
     def _count(self, key: Key) -> int:
-        """Return the bytes in a partition for the client (REFUSALS)."""
+        """Return how many bytes a partition has for the client (REFUSALS)."""
         wanted, partition = self._session.partitions[key], self._partition(key)
         check_leader_epoch(partition, wanted.leader_epoch)
         room = min(wanted.max_bytes, self._most)
@@ -178,7 +178,7 @@ class _Reading:
         return self._broker.partition(self._broker.topic_of(named), number)
 
     def _read(self, key: Key, wanted: Wanted, left: int, *, first: bool) -> _Found:
-        """Read a partition; of the first one with records, a batch at least, however large it is."""
+        """Read from a partition; the first one with records gives at least one batch, however large."""
         try:
             partition = self._partition(key)
             check_leader_epoch(partition, wanted.leader_epoch)
@@ -207,7 +207,7 @@ class _Reading:
     def _records(
         self, partition: LocalPartition, offset: Offset, room: int, *, first: bool
     ) -> tuple[Piece, FileSpan | Fetched]:
-        """Return batches from an offset on, and what was found there."""
+        """Return batches from `offset` on as a piece of the answer, and the result of the read."""
         may_send = self._files_left > 0 and (first or room > 0)
         span = self._span(partition, offset, room) if may_send else None
         if span is not None and span.size > _SMALL_BYTES:
@@ -228,20 +228,20 @@ class _Reading:
         return fetched.data, fetched
 
     def _span(self, partition: LocalPartition, offset: int, room: int) -> FileSpan | None:
-        """Return where batches are that can be sent from their file; None: they are read, or there are none (REFUSALS).
+        """Return a span of batches to send from their file; None if they must be read, or there are none (REFUSALS).
 
-        What replicas have is compared as it is read.
+        A partition with replicas is always read, because reading compares the copies.
         """
         if not isinstance(partition, Log):
             return None
         return partition.find_span(Offset(offset), max_bytes=max(room, 1), isolation=self._isolation)
 
     def _goes_on(self, partition: LocalPartition, offset: Offset) -> bool:
-        """Return whether readers see a record at an offset or behind it."""
+        """Return whether readers see a record at or after `offset`."""
         return offset < partition.visible_end(self._isolation)
 
     def _hold_memory(self) -> None:
-        """Take the memory for the records, until the answer is sent or the request waits."""
+        """Hold the memory budget for records until the answer is sent or the request waits."""
         if self._memory is None:
             self._memory = self._request.held.enter_context(ExitStack())
             with self._broker.rest():

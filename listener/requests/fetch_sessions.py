@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, and then only what changes.
+"""Fetch sessions (KIP-227): a client names all its partitions once, and then only changes.
 
-A session belongs to the connection on which it began, which has one at most. A client that asks for another one begins
-again with all its partitions, as it does with a broker that has dropped its session.
+A session belongs to the connection on which it began; a connection has at most one. A client that asks for any other
+session starts again with all its partitions, as after a broker has evicted its session.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from topicfs.protocol.error_codes import ErrorCode
 from topicfs.storage.wire import Values
 
 FINAL, INITIAL = -1, 0
-"""Epochs of a request that ends its session, or wants none, and of one that begins a session."""
+"""FINAL ends the session or asks for none; INITIAL begins a session."""
 _MAX_SESSION_PARTITIONS = 100_000
 """Most partitions of a session."""
 
 TopicKey: TypeAlias = str | UUID
-"""A topic by its name or, from version 13 on, by its id."""
+"""A topic's name or, from version 13 on, its id."""
 
 
 class Wanted(NamedTuple):
@@ -33,27 +33,27 @@ class Wanted(NamedTuple):
 
 
 class LastShown(NamedTuple):
-    """What an answer said last about a partition."""
+    """The offsets that the last answer gave for a partition."""
 
     high_watermark: int
     log_start_offset: int
 
 
 class Session:
-    """The partitions that a client fetches, the one that is due first at the front."""
+    """The partitions that a client fetches; the next one to be read is first."""
 
     def __init__(self) -> None:
         self.id = 0
-        """0: not a session, but a request on its own."""
+        """0: a single request without a session."""
         self.epoch = INITIAL + 1
         """The epoch of the next request."""
         self.incremental = False
-        """True once answers leave out partitions of which there is nothing new."""
+        """True if answers leave out partitions without news."""
         self.partitions: dict[tuple[TopicKey, int], Wanted] = {}
         self.shown: dict[tuple[TopicKey, int], LastShown] = {}
 
     def take(self, values: Values) -> None:
-        """Take what a request adds and removes; all of it, or nothing if there are too many partitions (RefusedError)."""
+        """Add and remove the partitions that a request lists; change nothing if there are too many (RefusedError)."""
         added = {
             (key_of(topic), one["partition"]): Wanted(
                 one["fetchOffset"], one["partitionMaxBytes"], one.get("currentLeaderEpoch", -1)
@@ -77,20 +77,20 @@ class Session:
             self.shown.pop(key, None)
 
     def served(self, partition: tuple[TopicKey, int]) -> None:
-        """Put a partition that had its turn behind the others."""
+        """Put a partition whose records were sent behind all others."""
         self.partitions[partition] = self.partitions.pop(partition)
 
 
 def key_of(topic: Values) -> TopicKey:
-    """Return what names a topic in a request."""
+    """Return the name or id by which a request identifies a topic."""
     found: TopicKey = topic["topicId"] if "topicId" in topic else topic["topic"]
     return found
 
 
 def session_of(request: Request) -> Session:
-    """Return the session that a request continues or begins, with the partitions that it wants now.
+    """Return the session that a request continues or begins, updated with its partitions.
 
-    Raises RefusedError, and leaves the sessions as they were.
+    Raises RefusedError, and then changes no session.
     """
     values = request.values
     number, epoch = values.get("sessionId", 0), values.get("sessionEpoch", FINAL)

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: the data directories, and how large the partitions in each of them are."""
+"""DescribeLogDirs: the data directories, and the sizes of their partitions."""
 
 from __future__ import annotations
 

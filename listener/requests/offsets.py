@@ -1,4 +1,4 @@
-"""Requests about offsets of partitions: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+"""Requests about a partition's offsets: ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from topicfs.storage.model import NO_LEADER_EPOCH, NO_TIMESTAMP, Isolation, Offs
 from topicfs.storage.wire import Values
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
-"""Timestamps that mean an offset."""
+"""Negative timestamps, each of which asks for a special offset."""
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The versions of ListOffsets from which on they do."""
+"""The first version of ListOffsets that has each of these timestamps."""
 _NOTHING = TimestampOffset(NO_TIMESTAMP, Offset(-1), NO_LEADER_EPOCH)
 
 
@@ -24,7 +24,7 @@ def list_offsets(broker: Broker, request: Request) -> Values:
 
 
 def _for_each(request: Request, topic: str, index: str, ask: Callable[[str, Values], Values]) -> Values:
-    """Answer for each partition that a request names."""
+    """Return the answer with the result of `ask` for each partition of a request."""
     topics = [
         {
             topic: one[topic],
@@ -65,7 +65,9 @@ def _find(partition: LocalPartition, asked: Timestamp, request: Request) -> Time
     if asked in (EARLIEST, EARLIEST_LOCAL):
         start = offsets.log_start_offset
         epoch = partition.epochs.epoch_for_offset(start)
-        if start == offsets.log_end_offset:  # The leader is known, although it has not written yet.
+        if (
+            start == offsets.log_end_offset
+        ):  # The leader epoch is known even if the leader has not written yet.
             epoch = offsets.leader_epoch
         return TimestampOffset(NO_TIMESTAMP, start, NO_LEADER_EPOCH if epoch is None else epoch)
     if asked == MAX_TIMESTAMP:
@@ -76,7 +78,7 @@ def _find(partition: LocalPartition, asked: Timestamp, request: Request) -> Time
 
 
 def offset_for_leader_epoch(broker: Broker, request: Request) -> Values:
-    """Answer OffsetForLeaderEpoch: where the epoch that a client knows has ended."""
+    """Answer OffsetForLeaderEpoch: the end offset of the epoch that the client names."""
 
     def ask(topic: str, one: Values) -> Values:
         def find() -> Values | None:
@@ -93,7 +95,7 @@ def offset_for_leader_epoch(broker: Broker, request: Request) -> Values:
 
 
 def delete_records(broker: Broker, request: Request) -> Values:
-    """Answer DeleteRecords: the records before an offset are gone; -1 means all that can be read."""
+    """Answer DeleteRecords: delete the records below an offset; -1 means all visible records."""
 
     def ask(topic: str, one: Values) -> Values:
         def delete() -> Values:

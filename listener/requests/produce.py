@@ -1,4 +1,4 @@
-"""Produce and InitProducerId: records of clients, checked and appended as those of files are."""
+"""Produce and InitProducerId: check and append clients' records by the same rules as those written to files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _ZSTD_SINCE = 7
 
 
 class _Appends(NamedTuple):
-    """An append of one partition: the result, or the error; and the partition while it has to be put on disk."""
+    """The result of appending to one partition, or its error; `partition` is set while a flush is due."""
 
     answer: Values
     partition: LocalPartition | None = None
 
 
 def produce(broker: Broker, request: Request) -> Values | None:
-    """Append the batches of each partition. With acks=all they are on disk, in each replica in sync, when it is answered."""
+    """Append each partition's batches. With acks=all, answer once every in-sync replica has flushed them."""
     values = request.values
     acks = values["acks"]
     topics = []
@@ -95,7 +95,7 @@ _WITHOUT_START = {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
-"""With these errors a broker leaves out the log start offset."""
+"""Errors with which a broker leaves out the log start offset."""
 
 
 def _check_request(topic: Topic, acks: int) -> None:
@@ -106,7 +106,7 @@ def _check_request(topic: Topic, acks: int) -> None:
 
 
 def _check_batch(batches: bytearray, version: int) -> None:
-    """Check what a request has to fulfill, before the checks of the log (RefusedError)."""
+    """Check the rules for Produce requests, before the log checks the batch (RefusedError)."""
     scanned = scan(batches, max_batches=2)
     if not len(scanned) and (not scanned.problem or isinstance(scanned.problem, TornBatchError)):
         raise RefusedError(
@@ -126,7 +126,7 @@ def _check_batch(batches: bytearray, version: int) -> None:
 
 
 def _corrupt(batches: bytearray, error: InvalidRecordError) -> Exception:
-    """Return the error for batches that a log refused: those that are no batches were damaged on their way."""
+    """Return the error for batches that the log refused; invalid batches were damaged in transit."""
     scanned = scan(batches, check_crc=True)
     if scanned.problem is None and len(scanned):
         return error
@@ -163,7 +163,7 @@ def _refused(index: int, error: Exception) -> Values:
 
 
 def _sync(appended: _Appends) -> None:
-    """Flush a partition to disk. If that fails, its answer becomes the error."""
+    """Flush a partition. If that fails, the error becomes the partition's answer."""
     assert appended.partition is not None
     try:
         appended.partition.sync()
@@ -176,9 +176,9 @@ def _sync(appended: _Appends) -> None:
 
 
 def init_producer_id(broker: Broker, request: Request) -> Values:
-    """Give an idempotent producer an id that nobody else has: a new one each time, as a broker does.
+    """Answer InitProducerId for an idempotent producer with a new unique id, as a broker does.
 
-    The ids are random numbers of a range that a broker's own never reach, so that there is nothing to be kept on disk.
+    Ids are random numbers from a range that a broker's ids never reach, so nothing has to be kept on disk.
     """
     del broker
     values = request.values

@@ -1,4 +1,4 @@
-"""The table of the requests that are answered; ApiVersions answers from it."""
+"""The table of the requests that are answered, from which ApiVersions is answered."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from topicfs.protocol.notation import Api
 from topicfs.storage.wire import Values
 
 Handler: TypeAlias = Callable[[Broker, Request], Values | None]
-"""Answers a request; None: the client wants no answer."""
+"""Answers a request; returns None if the client wants no answer."""
 
 
 class Served(NamedTuple):
-    """A kind of request, and the function that answers it."""
+    """A kind of request and its handler."""
 
     api: Api
     handle: Handler
@@ -35,7 +35,7 @@ def api_versions(broker: Broker, request: Request) -> Values:
 
 
 def unsupported_version() -> Values:
-    """Return the answer to ApiVersions in a version that is not known here: a client reads it in version 0, and asks again."""
+    """Return the answer to ApiVersions in an unknown version: the client reads it as version 0 and asks again."""
     return _versions(ErrorCode.UNSUPPORTED_VERSION)
 
 
@@ -55,7 +55,9 @@ def _versions(code: ErrorCode) -> Values:
 
 
 _OLDEST = {messages.PRODUCE.key: 0}
-"""A broker names this version, too, which it does not know: librdkafka takes it for a sign of compression."""
+"""Version 0 of Produce is announced, like by a broker, but not supported: librdkafka takes it as support of
+compression.
+"""
 
 REQUESTS = {
     api.key: Served(api, handle)
@@ -89,4 +91,4 @@ REQUESTS = {
         (group_messages.DELETE_GROUPS, groups.delete_groups),
     )
 }
-"""The requests that are answered, by their keys."""
+"""The requests that are answered, by API key."""

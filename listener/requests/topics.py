@@ -1,4 +1,4 @@
-"""Changes of topics: CreateTopics, CreatePartitions, DeleteTopics."""
+"""Requests that change topics: CreateTopics, CreatePartitions, DeleteTopics."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _extend(broker: Broker, one: Values, names: Sequence[str], *, only_check: bo
 
 
 def delete_topics(broker: Broker, request: Request) -> Values:
-    """Answer DeleteTopics; topics are named or, from version 6 on, given by their ids."""
+    """Answer DeleteTopics; topics are given by name or, from version 6 on, by id."""
     asked = request.values.get("topics")
     if asked is None:
         asked = [{"name": name, "topicId": UUID(int=0)} for name in request.values["topicNames"]]
