@@ -1,4 +1,4 @@
-"""A data directory that is served to Kafka clients in this process, and clients of it."""
+"""Fixtures: a data directory served to Kafka clients by this process, and its clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topicfs.listener.limits import ListenerLimits
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
-    """Serve directories: `start()`, with limits or other directories where a test needs them; ended after the test."""
+    """A function that serves directories, with limits or other directories if given; they are closed after the test."""
     with ExitStack() as stack:
 
         def begin(*directories: Path, **how: object) -> Served:
@@ -27,13 +27,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Served]]:
 
 @pytest.fixture
 def served(start: Callable[..., Served]) -> Served:
-    """A new directory that is served; a client that stalls is given up soon."""
+    """A new served directory whose listener soon gives up a stalled client."""
     return start(limits=ListenerLimits(stall_seconds=5.0))
 
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    """Skips, with the reason in one line, where Java or the jars cannot be had."""
+    """Java and the jars; skips, with a one-line reason, if they are unavailable."""
     try:
         return find_java()
     except UnavailableError as error:
@@ -42,7 +42,7 @@ def java() -> Java:
 
 @pytest.fixture(scope="session")
 def broker(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A real broker, whose answers are the measure."""
+    """A real broker, whose answers are the reference."""
     settings = {"auto.create.topics.enable": "true"}
     with running_broker(tmp_path_factory.mktemp("kafka") / "node", java, settings) as broker:
         yield broker

@@ -1,4 +1,4 @@
-"""Serving in this process, and a client that sends any request in any version and shows the answer as it is."""
+"""A listener in this process, and a client that sends any request in any version and returns the raw answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 60.0
 
 
 class Served:
-    """An engine over directories, and its listener."""
+    """An engine over data directories, and its listener."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ def serve(directories: Sequence[Path], *, limits: ListenerLimits | None = None, 
 
 
 class RawClient:
-    """One connection, without a notion of what is allowed."""
+    """One connection that sends anything, allowed or not."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -83,7 +83,7 @@ class RawClient:
         self.socket.sendall(struct.pack(">i", len(content)) + content)
 
     def receive(self, api: Api, version: int) -> bytes:
-        """Return the fields of an answer, behind its header."""
+        """Return the bytes of an answer after its header."""
         answer = self.receive_frame()
         assert self._correlation == struct.unpack_from(">i", answer)[0]
         if api.key == API_VERSIONS.key or not api.is_flexible(version):
@@ -96,7 +96,7 @@ class RawClient:
         return self._exactly(size)
 
     def is_closed(self) -> bool:
-        """Wait until the other side closes the connection."""
+        """Wait until the server closes the connection, and return whether it did."""
         try:
             return not self.socket.recv(1)
         except ConnectionResetError:
@@ -111,10 +111,10 @@ class RawClient:
             found += piece
         return found
 
-    # What tests ask for again and again.
+    # Requests that many tests send.
 
     def topic(self, name: str) -> dict[str, Any]:
-        """Return a topic's metadata; it is created if it is missing."""
+        """Return a topic's metadata; create the topic if it is missing."""
         asked = {"topics": [{"name": name}], "allowAutoTopicCreation": True}
         (found,) = self.ask(METADATA, asked, 12)["topics"]
         return found
@@ -132,13 +132,13 @@ class RawClient:
         return answered["partitionResponses"][0]
 
     def fetch(self, topic: str, offset: int = 0, *, version: int = 12, **how: Any) -> dict[str, Any]:
-        """Fetch from one partition; return its part of the answer."""
+        """Fetch from one partition and return its part of the answer."""
         (found,) = self.ask(FETCH, fetching(topic, offset, **how), version)["responses"]
         return found["partitions"][0]
 
 
 def fetching(topic: str, offset: int = 0, **how: Any) -> dict[str, Any]:
-    """Return a Fetch of one partition, without a session."""
+    """Return the fields of a Fetch of one partition without a session."""
     partition = {"partition": 0, "currentLeaderEpoch": -1, "fetchOffset": offset, "lastFetchedEpoch": -1}
     partition |= {"logStartOffset": -1, "partitionMaxBytes": 1 << 20}
     partition |= {name: how.pop(name) for name in list(how) if name in partition}

@@ -1,4 +1,4 @@
-"""Answers to Fetch that the kernel sends from a segment's file: the same batches, whatever happens to the file meanwhile."""
+"""Fetch answers that the kernel sends from a segment's file are right, even if the file changes meanwhile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGE = 8 << 20
 
 
 def log_of(served: Served, **overrides: str) -> Log:
-    """Return the log of a new topic t."""
+    """Return the log of a new topic `t`."""
     names = {name.replace("_", "."): value for name, value in overrides.items()}
     served.engine.create_topic("t", partitions=1, overrides=names)
     found = served.engine.partition("t", 0)
@@ -31,7 +31,7 @@ def log_of(served: Served, **overrides: str) -> Log:
 
 
 def fill(log: Log, count: int, size: int) -> bytes:
-    """Append batches, and return what is in the log then."""
+    """Append `count` batches, and return the bytes of the log."""
     random = Random(7)
     for _ in range(count):
         log.append(batch(random.randbytes(size)))
@@ -43,7 +43,7 @@ def content(log: Log) -> bytes:
 
 
 def begin(served: Served) -> tuple[RawClient, bytes]:
-    """Ask for more than the sockets hold, and return the client that has the first bytes of the answer."""
+    """Fetch more than the socket buffers hold; return the client and the first bytes of the answer."""
     client = served.client()
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     client.send(FETCH, fetching("t", maxBytes=LARGE, partitionMaxBytes=LARGE), 12)
@@ -51,7 +51,7 @@ def begin(served: Served) -> tuple[RawClient, bytes]:
 
 
 def rest(client: RawClient, begun: bytes) -> bytes:
-    """Return the records of an answer that has begun."""
+    """Return the records of an answer whose first bytes are `begun`."""
     size = int.from_bytes(begun[:4], "big")
     frame = begun[4:] + client._exactly(size + 4 - len(begun))
     [topic] = FETCH.response.read(frame[5:], 12)["responses"]
@@ -60,7 +60,7 @@ def rest(client: RawClient, begun: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [10, 100, 3000, 5000, 70_000])
 def test_spans_are_the_batches_that_are_read(served: Served, size: int) -> None:
-    """From every offset on, and up to any number of bytes: whole batches, as the file has them."""
+    """A span from any offset and of any size has the same whole batches that a read returns."""
     log = log_of(served, segment_bytes="1048576", index_interval_bytes="4096")
     fill(log, min(300, (2 << 20) // size), size)
     end = log.offsets().log_end_offset
@@ -85,7 +85,7 @@ def test_spans_are_the_batches_that_are_read(served: Served, size: int) -> None:
 
 
 def test_nothing_of_an_open_transaction(served: Served) -> None:
-    """A reader of committed records gets the batches before it; others get it, too."""
+    """A read_committed fetch ends before an open transaction; a read_uncommitted fetch includes it."""
     log = log_of(served)
     before = fill(log, 2, 100_000)
     open_batch = batch(b"x" * 100_000, transactional=True, producer_id=7, producer_epoch=0, base_sequence=0)
@@ -97,7 +97,7 @@ def test_nothing_of_an_open_transaction(served: Served) -> None:
 
 
 def test_more_than_a_read_answer_may_have(served: Served) -> None:
-    """What does not pass through memory is bounded by the client and the limits alone."""
+    """An answer sent from files may exceed the limit for bytes read into memory."""
     log = log_of(served)
     whole = fill(log, 12, 500_000)
     found = served.client().fetch("t", maxBytes=LARGE, partitionMaxBytes=LARGE)
@@ -106,7 +106,7 @@ def test_more_than_a_read_answer_may_have(served: Served) -> None:
 
 
 def test_many_partitions_are_bounded_together(start: Any) -> None:
-    """By the limits, but for the first batch."""
+    """An answer over many partitions stays within max_fetch_bytes, except for its first batch."""
     served = start(limits=ListenerLimits(max_fetch_bytes=300_000))
     served.engine.create_topic("t", partitions=4)
     for number in range(4):
@@ -120,7 +120,7 @@ def test_many_partitions_are_bounded_together(start: Any) -> None:
 
 @pytest.mark.parametrize("change", ["records", "topic", "compacted"])
 def test_a_file_that_goes_while_it_is_sent(served: Served, change: str) -> None:
-    """The client gets the batches that were there."""
+    """If the file is deleted or replaced during the send, the client still gets the original batches."""
     log = log_of(served, segment_bytes="16000000")
     whole = fill(log, 14, 500_000)
     client, begun = begin(served)
@@ -138,7 +138,7 @@ def test_a_file_that_goes_while_it_is_sent(served: Served, change: str) -> None:
 
 
 def test_a_file_that_is_cut_while_it_is_sent(served: Served) -> None:
-    """The answer is not completed by other bytes: the connection ends."""
+    """If the file is truncated during the send, the connection ends and no other bytes fill the answer."""
     log = log_of(served)
     whole = fill(log, 14, 500_000)
     client, begun = begin(served)
@@ -149,7 +149,7 @@ def test_a_file_that_is_cut_while_it_is_sent(served: Served) -> None:
 
 
 def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
-    """It is read, and the damage is told."""
+    """If the file is already shorter than its batches, the answer reports the damage."""
     log = log_of(served)
     whole = fill(log, 3, 100_000)
     [path] = log.directory.glob("*.log")
@@ -158,9 +158,9 @@ def test_a_file_that_is_shorter_than_it_was(served: Served) -> None:
 
 
 def test_more_partitions_than_files_may_be_open(start: Any) -> None:
-    """An answer keeps few of them open, and the others wait for their turn: none fails."""
+    """A fetch of more partitions than the process may open files succeeds: an answer keeps only a few files open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # The engine keeps a part of them open.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))  # The engine itself needs some descriptors.
     try:
         served = start()
         count = 400

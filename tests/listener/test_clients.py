@@ -1,4 +1,4 @@
-"""Real clients at a served directory: kcat, librdkafka for Python, and the engine's own readers beside them."""
+"""Real clients use a served directory: kcat, librdkafka for Python, and the engine's own readers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def values_of(batches: Any) -> list[bytes | None]:
 
 
 def values(served: Served, topic: str, partition: int = 0) -> list[bytes | None]:
-    """What the engine itself reads."""
+    """Return the values that the engine reads from a partition."""
     found: list[bytes | None] = []
     log = served.engine.partition(topic, partition)
     offset = log.log_start_offset
@@ -53,7 +53,7 @@ def values(served: Served, topic: str, partition: int = 0) -> list[bytes | None]
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_kcat_in_and_out(served: Served, codec: str) -> None:
-    """With every codec; the topic is created on demand, and the engine reads the same."""
+    """kcat produces to and consumes from a topic created on demand, with every codec; the engine reads the same."""
     lines = [f"line {number}" for number in range(1000)]
     kcat("-P", "-b", served.address, "-t", "lines", "-z", codec, lines=lines)
     assert [line.encode() for line in lines] == values(served, "lines")
@@ -61,7 +61,7 @@ def test_kcat_in_and_out(served: Served, codec: str) -> None:
 
 
 def test_kcat_sees_what_is_appended_to_files(served: Served) -> None:
-    """A client that waits at the end gets records that came another way."""
+    """A consumer waiting at the end of a log gets records that the engine appends."""
     served.engine.create_topic("t")
     reader = subprocess.Popen(
         ["kcat", "-C", "-b", served.address, "-t", "t", "-o", "beginning", "-c", "2", "-q", "-u"],
@@ -78,7 +78,7 @@ def test_kcat_sees_what_is_appended_to_files(served: Served) -> None:
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_an_idempotent_producer(served: Served, acks: str) -> None:
-    """librdkafka's, and one without acknowledgments; each record is there once."""
+    """An idempotent producer, and a producer with acks=0, write each record once."""
     idempotent = acks == "all"
     producer = Producer({"bootstrap.servers": served.address, "acks": acks, "enable.idempotence": idempotent})
     sent = [str(number).encode() for number in range(5000)]
@@ -97,7 +97,7 @@ def test_an_idempotent_producer(served: Served, acks: str) -> None:
 
 
 def test_an_admin_client(served: Served) -> None:
-    """Topics are created, extended, described, altered and deleted, and records deleted."""
+    """An admin client creates, extends, describes, alters and deletes topics, and deletes records."""
     admin = AdminClient({"bootstrap.servers": served.address})
     created = admin.create_topics([NewTopic("t", num_partitions=2, config={"retention.ms": "5000"})])
     assert created["t"].result(TIMEOUT_SECONDS) is None
@@ -116,18 +116,18 @@ def test_an_admin_client(served: Served) -> None:
 
 
 def test_topics_are_created_only_if_the_settings_say_so(start: Any) -> None:
-    """auto.create.topics.enable=false."""
+    """With auto.create.topics.enable=false, no topic is created on demand."""
     client = start(auto_create_topics=False).client()
     assert 3 == client.topic("t")["errorCode"]
 
 
 def test_topics_are_created_with_the_partitions_of_the_settings(start: Any) -> None:
-    """num.partitions=4."""
+    """A topic created on demand has num.partitions partitions."""
     assert 4 == len(start(num_partitions=4).client().topic("t")["partitions"])
 
 
 def test_what_a_read_only_directory_answers(start: Any, tmp_path: Path) -> None:
-    """Clients read it, and change nothing."""
+    """Clients can read a read-only directory but cannot change it."""
     served = start()
     served.client().topic("t")
     served.client().produce("t", bytes(batch(b"a")))
@@ -140,7 +140,7 @@ def test_what_a_read_only_directory_answers(start: Any, tmp_path: Path) -> None:
 
 
 def test_replicas(tmp_path: Path, start: Any) -> None:
-    """A batch with acks=all is in each replica, and on their disks, when it is answered; it is fetched from them."""
+    """A batch produced with acks=all is on the disk of every replica when it is answered, and can be fetched."""
     served = start(tmp_path / "one", tmp_path / "two", replication_factor=2)
     client = served.client()
     client.topic("t")
@@ -153,7 +153,7 @@ def test_replicas(tmp_path: Path, start: Any) -> None:
 
 
 def test_a_fetch_waits_for_enough(served: Served) -> None:
-    """minBytes are waited for, from several appends; the time is over otherwise."""
+    """A fetch waits until several appends together reach minBytes, or until its time is over."""
     client, writer = served.client(), served.client()
     client.topic("t")
     first = batch(b"x" * 100)
@@ -166,7 +166,7 @@ def test_a_fetch_waits_for_enough(served: Served) -> None:
 
 
 def test_requests_that_were_sent_ahead(served: Served) -> None:
-    """Each is answered, in their order; one that wants no answer has none."""
+    """Pipelined requests are answered in order; a request that wants no answer gets none."""
     client = served.client()
     client.topic("t")
     data = [{"name": "t", "partitionData": [{"index": 0, "records": bytes(batch(b"a"))}]}]
@@ -181,7 +181,7 @@ def test_requests_that_were_sent_ahead(served: Served) -> None:
 
 
 def test_a_deleted_topic_of_the_same_name(served: Served) -> None:
-    """By its id it is not taken for the new one."""
+    """A client that fetches by topic id does not get records of a new topic with the same name."""
     client = served.client()
     old = client.topic("t")["topicId"]
     served.engine.delete_topic("t")

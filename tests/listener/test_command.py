@@ -1,4 +1,4 @@
-"""`topicfs serve` and `topicfs mount --listen`, as users run them."""
+"""`topicfs serve` and `topicfs mount --listen`, run as users run them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = str(Path(sys.executable).with_name("topicfs"))
 
 
 def test_serve(tmp_path: Path) -> None:
-    """From an empty place to a clean end; what was produced is there the next time."""
+    """`topicfs serve` starts in an empty directory and ends cleanly; produced records are there at the next start."""
     for expected in ([], ["hello"]):
         process = subprocess.Popen(
             [PROGRAM, "serve", "data", "--listen", "127.0.0.1:0"],
@@ -41,7 +41,7 @@ def test_serve(tmp_path: Path) -> None:
 
 
 def test_settings_that_are_reloaded(tmp_path: Path) -> None:
-    """At SIGHUP: topics are then created on demand, with so many partitions. Without --config it ends in order."""
+    """On SIGHUP the listener uses the reloaded settings for new topics; without --config SIGHUP ends it cleanly."""
     file = tmp_path / "server.properties"
     file.write_text("auto.create.topics.enable=false\n")
     for options in (["--config", "server.properties"], []):
@@ -80,7 +80,7 @@ def test_settings_that_are_reloaded(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
-    """One line says why."""
+    """A refused command line prints one line with the reason."""
     done = subprocess.run(
         [PROGRAM, *arguments],
         capture_output=True,
@@ -94,7 +94,7 @@ def test_what_is_refused(tmp_path: Path, arguments: list[str], said: str) -> Non
 
 @pytest.mark.fuse
 def test_a_mount_and_clients(tmp_path: Path) -> None:
-    """A client reads what a shell appends, and a shell what a client produces; the end is clean."""
+    """A client reads what a shell appends, a shell reads what a client produces, and the mount ends cleanly."""
     (tmp_path / "mnt").mkdir()
     subprocess.run(
         [PROGRAM, "mount", "data", "mnt", "--listen", "127.0.0.1:0"],

@@ -1,4 +1,4 @@
-"""Fetch sessions: what a refused request leaves behind."""
+"""Fetch sessions: refused requests and exchanged partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topicfs.protocol.messages import FETCH
 
 
 def ask(client: RawClient, session: int, epoch: int, *partitions: int, forget: tuple[int, ...] = ()) -> Any:
-    """Send a Fetch of partitions of the topic t in a session; return the answer."""
+    """Send a Fetch of partitions of topic `t` in a session; return the answer."""
     asked = fetching("t", sessionId=session, sessionEpoch=epoch)
     [topic] = asked["topics"]
     [first] = topic["partitions"]
@@ -27,7 +27,7 @@ def numbers(answer: Any) -> list[int]:
 
 
 def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the epoch, nor the partitions, nor the session that a new one would have replaced."""
+    """A refused request keeps the epoch, the partitions and the session that a new session would have replaced."""
     monkeypatch.setattr(fetch_sessions, "_MAX_SESSION_PARTITIONS", 2)
     served.engine.create_topic("t", partitions=4)
     client = served.client()
@@ -41,7 +41,7 @@ def test_a_refused_request_changes_nothing(served: Served, monkeypatch: pytest.M
 
 
 def test_partitions_that_come_as_others_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request may exchange them all, and one that adds and removes a partition removes it."""
+    """A request may exchange all partitions of a session; a partition that it both adds and removes is removed."""
     monkeypatch.setattr(fetch_sessions, "_MAX_SESSION_PARTITIONS", 2)
     served.engine.create_topic("t", partitions=4)
     client = served.client()

@@ -1,4 +1,4 @@
-"""Hostile clients: nothing that they send ends the process, takes much memory, or keeps others from being served."""
+"""Hostile clients can neither end the process, nor use much memory, nor keep others from being served."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SOFTWARE = {"clientSoftwareName": "test", "clientSoftwareVersion": "1"}
 
 
 def serves(served: Served) -> bool:
-    """Whether another client is answered."""
+    """Return whether another client is answered."""
     client = served.client()
     try:
         return 0 == client.ask(API_VERSIONS, SOFTWARE)["errorCode"]
@@ -39,7 +39,7 @@ def head(api: Api, version: int) -> bytes:
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, (100 << 20) + 1, 0x16030102, 0x47455420])
 def test_sizes_that_no_frame_has(served: Served, size: int) -> None:
-    """None, negative, beyond the limit, and the first bytes of TLS and HTTP: the connection ends."""
+    """A frame size of 0, below 0, above the limit, or made of the first bytes of TLS or HTTP ends the connection."""
     client = served.client()
     client.socket.sendall(struct.pack(">i", size) + b"rest")
     assert client.is_closed()
@@ -57,7 +57,7 @@ def test_sizes_that_no_frame_has(served: Served, size: int) -> None:
     ],
 )  # fmt: skip
 def test_frames_that_are_no_requests(served: Served, content: bytes) -> None:
-    """Cut, unknown, and with lengths and counts that lie: the connection ends, and that alone."""
+    """A frame that is cut, of an unknown kind, or has false lengths or counts ends only its own connection."""
     client = served.client()
     client.frame(content)
     assert client.is_closed()
@@ -65,7 +65,7 @@ def test_frames_that_are_no_requests(served: Served, content: bytes) -> None:
 
 
 def test_more_structures_than_a_request_may_have(served: Served) -> None:
-    """Three bytes each in the frame would be some hundred each in memory."""
+    """A request with too many structures is refused: each takes 3 bytes in the frame and some hundred in memory."""
     count = 1 << 20
     client = served.client()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -76,7 +76,7 @@ def test_more_structures_than_a_request_may_have(served: Served) -> None:
 
 
 def test_any_bytes_are_answered_or_refused(served: Served) -> None:
-    """Sound requests of every kind, changed at random; each connection is answered or closed, and the others go on."""
+    """Randomly changed requests are answered, or their connection is closed; other connections go on."""
     client = served.client()
     client.topic("t")
     client.produce("t", batch(b"a"))
@@ -106,7 +106,7 @@ def test_any_bytes_are_answered_or_refused(served: Served) -> None:
 
 
 def sample(fields: Any, version: int) -> dict[str, Any]:
-    """A request with one item in each array; nothing waits."""
+    """Return a request with one item in each array, for which the server does not wait."""
     return {one.name: item(one, one.kind, version) for one in fields if one.in_version(version)}
 
 
@@ -130,7 +130,7 @@ def item(field: Any, kind: Any, version: int) -> Any:
 
 
 def test_a_request_that_does_not_come_whole(start: Any) -> None:
-    """A client that stalls in its middle is given up, and what it held is free again."""
+    """A client that stalls within a request is disconnected, and its memory is freed."""
     served = start(limits=ListenerLimits(stall_seconds=0.2, max_memory_bytes=1 << 20))
     clients = [served.client() for _ in range(3)]
     for client in clients:
@@ -141,12 +141,12 @@ def test_a_request_that_does_not_come_whole(start: Any) -> None:
 
 
 def test_a_connection_without_requests(start: Any) -> None:
-    """It is closed after a while."""
+    """An idle connection is closed."""
     assert start(limits=ListenerLimits(idle_seconds=0.2)).client().is_closed()
 
 
 def test_more_connections_than_there_may_be(start: Any) -> None:
-    """They are closed at once, and the others stay."""
+    """Connections above the limit are closed immediately; existing ones stay open."""
     served = start(limits=ListenerLimits(max_connections=2))
     first, second = served.client(), served.client()
     for client in (first, second):
@@ -158,7 +158,7 @@ def test_more_connections_than_there_may_be(start: Any) -> None:
 
 
 def test_a_client_that_waits_keeps_nobody_waiting(start: Any) -> None:
-    """Fetches that wait for records hold neither turns nor memory, and the end does not wait for them."""
+    """A fetch that waits for records holds neither a slot nor memory, and does not delay `close`."""
     served = start(limits=ListenerLimits(max_handled=1))
     clients: list[RawClient] = [served.client() for _ in range(8)]
     clients[0].topic("t")
@@ -170,7 +170,7 @@ def test_a_client_that_waits_keeps_nobody_waiting(start: Any) -> None:
 
 
 def test_versions_that_a_newer_client_asks_in(served: Served) -> None:
-    """It is answered in the oldest version, with an error and what is known here: it asks again then."""
+    """ApiVersions in an unknown version is answered in version 0 with an error and the supported versions."""
     client = served.client()
     client.frame(head(API_VERSIONS, 99) + b"whatever")
     answer = client.receive_frame()
@@ -182,7 +182,7 @@ def test_versions_that_a_newer_client_asks_in(served: Served) -> None:
 
 
 def test_more_bytes_wanted_than_an_answer_may_have(start: Any) -> None:
-    """A full answer is sent at once: it never gets the least size that the client asks for."""
+    """If an answer is full before it reaches minBytes, it is sent immediately."""
     served = start(limits=ListenerLimits(max_wait_seconds=3600.0))
     client = served.client()
     client.topic("t")
@@ -193,7 +193,7 @@ def test_more_bytes_wanted_than_an_answer_may_have(start: Any) -> None:
 
 
 def test_a_request_that_comes_byte_by_byte(start: Any) -> None:
-    """It does not keep its memory for as long as a byte comes now and then."""
+    """A client that sends a request byte by byte is disconnected before the request is complete."""
     served = start(limits=ListenerLimits(stall_seconds=0.3))
     client = served.client()
     client.socket.sendall(struct.pack(">i", 1 << 16))
@@ -204,7 +204,7 @@ def test_a_request_that_comes_byte_by_byte(start: Any) -> None:
             client.socket.sendall(b"\0")
             sent += 1
             with suppress(TimeoutError):
-                if not client.socket.recv(1):  # Waits until the connection ends, or the next byte is due.
+                if not client.socket.recv(1):  # Waits until the connection ends or the next byte is due.
                     break
     assert 1 << 16 > sent
     assert serves(served)

@@ -1,4 +1,4 @@
-"""Kafka's own command line tools at a served directory."""
+"""Kafka's command line tools use a served directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
 def test_kafka_topics(java: Any, served: Served) -> None:
-    """Created, listed, described, extended and deleted."""
+    """kafka-topics creates, lists, describes, extends and deletes topics."""
     at = ("--bootstrap-server", served.address)
     made = run_tool(
         java, TOPICS, *at, "--create", "--topic", "t", "--partitions", "2", "--config", "retention.ms=5000"
@@ -35,7 +35,7 @@ def test_kafka_topics(java: Any, served: Served) -> None:
 
 
 def test_console_and_perf_producers(java: Any, served: Served) -> None:
-    """With every codec and an idempotent producer; the console consumer reads all of it."""
+    """The console and perf producers write with every codec and idempotently; the console consumer reads it all."""
     served.engine.create_topic("t")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         arguments = ("--topic", "t", "--num-records", "500", "--record-size", "100", "--throughput", "-1")
@@ -61,7 +61,7 @@ def test_console_and_perf_producers(java: Any, served: Served) -> None:
 
 
 def test_settings_offsets_and_sizes(java: Any, served: Served, tmp_path: Path) -> None:
-    """kafka-configs, kafka-get-offsets, kafka-delete-records, kafka-log-dirs, kafka-broker-api-versions, kafka-cluster."""
+    """kafka-configs, get-offsets, delete-records, log-dirs, broker-api-versions and kafka-cluster work."""
     at = ("--bootstrap-server", served.address)
     served.engine.create_topic("t").partitions()[0].append(batch(b"a", b"b", b"c"))
     kind = ("--entity-type", "topics", "--entity-name", "t")

@@ -20,7 +20,7 @@ PATIENT = ListenerLimits(max_wait_seconds=3600.0)
 
 
 class Watched:
-    """Counts the bytes that are read of a partition, and the listeners that it has."""
+    """Counts the bytes read from a partition, and the partition's listeners."""
 
     def __init__(self, partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read_bytes = 0
@@ -45,7 +45,7 @@ class Watched:
 def test_bytes_are_not_read_again_and_again(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directories: int, times: int
 ) -> None:
-    """Of replicas they are read twice, when they are counted and for the answer; of one copy once."""
+    """While a fetch waits, each byte is read once; with replicas twice: to count it, and for the answer."""
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)
     client = served.client()
@@ -66,7 +66,7 @@ def test_bytes_are_not_read_again_and_again(
 def test_requests_that_wait_hold_no_memory(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directories: int
 ) -> None:
-    """A producer has all of it, although more of them wait than there is memory for."""
+    """Waiting fetches hold no memory: a producer can use all of it, although many fetches wait."""
     places = [tmp_path / str(number) for number in range(directories)]
     limits = ListenerLimits(max_memory_bytes=1 << 20, stall_seconds=TIMEOUT_SECONDS, max_wait_seconds=3600.0)
     served = start(*places, limits=limits, replication_factor=directories)
@@ -85,7 +85,7 @@ def test_requests_that_wait_hold_no_memory(
 
 @pytest.mark.parametrize("directories", [1, 2])
 def test_an_answer_that_is_as_full_as_it_gets(start: Any, tmp_path: Path, directories: int) -> None:
-    """If the next batch does not fit, more records would not make the answer any larger: it is sent at once."""
+    """If the next batch does not fit into the answer, the answer is sent immediately: waiting could not enlarge it."""
     places = [tmp_path / str(number) for number in range(directories)]
     served = start(*places, limits=PATIENT, replication_factor=directories)
     client = served.client()
@@ -97,7 +97,7 @@ def test_an_answer_that_is_as_full_as_it_gets(start: Any, tmp_path: Path, direct
 
 
 def test_a_topic_that_is_deleted_while_a_request_waits(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client learns of it at once, and not when its time is over."""
+    """A waiting fetch is answered immediately when its topic is deleted."""
     served: Served = start(limits=PATIENT)
     client = served.client()
     unique = client.topic("t")["topicId"]

@@ -1,4 +1,4 @@
-"""The same requests, sent to a real broker and to a served directory, are answered alike."""
+"""A real broker and a served directory answer the same requests alike."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OWN = {
     "port", "host", "clusterId", "topicId", "errorMessage", "batchIndexErrorMessage", "throttleTimeMs", "configs",
     "controllerId", "sessionId",
 }  # fmt: skip
-"""Fields in which two brokers differ; texts are each one's own."""
+"""Fields that differ between any two brokers, and messages, whose wording is free."""
 ALONE = {
     "assignments": [],
     "configs": [{"name": "retention.ms", "value": "-1"}],
@@ -48,13 +48,11 @@ ZERO = UUID(int=0)
 
 
 def shown(answer: Any) -> Any:
-    """An answer without what is each broker's own."""
+    """Return an answer without the fields that differ between brokers."""
     if isinstance(answer, dict):
         return {name: shown(value) for name, value in answer.items() if name not in OWN}
     if isinstance(answer, list):
-        return sorted(
-            (shown(one) for one in answer), key=repr
-        )  # Kafka puts topics that are unknown elsewhere.
+        return sorted((shown(one) for one in answer), key=repr)  # Kafka orders unknown topics differently.
     return bytes(answer) if isinstance(answer, memoryview) else answer
 
 
@@ -67,14 +65,14 @@ def both(broker: Any, served: Any) -> Iterator[tuple[RawClient, RawClient]]:
 
 
 def same(both: tuple[RawClient, RawClient], ask: Callable[[RawClient], Any]) -> Any:
-    """Return what both answer; an error if they differ."""
+    """Send a request to both, and return their common answer (AssertionError)."""
     theirs, ours = (shown(ask(client)) for client in both)
     assert [] == list(differences(theirs, ours))
     return ours
 
 
 def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
-    """What differs, a line each."""
+    """Yield one line for each difference."""
     if isinstance(theirs, dict) and isinstance(ours, dict) and theirs.keys() == ours.keys():
         for name in theirs:
             yield from differences(theirs[name], ours[name], f"{path}.{name}")
@@ -86,7 +84,7 @@ def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[str]:
 
 
 def create(both: Any, *names: str, **how: Any) -> Any:
-    """Create topics at both, and wait until the broker leads them; what they say of it is compared."""
+    """Create topics at both, compare the answers, and wait until the broker leads them."""
     topics = [{"name": name, **ALONE, **how} for name in names]
     asked = {"topics": topics, "timeoutMs": 30_000, "validateOnly": False}
     answer = same(both, lambda client: client.ask(CREATE_TOPICS, asked))
@@ -98,7 +96,7 @@ def create(both: Any, *names: str, **how: Any) -> Any:
 
 
 def leads(broker: RawClient, topic: str, count: int) -> bool:
-    """Whether a broker answers for all partitions of a topic: it learns of a new one after its controller."""
+    """Return whether a broker leads all partitions of a topic: it learns of a new topic later than its controller."""
     partitions = [
         {"partitionIndex": number, "currentLeaderEpoch": -1, "timestamp": -1} for number in range(count)
     ]
@@ -109,13 +107,13 @@ def leads(broker: RawClient, topic: str, count: int) -> bool:
 
 @pytest.mark.parametrize("version", METADATA.request.versions)
 def test_metadata_in_every_version(both: Any, version: int) -> None:
-    """Of a topic that is there, one that is not, and names that none has."""
+    """Metadata agrees for an existing topic, a missing one and invalid names."""
     name = f"metadata-{version}"
     create(both, name, numPartitions=3, replicationFactor=1)
     names = [{"name": one} for one in (name, "missing", "not/a/name", "")]
     asked: dict[str, Any] = {"topics": names, "allowAutoTopicCreation": False}
     if version < 4:
-        asked["topics"] = names[:1]  # The others would be created.
+        asked["topics"] = names[:1]  # Metadata would create the others.
     same(
         both,
         lambda client: client.ask(
@@ -125,7 +123,7 @@ def test_metadata_in_every_version(both: Any, version: int) -> None:
 
 
 def test_metadata_by_ids(both: Any) -> None:
-    """Of a topic's own id, and of one that no topic has."""
+    """Metadata agrees for a topic's id and for an unknown id."""
     create(both, "by-id")
 
     def ask(client: RawClient) -> Any:
@@ -136,7 +134,7 @@ def test_metadata_by_ids(both: Any) -> None:
 
 
 def test_creating_topics(both: Any) -> None:
-    """What is created, and every way in which it is refused."""
+    """CreateTopics agrees for topics that are created, and for every way in which a topic is refused."""
     create(both, "made", numPartitions=2, replicationFactor=1)
     create(both, "made", "also-made", "twice", "twice", "not/a/name", "..", "")
     create(both, "zero", numPartitions=0)
@@ -158,7 +156,7 @@ def test_creating_topics(both: Any) -> None:
 
 
 def test_adding_partitions(both: Any) -> None:
-    """More, as many, fewer, and none."""
+    """CreatePartitions agrees for a larger, an equal, a smaller and a zero count."""
     create(both, "growing", numPartitions=2, replicationFactor=1)
     for count, assignments in (
         (4, None), (4, None), (3, None), (0, None), (-1, None), (5, [{"brokerIds": [1]}]),
@@ -181,7 +179,7 @@ def test_adding_partitions(both: Any) -> None:
 
 
 def test_deleting_topics(both: Any) -> None:
-    """By name and by id, and what is not there."""
+    """DeleteTopics agrees by name and by id, and for missing topics."""
     create(both, "gone-1", "gone-2")
 
     def by_id(client: RawClient) -> Any:
@@ -206,7 +204,7 @@ def numbered(producer_id: int, epoch: int, sequence: int, *values: bytes) -> byt
 
 @pytest.mark.parametrize("version", PRODUCE.request.versions)
 def test_producing_in_every_version(both: Any, version: int) -> None:
-    """A batch with each acks that is answered, to a partition and to none; and every codec."""
+    """Produce agrees for each acks that is answered, for an existing and a missing partition, and for every codec."""
     name = f"produced-{version}"
     create(both, name)
     if version < 13:
@@ -235,7 +233,7 @@ def test_producing_in_every_version(both: Any, version: int) -> None:
 
 
 def test_batches_that_are_refused(both: Any) -> None:
-    """Damaged, cut, empty, two in one, too large, without keys, and of the old formats."""
+    """Both refuse damaged, cut, empty, doubled, too large, too late and keyless batches, and old formats."""
     create(both, "refusing", configs=[{"name": "max.message.bytes", "value": "1000"}])
     create(both, "keyed", configs=[{"name": "cleanup.policy", "value": "compact"}])
     create(both, "late", configs=[{"name": "message.timestamp.after.max.ms", "value": "1000"}])
@@ -256,7 +254,7 @@ def test_batches_that_are_refused(both: Any) -> None:
 
 
 def test_idempotent_producers(both: Any) -> None:
-    """In order, repeated, out of order, fenced, with a new epoch, and beyond what is remembered."""
+    """Idempotent batches agree: in order, repeated, out of order, fenced, with a new epoch, or too old."""
     create(both, "numbered")
     for epoch, sequence in (
         (0, 0), (0, 1), (0, 1), (0, 3), (0, 2), (1, 5), (1, 0), (0, 3), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5),
@@ -281,7 +279,7 @@ def test_idempotent_producers(both: Any) -> None:
 
 @pytest.mark.parametrize("version", range(4, 13))
 def test_fetching_in_every_version(both: Any, version: int) -> None:
-    """From offsets that are there, at the end, beyond it, below 0; and of what is not there."""
+    """Fetch agrees at existing offsets, at the end, beyond it and below 0, and for missing topics and partitions."""
     name = f"fetched-{version}"
     create(both, name)
     for value in (b"a", b"b" * 50, b"c"):
@@ -304,7 +302,7 @@ def test_fetching_in_every_version(both: Any, version: int) -> None:
 
 
 def test_bounds_of_a_fetch(both: Any) -> None:
-    """The first batch comes whole, however small the bounds are."""
+    """Fetch returns the whole first batch, however small its bounds are."""
     create(both, "bounded")
     for _ in range(3):
         same(both, lambda client: client.produce("bounded", batch(b"v" * 1000)))
@@ -314,7 +312,7 @@ def test_bounds_of_a_fetch(both: Any) -> None:
 
 
 def test_a_fetch_session(both: Any) -> None:
-    """Begun, continued with nothing new and with news, changed, and with a wrong epoch and a wrong id."""
+    """Fetch sessions agree when begun, continued with and without news, changed, and with a wrong epoch or id."""
     create(both, "session")
     ids: dict[int, int] = {}
 
@@ -353,7 +351,7 @@ def test_a_fetch_session(both: Any) -> None:
 
 
 def test_unknown_ids_in_a_fetch(both: Any) -> None:
-    """A topic that was deleted and created again has another id."""
+    """Fetch by an unknown topic id agrees."""
 
     def ask(client: RawClient) -> Any:
         asked = fetching("x")
@@ -365,7 +363,7 @@ def test_unknown_ids_in_a_fetch(both: Any) -> None:
 
 @pytest.mark.parametrize("version", LIST_OFFSETS.request.versions)
 def test_listing_offsets_in_every_version(both: Any, version: int) -> None:
-    """The earliest, the latest, by time, and by what is none."""
+    """ListOffsets agrees for the earliest and latest offsets, for times, and for invalid timestamps."""
     name = f"listed-{version}"
     create(both, name)
 
@@ -399,7 +397,7 @@ def test_listing_offsets_in_every_version(both: Any, version: int) -> None:
 
 @pytest.mark.parametrize("version", OFFSET_FOR_LEADER_EPOCH.request.versions)
 def test_ends_of_epochs(both: Any, version: int) -> None:
-    """Of the epoch that wrote, of later ones, and of a topic that is not there."""
+    """OffsetForLeaderEpoch agrees for the epoch of the records, for later epochs and for a missing topic."""
     name = f"epochs-{version}"
     create(both, name)
 
@@ -418,7 +416,7 @@ def test_ends_of_epochs(both: Any, version: int) -> None:
 
 
 def test_deleting_records(both: Any) -> None:
-    """Some, all, more than there are, and of a topic that is compacted."""
+    """DeleteRecords agrees for some records, all, too many, and for a compacted topic."""
     create(both, "deleting")
     create(both, "compacted", configs=[{"name": "cleanup.policy", "value": "compact"}])
     for _ in range(4):
@@ -438,7 +436,7 @@ def test_deleting_records(both: Any) -> None:
 
 
 def test_altering_settings(both: Any) -> None:
-    """Set, deleted, lists, and what is refused."""
+    """IncrementalAlterConfigs agrees for set and deleted values, for lists, and for refused changes."""
     create(both, "altered")
 
     def ask(
@@ -460,7 +458,7 @@ def test_altering_settings(both: Any) -> None:
 
 
 def test_describing(both: Any) -> None:
-    """The cluster, and partitions in several answers."""
+    """DescribeCluster and paged DescribeTopicPartitions agree."""
     for version in DESCRIBE_CLUSTER.request.versions:
         for kind in (1, 2, 3)[: 3 if version else 1]:
             asked = {
@@ -487,7 +485,7 @@ def test_describing(both: Any) -> None:
 
 
 def test_versions(both: Any) -> None:
-    """Each request that is answered here is offered in the versions of the broker; the answer has its old header."""
+    """ApiVersions offers each supported request in the broker's versions, with the old header."""
     theirs, ours = (
         {
             one["apiKey"]: (one["minVersion"], one["maxVersion"])

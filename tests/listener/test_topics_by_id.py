@@ -1,4 +1,4 @@
-"""A topic that a request names by its id is that topic, and not a later one of its name."""
+"""A topic id in a request never means a later topic with the same name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def broker(served: Served) -> Broker:
 
 
 def test_a_new_topic_of_the_name_is_another_one(broker: Broker) -> None:
-    """Records that a client sends to the deleted topic do not go into the new one."""
+    """A partition of a deleted topic is refused, even if a new topic has its name."""
     broker.engine.create_topic("orders", partitions=1)
     known = broker.engine.topic("orders")
     broker.engine.delete_topic("orders")
@@ -35,7 +35,7 @@ def test_a_new_topic_of_the_name_is_another_one(broker: Broker) -> None:
 def test_a_deletion_while_topics_are_listed_is_not_lost(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The id of a deleted topic is unknown at the next request."""
+    """A topic deleted while the map of ids is being built is unknown at the next request."""
     engine = broker.engine
     engine.create_topic("orders", partitions=1)
     unique = decode_id(engine.topic("orders").topic_id)

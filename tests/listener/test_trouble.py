@@ -1,4 +1,4 @@
-"""Real clients in trouble: aborted transactions, disks that are full, replicas that fail, segments that go, and kill -9."""
+"""Real clients in trouble: aborted transactions, full disks, failing replicas, deleted segments, and kill -9."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "broker-made"
 
 @pytest.fixture
 def transactions(start: Any, tmp_path: Path) -> Served:
-    """Serve what a broker wrote: committed, aborted and interleaved transactions, the last one undecided."""
+    """A served copy of a broker's committed, aborted and interleaved transactions, the last one still open."""
     shutil.copytree(VECTORS / "log-dirs", tmp_path / "data")
     served: Served = start()
     return served
 
 
 def consumed(name: str, isolation: str) -> list[tuple[int, str | None]]:
-    """Return offsets and values that a consumer got from the broker itself."""
+    """Return the offsets and values that a consumer got from the broker itself."""
     lines = (VECTORS / "consumed" / f"{name}.{isolation}.jsonl").read_text().splitlines()
     found = (json.loads(line) for line in lines)
     return [
-        (one["offset"], one["value"] and bytes.fromhex(one["value"]).decode())  # None stays None
+        (one["offset"], one["value"] and bytes.fromhex(one["value"]).decode())  # None stays None.
         for one in found
     ]
 
@@ -72,7 +72,7 @@ def until_the_end(consumer: Consumer) -> Iterator[Any]:
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("topic", ["transactions", "compacted-transactions"])
 def test_aborted_transactions_for_librdkafka(transactions: Served, topic: str, isolation: str) -> None:
-    """It gets what it got from the broker."""
+    """librdkafka gets the same records from the listener as from the broker."""
     with assigned(transactions.address, topic, **{"isolation.level": isolation}) as consumer:
         found = [(one.offset(), one.value() and one.value().decode()) for one in until_the_end(consumer)]
     assert consumed(f"{topic}-0", isolation) == found
@@ -81,7 +81,7 @@ def test_aborted_transactions_for_librdkafka(transactions: Served, topic: str, i
 @pytest.mark.java
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_aborted_transactions_for_java(transactions: Served, java: Any, isolation: str) -> None:
-    """It gets the same."""
+    """The Java consumer gets the same records from the listener as from the broker."""
     expected = consumed("transactions-0", isolation)
     flags = ("--isolation-level", isolation, "--formatter-property", "print.offset=true")
     lines = console_consume(java, transactions.address, "transactions", *flags, count=len(expected))
@@ -90,7 +90,7 @@ def test_aborted_transactions_for_java(transactions: Served, java: Any, isolatio
 
 @pytest.mark.root
 def test_too_few_replicas_in_sync(start: Any, tmp_path: Path) -> None:
-    """With acks=all the client learns it, nothing is appended, and it goes on once the disk has room again."""
+    """With too few in-sync replicas, acks=all fails and appends nothing; once the disk has space it succeeds."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=8) as disk:
         served = start(tmp_path / "one", disk / "two", replication_factor=2)
         served.engine.create_topic("t", partitions=1, overrides={"min.insync.replicas": "2"})
@@ -116,7 +116,7 @@ def test_too_few_replicas_in_sync(start: Any, tmp_path: Path) -> None:
 
 @pytest.mark.root
 def test_a_full_disk(start: Any, tmp_path: Path) -> None:
-    """The client is told of the disk, sends again, and each record is there once when there is room."""
+    """On a full disk the client gets an error and sends again; once there is space, each record is there once."""
     with small_disk(tmp_path, kind="tmpfs", size_mb=16) as disk:
         served = start(disk / "data")
         served.engine.create_topic("t", partitions=1)
@@ -139,7 +139,7 @@ def test_a_full_disk(start: Any, tmp_path: Path) -> None:
 
 
 def test_segments_that_retention_deletes_while_they_are_read(served: Served) -> None:
-    """A consumer passes what is gone, and gets each later record once, as it was written."""
+    """A consumer skips records that retention deletes, and gets each later record once and unchanged."""
     served.engine.create_topic(
         "t", partitions=1, overrides={"segment.bytes": "1048576", "retention.ms": "-1"}
     )
@@ -162,7 +162,7 @@ def test_segments_that_retention_deletes_while_they_are_read(served: Served) -> 
 
 
 def test_kill_9_while_a_client_produces(tmp_path: Path) -> None:
-    """Each record that was acknowledged with acks=all is there afterwards, once, and the client goes on by itself."""
+    """After kill -9, each record acknowledged with acks=all is there once, and the client reconnects by itself."""
     acknowledged: list[bytes] = []
     command = [PROGRAM, "serve", "data", "--listen"]
 

@@ -1,8 +1,9 @@
-"""`make mutants`: make each small mistake of the list, run the tests that should notice it, and say which live.
+"""`make mutants`: make each small mistake of the list, run the tests that should notice it, and report which survive.
 
-About an hour on two cores. The checkout is not touched: every worker has a copy of its own. What was found is kept
-in .mutants/results.jsonl, so that the next run tries only what it did not come to, and what has changed since.
-It first lists the mistakes whose edits no longer fit the code. These are not tried, and the run fails.
+It takes about an hour on two cores. Every worker has its own copy of the checkout, which stays unchanged. The
+verdicts are kept in .mutants/results.jsonl, so that the next run tries only mutants that have no verdict yet or have
+changed. The command first lists the mutants whose edits no longer fit the code. These are not tried, and the run
+fails.
 """
 
 # ruff: noqa: T201 - a command, for people
@@ -27,7 +28,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 class Run:
-    """All that the workers share."""
+    """The state that all workers share."""
 
     def __init__(self, todo: Sequence[Mutant], results: Results, *, wider: bool) -> None:
         self._todo: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
@@ -69,7 +70,7 @@ class Run:
         print(f"{mutant.id:4} {verdict.value:6} {mutant.file}: {mutant.rule} {took}", flush=True)
 
     def _verdict(self, scratch: Scratch, mutant: Mutant, tests: tuple[str, ...]) -> Verdict:
-        """What the tests say; they have to pass without the mutant, once a run."""
+        """Return the tests' verdict; first check, once a run, that they pass without the mutant."""
         key = (tests, scratch.is_compiled(mutant))
         with self._lock:
             if key not in self._unsound:
@@ -111,7 +112,7 @@ def main() -> None:
 
 
 def _stale(mutants: Sequence[Mutant]) -> dict[str, str]:
-    """Return, by id, what is wrong with each edit that no longer fits the code."""
+    """Return, by mutant id, why each outdated edit no longer fits the code."""
     found = {}
     for mutant in mutants:
         try:

@@ -20,16 +20,16 @@ from typing import Any
 
 EDITS = Path(__file__).parent / "edits"
 LEFT_OUT = "not java and not spark"
-"""Of the wider tests: they would take longer than all mutants together."""
+"""Tests that the wider run omits: they would take longer than all mutants together."""
 
 
 class StaleEditError(Exception):
-    """The code changed, and an edit does not say any more what it changes: write it again for the code as it is."""
+    """An edit no longer fits the changed code and must be written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One mistake."""
+    """One deliberate mistake."""
 
     id: str
     file: str
@@ -40,16 +40,16 @@ class Mutant:
 
     @property
     def package(self) -> str:
-        """The folder that it is counted under: `storage/log`."""
+        """The folder under which the mutant is counted, for example `storage/log`."""
         return str(Path(self.file).parent)
 
     @property
     def wider_tests(self) -> tuple[str, ...]:
-        """What is run where the mutant's own tests pass."""
+        """The tests that run if the mutant's own tests pass."""
         return (f"tests/{self.file.partition('/')[0]}", "-m", LEFT_OUT)
 
     def applied_to(self, source: str) -> str:
-        """Return the file with the mistake in it. Raises StaleEditError."""
+        """Return the source with the mistake in it. Raises StaleEditError."""
         if any(source.count(old) != 1 for old, _new in self.edits):
             raise StaleEditError(f"{self.id}: {self.file} does not have the text of its edit exactly once")
         for old, new in self.edits:
@@ -57,7 +57,7 @@ class Mutant:
         return source
 
     def check(self, checkout: Path) -> None:
-        """Check that the edit applies, changes the file to other Python, and names tests that exist. Raises StaleEditError."""
+        """Check that the edit applies, changes the file's meaning, and names existing tests. Raises StaleEditError."""
         missing = [name for name in self._paths if not (checkout / name).exists()]
         if missing:
             raise StaleEditError(f"{self.id}: no such file: {' '.join(missing)}")
@@ -76,7 +76,7 @@ class Mutant:
 
 
 def read_mutants(folder: Path = EDITS) -> list[Mutant]:
-    """All of them, file by file, in the order in which they are listed."""
+    """Return all mutants in the order of the files and of their entries."""
     return [
         _mutant(table)
         for path in sorted(folder.glob("*.toml"))

@@ -1,4 +1,4 @@
-"""What became of each mutant: kept line by line, so that a run that was stopped goes on where it was."""
+"""The verdict on each mutant, stored line by line so that a stopped run continues where it stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.mutants.trial import Verdict
 
 
 class Results:
-    """Verdicts in a file of JSON lines. A verdict counts as long as the mutant, its file and its tests are the same."""
+    """Verdicts in a file of JSON lines. A verdict is valid while the mutant, its file and its tests are unchanged."""
 
     def __init__(self, path: Path, checkout: Path) -> None:
         self._path = path
@@ -29,12 +29,12 @@ class Results:
                 self._known[entry["id"]] = (entry["of"], Verdict(entry["verdict"]))
 
     def known(self, mutant: Mutant) -> Verdict | None:
-        """The verdict of an earlier run; None where something changed since, or there is none."""
+        """Return an earlier run's verdict; None if there is none or something has changed since."""
         of, verdict = self._known.get(mutant.id, ("", None))
         return verdict if of == self._fingerprint(mutant) else None
 
     def keep(self, mutant: Mutant, verdict: Verdict) -> None:
-        """Remember it, on disk at once. From any thread."""
+        """Store a verdict on disk immediately. Safe from any thread."""
         entry = {"id": mutant.id, "of": self._fingerprint(mutant), "verdict": verdict.value}
         with self._lock:
             self._known[mutant.id] = (entry["of"], verdict)
@@ -43,7 +43,7 @@ class Results:
                 file.write(json.dumps(entry) + "\n")
 
     def _fingerprint(self, mutant: Mutant) -> str:
-        """Of what the verdict is about, as it was when it was first asked for: that is what the copies were made of."""
+        """Return a digest of the mutant, its file and its tests, as they were at the first call."""
         if mutant.id not in self._fingerprints:
             self._fingerprints[mutant.id] = self._digest(mutant)
         return self._fingerprints[mutant.id]
@@ -54,7 +54,7 @@ class Results:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _tree(self, name: str) -> str:
-        """A digest of a file, or of every source below a folder."""
+        """Return a digest of a file, or of every source below a folder."""
         if name not in self._trees:
             top = self._checkout / name
             files = sorted(top.rglob("*.py")) if top.is_dir() else [top]
@@ -64,7 +64,7 @@ class Results:
 
 
 def score(mutants: Iterable[Mutant], verdicts: Mapping[str, Verdict]) -> list[str]:
-    """A line for each package, and one for each tree: how many of those that matter were killed, and which live."""
+    """Return one line for each package and each tree: how many relevant mutants were killed, and which survived."""
     counted = [mutant for mutant in mutants if mutant.harmless is None and mutant.id in verdicts]
     lines = []
     for group in (lambda one: one.package, lambda one: one.file.partition("/")[0]):

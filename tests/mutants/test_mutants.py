@@ -1,4 +1,4 @@
-"""The list of mutants is well formed, and the trial of one distinguishes killed from alive."""
+"""The list of mutants is well formed, and a trial distinguishes killed from surviving mutants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MUTANTS = read_mutants()
 
 
 def test_the_list_names_each_mutant_once_and_says_what_it_breaks():
-    """Ids are unique, a rule and a reason are whole sentences, and each mutant names tests."""
+    """Ids are unique, rules and reasons are whole sentences, and each mutant names tests."""
     assert {1} == set(Counter(one.id for one in MUTANTS).values())
     assert len(MUTANTS) > 200
     for mutant in MUTANTS:
@@ -39,7 +39,7 @@ TWICE = Mutant("T", "storage/bounds.py", "", ("tests/storage/test_bounds.py",), 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A small project under git, with a test of its own and this project's options of a test run."""
+    """A small git repository with a test, and this project's pytest options."""
     top = tmp_path / "checkout"
     for name, content in {
         "storage/__init__.py": "",
@@ -59,7 +59,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_mutant_is_killed_by_a_test_that_fails(checkout, tmp_path):
-    """In the copy, which is as before afterwards; the checkout is not touched."""
+    """A failing test kills the mutant; the copy is restored afterwards and the checkout is never changed."""
     scratch = Scratch(checkout, tmp_path / "scratch")
     assert not scratch.unsound(KILLED.tests, uncompiled=False)
     assert [Verdict.KILLED, Verdict.ALIVE] == [scratch.try_out(one, one.tests) for one in (KILLED, ALIVE)]
@@ -73,14 +73,14 @@ def test_a_mutant_is_killed_by_a_test_that_fails(checkout, tmp_path):
 
 @pytest.mark.slow
 def test_tests_that_fail_by_themselves_are_found(checkout, tmp_path):
-    """They would kill every mutant."""
+    """Tests that fail without a mutant are reported, because they would kill every mutant."""
     (checkout / "tests" / "storage" / "test_bounds.py").write_text("def test_it():\n    assert False\n")
     assert Scratch(checkout, tmp_path / "scratch").unsound(KILLED.tests, uncompiled=False)
 
 
 @pytest.mark.parametrize("mutant", [STALE, TWICE], ids=["no longer there", "there twice"])
 def test_an_edit_that_does_not_apply_once_is_refused(mutant: Mutant):
-    """An edit is never tried with its text missing, or with its text in two places."""
+    """An edit whose text is missing, or occurs twice, is refused."""
     with pytest.raises(StaleEditError, match="exactly once"):
         mutant.applied_to(SOURCE)
 
@@ -97,14 +97,14 @@ def test_an_edit_that_does_not_apply_once_is_refused(mutant: Mutant):
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_a_mutant_that_no_longer_fits_the_code_is_found_before_a_trial(checkout, change, reason):
-    """`make mutants` lists it first: a test run over it would prove nothing."""
+    """`make mutants` lists mutants that no longer fit the code before any trial, which would prove nothing."""
     KILLED.check(checkout)
     with pytest.raises(StaleEditError, match=reason):
         replace(KILLED, **change).check(checkout)
 
 
 def test_a_verdict_counts_until_something_changes(checkout, tmp_path):
-    """The file, its tests or the edit; it survives the run that found it."""
+    """A verdict survives its run, and stays valid until the file, its tests or the edit changes."""
     Results(tmp_path / "kept" / "results", checkout).keep(KILLED, Verdict.KILLED)
     assert Verdict.KILLED is Results(tmp_path / "kept" / "results", checkout).known(KILLED)
     assert Results(tmp_path / "kept" / "results", checkout).known(ALIVE) is None
@@ -113,7 +113,7 @@ def test_a_verdict_counts_until_something_changes(checkout, tmp_path):
 
 
 def test_the_score_counts_what_matters():
-    """By package and in all; what is harmless is no part of it, nor what was not tried."""
+    """The score counts by package and in total; harmless and untried mutants do not count."""
     harmless = Mutant("H", "storage/segment/roll.py", "", (), (), "No reader sees it.")
     lines = score(
         [KILLED, ALIVE, STALE, harmless], {"K": Verdict.KILLED, "A": Verdict.ALIVE, "H": Verdict.ALIVE}
@@ -122,6 +122,6 @@ def test_the_score_counts_what_matters():
 
 
 def test_the_compiled_modules_are_found_in_setup():
-    """Their mutants are tried over the plain sources."""
+    """Mutants of the compiled modules, as listed in setup.py, are tried over the plain sources."""
     assert "storage/codec/batch.py" in compiled_modules(ROOT)
     assert frozenset() == compiled_modules(Path(sys.prefix))

@@ -1,4 +1,4 @@
-"""One mutant at a time, in a copy of the checkout that is used for nothing else."""
+"""Trials of one mutant at a time in a scratch copy of the checkout."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from tests.randomness import FIRST_FAILURE
 
 EACH_TEST_SECONDS, ALL_TESTS_SECONDS = 120, 2400
 SEEDS = ("--hypothesis-seed=0", "--random-seed=0", f"--hypothesis-profile={FIRST_FAILURE}")
-"""The same examples in each run, so that what is killed once is killed again; none is made smaller, which takes minutes."""
+"""Fixed seeds, so that a killed mutant is killed again; failing examples are not minimized, which would take minutes."""
 _NO_TESTS = 5
 
 
 class Verdict(Enum):
-    """What became of a mutant."""
+    """The result of a mutant's trial."""
 
     KILLED = "killed"
     ALIVE = "ALIVE"
 
 
 class TrialError(Exception):
-    """The tests could not be run, or fail without any mutant."""
+    """The tests could not run, or fail without any mutant."""
 
 
 class Scratch:
-    """A copy of a checkout, its untracked files and built modules included, with the Python environment of this run."""
+    """A copy of a checkout with its untracked files and built modules, which uses this run's Python environment."""
 
     def __init__(self, checkout: Path, folder: Path) -> None:
         """Copy into `folder`, which must not exist."""
@@ -50,7 +50,7 @@ class Scratch:
         shutil.rmtree(self._folder)
 
     def try_out(self, mutant: Mutant, tests: Sequence[str]) -> Verdict:
-        """Make the edit, and run tests. Raises TrialError, StaleEditError."""
+        """Make the edit and run the tests. Raises TrialError, StaleEditError."""
         path = self._folder / mutant.file
         source = path.read_text()
         path.write_text(mutant.applied_to(source))
@@ -61,15 +61,15 @@ class Scratch:
         return Verdict.ALIVE if lives else Verdict.KILLED
 
     def unsound(self, tests: Sequence[str], *, uncompiled: bool) -> bool:
-        """Whether tests fail over the code as it is: then they would kill every mutant. Raises TrialError."""
+        """Return whether tests fail over the unchanged code, and so would kill every mutant. Raises TrialError."""
         return not self._pass(tests, uncompiled=uncompiled)
 
     def is_compiled(self, mutant: Mutant) -> bool:
-        """Whether the edit shows only in the plain source of a compiled module."""
+        """Return whether the mutant changes a compiled module, so that tests must run over the plain sources."""
         return mutant.file in self._compiled
 
     def _pass(self, tests: Sequence[str], *, uncompiled: bool) -> bool:
-        """Whether tests pass; those that do not end do not."""
+        """Return whether the tests pass; tests that do not end count as failed."""
         build = ("-p", "tests.uncompiled", "--uncompiled") if uncompiled else ()
         options = ("-x", "-q", "-p", "no:cacheprovider", f"--timeout={EACH_TEST_SECONDS}", *SEEDS, *build)
         process = subprocess.Popen(
@@ -93,7 +93,7 @@ class Scratch:
 
 
 def compiled_modules(checkout: Path) -> frozenset[str]:
-    """The sources that setup.py lists."""
+    """Return the sources that setup.py compiles."""
     path = checkout / "setup.py"
     if not path.exists():
         return frozenset()
@@ -104,7 +104,7 @@ def compiled_modules(checkout: Path) -> frozenset[str]:
 
 
 def _files(checkout: Path) -> list[str]:
-    """What git knows or would take, and the modules that were built."""
+    """Return the files that git tracks or would add, and the built modules."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=checkout,
@@ -124,7 +124,7 @@ def _files(checkout: Path) -> list[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the tests and whatever they started, as a group of their own."""
+    """Kill the process group of the tests and all that they started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

@@ -1,4 +1,4 @@
-"""Kafka's jars, which have the definitions of all messages."""
+"""Kafka's jars, which contain the definitions of all messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from testing.broker.libraries import Java, UnavailableError, find_java
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    """Skips, with the reason in one line, where Java or the jars cannot be had."""
+    """Java and the jars; skips, with a one-line reason, if they are unavailable."""
     try:
         return find_java()
     except UnavailableError as error:

@@ -1,4 +1,4 @@
-"""The requests and answers: their schemas are Kafka's own, and any bytes are read without harm."""
+"""The schemas of requests and answers are Kafka's, and any bytes are read safely."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from topicfs.storage.wire import NEWEST
 
 
 def kafkas(jar, name):
-    """A message's definition, which has comments."""
+    """Return the definition of a message, which is JSON with comments."""
     text = jar.read(f"common/message/{name}.json").decode()
     return json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
 
 
 def versions(text):
-    """`3+`, `2-5`, `0` or `none` as the first and the last."""
+    """Return the first and the last version of `3+`, `2-5`, `0` or `none`."""
     first, _, last = text.partition("-")
     if text == "none":
         return NEWEST, NEWEST
@@ -31,7 +31,7 @@ def versions(text):
 
 
 def with_common_structures(message):
-    """The fields of a message, with those of its common structures where one of them is a field's type."""
+    """Return a message's fields, with the fields of its common structures inserted."""
     common = {one["name"]: one["fields"] for one in message.get("commonStructs", [])}
 
     def resolved(fields):
@@ -46,7 +46,7 @@ def with_common_structures(message):
 
 
 def kafkas_fields(fields, version):
-    """The fields that a version has: name, kind, and whether they may be null; tagged ones by their tags."""
+    """Return the fields of a version with their types and whether they may be null; tagged fields by tag."""
     found = []
     for one in fields:
         first, last = versions(one["versions"])
@@ -89,7 +89,7 @@ def tagged(fields):
 @pytest.mark.java
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
 def test_the_schemas_are_kafkas_own(java, api):
-    """Every version of every message, field by field; of tagged fields only those named here."""
+    """Every field of each version of each message equals Kafka's, except for the tagged fields left out here."""
     (path,) = java.jars.glob("kafka-clients-*.jar")
     with zipfile.ZipFile(path) as jar:
         for kind, schema in (("Request", api.request), ("Response", api.response)):
@@ -108,7 +108,7 @@ def test_the_schemas_are_kafkas_own(java, api):
 
 
 def test_a_notation_says_versions_nulls_and_tags():
-    """One of each."""
+    """The notation expresses versions, nullable fields and tags."""
     fields = parse_fields("a int32 3-5, b [int16]?7+, c [d string 2+, e uuid], f {g int8} @4")
     assert [
         ("a", "int32", 3, 5),
@@ -122,7 +122,7 @@ def test_a_notation_says_versions_nulls_and_tags():
 
 
 def sample(fields, version):
-    """An answer with something in every field: two of everything of which there may be many, and tagged fields too."""
+    """Return an answer with a value in every field, tagged ones included, and two items in every array."""
     return {one.name: value_of(one, one.kind, version) for one in fields if one.in_version(version)}
 
 
@@ -144,13 +144,13 @@ EVERY = [
 
 @pytest.mark.parametrize(("schema", "version"), EVERY)
 def test_an_answer_is_read_as_it_was_written(schema, version):
-    """In the oldest and the newest version."""
+    """An answer that was written is read back unchanged in the oldest and the newest version."""
     answer = sample(schema.fields, version)
     assert answer == schema.read(schema.write(answer, version), version)
 
 
 def test_records_are_a_view_of_the_answer():
-    """Not a copy: they may be many megabytes."""
+    """Records are a view of the answer and not a copy, because they may be many megabytes."""
     data = FETCH.response.write(sample(FETCH.response.fields, 16), 16)
     records = FETCH.response.read(data, 16)["responses"][0]["partitions"][0]["records"]
     assert isinstance(records, memoryview)
@@ -158,7 +158,7 @@ def test_records_are_a_view_of_the_answer():
 
 
 def test_what_may_be_null_is_read_as_none():
-    """A name of a topic that is asked for by its id, and aborted transactions of a fetch that looks at none."""
+    """Null fields are read as None: a topic's name in a request by id, and a fetch's aborted transactions."""
     answer = sample(METADATA.response.fields, 12)
     answer["topics"][0]["name"] = None
     assert answer == METADATA.response.read(METADATA.response.write(answer, 12), 12)
@@ -167,7 +167,7 @@ def test_what_may_be_null_is_read_as_none():
 
 
 def test_a_structure_that_may_be_null_says_so():
-    """A byte before it, as Kafka writes one."""
+    """A nullable structure begins with a byte that says whether it is null, as Kafka writes it."""
     schema = DESCRIBE_TOPIC_PARTITIONS.request
     asked = {"topics": [], "responsePartitionLimit": 5, "cursor": None}
     assert b"\x01\x00\x00\x00\x05\xff\x00" == schema.write(asked, 0)
@@ -178,7 +178,7 @@ def test_a_structure_that_may_be_null_says_so():
 
 
 def test_what_is_before_a_field_can_be_read_alone():
-    """Its values, and where the field begins; of what is cut off nothing is told."""
+    """The fields before a given field, and its position, can be read alone, even if the rest is cut off."""
     broker = {"nodeId": 1, "host": "there", "port": 9092, "rack": None}
     before = {"throttleTimeMs": 5, "brokers": [broker], "clusterId": "id", "controllerId": 2}
     for version in METADATA.asked_versions:
@@ -194,7 +194,7 @@ def test_what_is_before_a_field_can_be_read_alone():
 
 @pytest.mark.parametrize(("schema", "version"), EVERY)
 def test_any_bytes_are_read_or_refused(schema, version):
-    """Cut at every byte, with lengths that lie, and changed at random: one kind of error, no other, and no hang."""
+    """Bytes that are cut, changed or have false lengths are read or refused with one type of error, without hanging."""
     sound = schema.write(sample(schema.fields, version), version)
     for end in range(len(sound)):
         with pytest.raises(CorruptBatchError):
@@ -222,7 +222,7 @@ def test_any_bytes_are_read_or_refused(schema, version):
 
 
 def test_record_batches_are_not_copied():
-    """They are a piece of their own, and all pieces together are what is written in one."""
+    """Record batches are written as separate pieces, and the pieces joined equal the bytes written in one piece."""
     batches = bytearray(b"batches" * 1000)
     asked = {
         "acks": -1,
