@@ -1,8 +1,8 @@
-"""On a build machine (CI) a test that is skipped is a test that failed.
+"""On a build machine (CI) a skipped test counts as failed.
 
-Elsewhere tests that need a kernel's device, Java or Spark may be left out, each with its reason. Where a change is
-judged nothing is left out: `.ci/run` says that it is such a place by CI=true, and this is the one rule that
-reads it. A test that is expected to fail is not left out: it runs, and is a failure once it passes (`xfail_strict`).
+Elsewhere a test that needs FUSE, Java or Spark may be skipped with a reason. On a build machine, where a change is
+judged, no test may be skipped. `.ci/run` sets CI=true there, and only this module reads CI. An expected failure
+(xfail) is not a skip: the test runs, and fails if it passes (`xfail_strict`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REASON = "a build machine leaves out no test"
 
 
 def is_build_machine() -> bool:
-    """Whether CI says so: set, and neither empty nor `false`."""
+    """Return whether CI is set to anything but an empty string, `false` or `0`."""
     return os.environ.get("CI", "").lower() not in {"", "false", "0"}
 
 
@@ -33,7 +33,7 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 def _judged(report: Report) -> Report:
-    """Make a skip a failure that keeps its reason."""
+    """Change a skip into a failure that keeps the reason."""
     if report.skipped and not hasattr(report, "wasxfail") and is_build_machine():
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         report.outcome = "failed"

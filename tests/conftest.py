@@ -1,4 +1,4 @@
-"""When tests that need more than Python may be left out."""
+"""Plugins and fixtures of all tests, and the rules by which tests that need more than Python are skipped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from testing.spark_python import spark_python
 from testing.stacks import printed_if_late
 
 FUSE_DEVICE = Path("/dev/fuse")
-# Only as parts of `topicfs` do these exist where it is installed; in a checkout their folders could be imported.
+# Tests import these packages only through `topicfs`, as in an installed environment.
 HIDDEN = cast("ModuleType", None)
 """An entry of `sys.modules` that makes an import fail (docs.python.org, `sys.modules`)."""
 FOLDERS = (
@@ -43,13 +43,13 @@ FOLDERS = (
 )
 sys.modules.update(dict.fromkeys(FOLDERS, HIDDEN))
 MAX_MEMORY_BYTES = 8 << 30
-"""Most memory of one process of a run, in bytes: a test that takes more fails, and the machine has enough for the others."""
+"""Memory limit of each process of a run in bytes: a test that exceeds it fails alone."""
 
 
 def pytest_configure() -> None:
-    """Let the programs that tests start be interrupted, although a run in a shell's background ignores ^C.
+    """Limit memory, prepare Spark, and restore SIGINT, which is ignored in a shell's background job.
 
-    Those that start Spark begin and end quickly.
+    Programs that tests start can so be interrupted, and Spark starts and ends quickly.
     """
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(quick_start("spark"))
@@ -62,7 +62,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out, with a reason, what this machine cannot run."""
+    """Skip, with a reason, the tests that this machine cannot run."""
     absent = {
         "fuse": None if FUSE_DEVICE.exists() else f"{FUSE_DEVICE} is missing",
         "java": None if shutil.which("java") and shutil.which("mvn") else "java or mvn is missing",
@@ -77,10 +77,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let collections of garbage pass over what pytest keeps to the end of the run.
+    """Exclude the collected tests from garbage collection.
 
-    Ten thousand tests are some million objects: a full collection would take a second and more, and tests and the
-    benchmarks that they run ask for hundreds.
+    Ten thousand tests are some million objects: each full collection would take a second or more, and a run has
+    hundreds.
     """
     gc.collect()
     gc.freeze()
@@ -107,13 +107,13 @@ def logging_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_mount_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Unmount in the end what a test left mounted, and fail; also unmount it if the run is killed."""
+    """Unmount at the end what a test left mounted, and fail; unmount it even if the run is killed."""
     with unmounted_in_the_end(tmp_path_factory.getbasetemp()):
         yield
 
 
 def spark_absent() -> str | None:
-    """Why there can be no Spark here; None where there can."""
+    """Return why Spark cannot run here; None if it can."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed"

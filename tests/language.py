@@ -1,7 +1,8 @@
-"""`python -m tests.language --sample 100 --seed 7`: random docstrings, messages and sentences, for a reader to judge.
+"""`python -m tests.language --sample 100 --seed 7`: print random docstrings, messages and sentences to judge.
 
-A reader who did not write them marks each text that had to be read twice. The goal is at most five in a hundred. Paths
-restrict the sample to some files or folders, and `--kind` to docstrings, error messages or sentences of documents.
+A reader who did not write them marks each text that had to be read twice. The goal is at most five in a hundred.
+Paths restrict the sample to some files or folders, and `--kind` to docstrings, error messages or sentences of
+documents.
 """
 
 # ruff: noqa: T201 - a command, for people
@@ -28,14 +29,14 @@ _SENTENCE = re.compile(r"\S.*?(?:[.!?:](?=\s+[A-Z`*\[])|\Z)", re.DOTALL)
 
 
 class Text(NamedTuple):
-    """A text of the repository and its place."""
+    """A text of the repository, and where it is."""
 
     path: str
     line: int
     kind: str
     words: str
     code: str = ""
-    """The line of code that a docstring describes."""
+    """The first line of the code that a docstring describes."""
 
 
 def texts(path: str) -> Iterator[Text]:
@@ -49,7 +50,7 @@ def texts(path: str) -> Iterator[Text]:
 
 
 def _of_python(source: str) -> Iterator[tuple[str, int, str, str]]:
-    """Yield the docstrings of a module, also those of attributes, its error messages and its options' help."""
+    """Yield a module's docstrings, including those of attributes, its error messages and its options' help."""
     for node in ast.walk(ast.parse(source)):
         for before, after in pairwise([node, *getattr(node, "body", ())] if _has_statements(node) else ()):
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
@@ -67,7 +68,7 @@ def _has_statements(node: ast.AST) -> bool:
 
 
 def _head(node: ast.AST) -> str:
-    """Return the first line of a function, a class or an assignment; an empty one for a module."""
+    """Return the first line of a function, class or assignment; empty for a module."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         node = copy(node)
         node.body, node.decorator_list = [], []
@@ -75,7 +76,7 @@ def _head(node: ast.AST) -> str:
 
 
 def _shown(node: ast.expr) -> str:
-    """Return a string with its placeholders; an empty one for any other expression."""
+    """Return a string expression with its placeholders; empty for any other expression."""
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_shown, node.values))
     if isinstance(node, ast.FormattedValue):
@@ -93,7 +94,7 @@ def _of_document(source: str) -> Iterator[tuple[str, int, str, str]]:
 
 
 def main() -> None:
-    """Print the sample, in the order of the files."""
+    """Print the sample in the order of the files."""
     parser = argparse.ArgumentParser(prog="python -m tests.language", description=__doc__)
     parser.add_argument("paths", nargs="*", help="files and folders [default: the whole repository]")
     parser.add_argument("--sample", type=int, default=100, help="how many texts [default: 100]")

@@ -1,9 +1,9 @@
-"""Whatever a test leaves to chance can be had again: seeds are printed, and may be given.
+"""Every random choice of a test can be repeated: seeds are printed and can be set.
 
-A test that needs random numbers takes the fixture `chance`. Its numbers follow from the run's seed and the test's name;
-`--random-seed` sets the seed, and a failure prints it. Hypothesis prints how to have a failing example again
-(`@reproduce_failure`), and takes `--hypothesis-seed`. On a build machine it would by itself try the same examples
-in each run, and elsewhere fail examples that take long; neither is wanted here.
+A test that needs random numbers uses the fixture `chance`. Its numbers follow from the run's seed and the test's
+name; `--random-seed` sets the seed, and a failure prints it. Hypothesis prints how to repeat a failing example
+(`@reproduce_failure`), and has `--hypothesis-seed`. This module turns off two defaults of Hypothesis: the same
+examples in each run on a build machine, and a failure of examples that take long elsewhere.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 USUAL, MANY, FIRST_FAILURE = "topicfs", "many", "first-failure"
-"""Profiles of Hypothesis: the one of `make test`, whose examples differ from run to run; that of `tests.seeds`; and that
-of `tests.mutants`, with which a failing example is not made smaller, for only its failure counts."""
+"""Profiles of Hypothesis: USUAL for `make test`, with other examples in each run; MANY for `tests.seeds`;
+FIRST_FAILURE for `tests.mutants`, which does not minimize failing examples, because only the failure counts.
+"""
 
 PYTHON = ".venv/bin/python"
-"""The interpreter that the commands of a failed run name: the checkout's own."""
+"""The checkout's interpreter, used in the commands that a failed run prints."""
 
 USUAL_EXAMPLES, MANY_EXAMPLES = 40, 100
-"""Examples of each test."""
+"""Number of examples for each test."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # Kept as the option: the processes of a run in parallel are given the options of the one that starts them.
+    # Stored as the option, because the workers of a parallel run get the options of the main process.
     if config.option.random_seed is None:
         config.option.random_seed = random.SystemRandom().randrange(1 << 32)
     usual = settings(
@@ -56,7 +57,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Random numbers of this test's own, the same whenever the seed is."""
+    """Random numbers that follow from the run's seed and the test's name."""
     return random.Random(f"{request.config.option.random_seed} {request.node.nodeid}")
 
 
@@ -72,7 +73,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-    """End a failed run with the command that repeats each failed test alone, below everything else."""
+    """End a failed run's output with the command that repeats each failed test alone."""
     yield
     config = terminalreporter.config
     reports = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]

@@ -1,8 +1,8 @@
-"""How tests are given to the processes of a parallel run (pytest-xdist).
+"""How the tests are distributed among the processes of a parallel run (pytest-xdist).
 
-A file goes to one process as a whole, for its tests may share a mount. Files that share something costly, one broker or
-one session of Spark, go to one process together. What takes longest begins first, so that no process is left alone
-with it at the end.
+All tests of a file run in one process, because they may share a mount. Files that share something costly, such as a
+broker or a Spark session, run in one process too. The longest groups start first, so that no process is left alone
+with one at the end.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ SHARING = {
     ),
     "a Debian": ("tests/installing/test_*.py",),
 }
-"""Files, as patterns of their paths, and what they share. A file belongs to the first that fits.
+"""Patterns of test files by what the files share. A file belongs to the first group that matches.
 
-A session of Spark is quicker the longer it lives. A broker takes three seconds of the processor to start, and then
-some hundredths of it whether it is used or not: twenty idle ones would take half of a small machine.
+A Spark session gets faster the longer it lives. A broker takes three seconds of CPU time to start, and some
+hundredths of a CPU even when idle: twenty idle brokers would take half of a small machine.
 """
 MOUNTS_OF_A_CLUSTER = "a broker whose topics are mounted"
-"""What the tests of a mount share that run over a cluster; those over a directory stay with their files."""
+"""The group of mount tests that run over a cluster; the same tests over a directory stay with their files."""
 SECONDS = {
     "a Debian": 600,
     "three brokers": 375,
@@ -100,11 +100,11 @@ SECONDS = {
     "tests/test_what_tests_rest_on.py": 20,
     "tests/topicfs/test_manual.py": 20,
 }
-"""What takes long, in seconds, roughly; a file that is not named is short."""
+"""Approximate duration of the long groups and files in seconds; others are short."""
 
 
 def group_of(path: str, nodeid: str = "") -> str:
-    """Return what is given to one process together with a test of the file `path`: named by what they share, else the file alone."""
+    """Return the group of a test of the file `path`: the name of what it shares, or else the file."""
     if path.startswith("tests/fusefs/mounted/") and "[cluster" in nodeid:
         return MOUNTS_OF_A_CLUSTER
     return next(
@@ -118,10 +118,10 @@ def _group_of_test(item: pytest.Item) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
-    """End what the tests of a group share with the last of them, as if no test came after it.
+    """Tear down what a group shares after the group's last test, as if no other test followed.
 
-    In a process of a parallel run, which is given a group once: brokers that are no longer needed would go on taking
-    the processor to the end of the run.
+    Only in a worker of a parallel run, which runs a group once: otherwise unneeded brokers would use CPU time until
+    the run ends.
     """
     in_parallel = hasattr(item.config, "workerinput")
     if nextitem is None or not in_parallel or _group_of_test(item) == _group_of_test(nextitem):
@@ -131,11 +131,11 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Called where a run is in parallel."""
+    """Return the scheduler of a parallel run."""
     from xdist.scheduler import LoadFileScheduling
 
     class LongestFirst(LoadFileScheduling):
-        """Gives the group that takes longest to whichever process asks next."""
+        """Gives the longest remaining group to the next free process."""
 
         def _split_scope(self, nodeid: str) -> str:
             return group_of(super()._split_scope(nodeid), nodeid)
@@ -145,18 +145,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
                 self.workqueue, key=lambda group: (SECONDS.get(group, 0), len(self.workqueue[group]))
             )
             self.workqueue.move_to_end(longest, last=False)
-            with suppress(OSError):  # It has died, and will be removed.
+            with suppress(OSError):  # The process died, and will be removed.
                 super()._assign_work_unit(node)
-            # A process does not begin a test before it knows whether another one follows.
+            # A process starts a test only when it knows whether another test follows.
             if not self.workqueue:
                 node.shutdown()
             elif self._pending_of(self.assigned_work[node]) < 2:
                 self._assign_work_unit(node)
 
         def remove_node(self, node: WorkerController) -> str | None:
-            """If a process died, give its unstarted tests to others, and return the test that it died in.
+            """Give the unstarted tests of a dead process to others, and return the test that it died in.
 
-            pytest-xdist would begin that one again, and wait for what had been ended.
+            pytest-xdist itself would run the test again, and wait for tests that had already ended.
             """
             groups = self.assigned_work.pop(node)
             left = [

@@ -1,7 +1,8 @@
-"""`python -m tests.seeds --seeds 200`: every test of Hypothesis over many seeds, those that mount or need Java left out.
+"""`python -m tests.seeds --seeds 200`: run every Hypothesis test with many seeds, except those that mount or need Java.
 
-`make test` tries each once, with a seed of its own and fewer examples. This tries seed after seed (`--first` and on), prints a line for
-each, and names what failed; arguments behind `--` are pytest's, paths of tests for instance.
+`make test` runs each of these tests once, with one seed and fewer examples. This command runs one seed after the
+other from `--first` on, prints a line for each, and names the failed tests. Arguments after `--` go to pytest, for
+example the paths of tests.
 """
 
 # ruff: noqa: T201 - a command, for people
@@ -23,7 +24,7 @@ MARKED = "hypothesis and not fuse and not java and not spark"
 
 
 def run(seed: int, arguments: Sequence[str]) -> tuple[list[str], str]:
-    """The tests that failed with a seed, and what pytest printed."""
+    """Return the tests that failed with a seed, and pytest's output."""
     command = [
         sys.executable,
         "-m",
@@ -51,7 +52,7 @@ def run(seed: int, arguments: Sequence[str]) -> tuple[list[str], str]:
 
 
 def files() -> list[str]:
-    """Every file with such a test: to collect all the others takes longer than some seeds."""
+    """Return every file with a Hypothesis test: collecting all other files takes longer than some seeds."""
     return [
         str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "hypothesis" in path.read_text()
     ]

@@ -1,4 +1,4 @@
-"""What setup.py defines, without the build that it runs."""
+"""The functions of setup.py, without the build that importing it would run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ARCHITECTURE.md states of the tree as a whole; import-linter checks the directions of import."""
+"""The tree is as ARCHITECTURE.md states; import-linter checks the directions of imports."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def shown(path: Path) -> str:
 
 @cache
 def nodes(path: Path) -> list[ast.AST]:
-    """Everything in a source: parsed once."""
+    """Return all nodes of a source, which is parsed only once."""
     return list(ast.walk(ast.parse(path.read_text())))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def keep_nodes() -> Iterator[None]:
-    """Some million objects without a cycle among them, kept for this module: no garbage is looked for meanwhile."""
+    """Turn off garbage collection for this module, which keeps some million objects without cycles."""
     gc.disable()
     yield
     nodes.cache_clear()
@@ -45,7 +45,7 @@ def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 
 def compiled() -> tuple[str, ...]:
-    """The sources that setup.py compiles."""
+    """Return the sources that setup.py compiles."""
     return next(
         ast.literal_eval(node.value)
         for node in ast.parse((ROOT / "setup.py").read_text()).body
@@ -54,18 +54,18 @@ def compiled() -> tuple[str, ...]:
 
 
 def test_there_are_sources_to_look_at():
-    """The checks below are about something."""
+    """The lists of sources and tests that the other tests check are not empty."""
     assert len(SOURCES) > 100
     assert len(TESTS) > 30
 
 
 def test_the_page_of_folders_is_what_its_script_writes():
-    """docs/folders.md has each folder with the first sentence of its docstring; `python scripts/folders.py` writes it."""
+    """docs/folders.md is as `python scripts/folders.py` writes it: each folder with its docstring's first sentence."""
     assert page() == PAGE.read_text()
 
 
 def test_what_the_architecture_names_is_there():
-    """Each path in ARCHITECTURE.md exists, and each contract that it names stands in pyproject.toml."""
+    """Each path that ARCHITECTURE.md names exists, and each contract that it names is in pyproject.toml."""
     text = (ROOT / "ARCHITECTURE.md").read_text()
     paths = re.findall(rf"`((?:{'|'.join([*PACKAGES, 'tests', 'benchmarks'])})/[\w./]*)`", text)
     assert [] == [path for path in paths if not (ROOT / path).exists()]
@@ -75,7 +75,7 @@ def test_what_the_architecture_names_is_there():
 
 
 def test_a_class_name_has_one_meaning():
-    """No two public classes share one; the API for programs has the words of its users, such as Topic."""
+    """No two public classes have the same name, except in the API, which uses its users' words, such as Topic."""
     homes: dict[str, list[str]] = {}
     for path in (path for path in SOURCES if not path.is_relative_to(ROOT / "topicfs" / "api")):
         for node in nodes(path):
@@ -85,7 +85,7 @@ def test_a_class_name_has_one_meaning():
 
 
 def test_the_engine_has_no_async():
-    """Calls into it are synchronous; a caller with an event loop puts the blocking ones into threads."""
+    """The engine's calls are synchronous; a caller with an event loop runs blocking calls in threads."""
     waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
     found = [
         shown(path)
@@ -96,7 +96,7 @@ def test_the_engine_has_no_async():
 
 
 def test_only_the_command_prints():
-    """Below it everything is a value or a log line (the daemon's last word to a person apart)."""
+    """Only `topicfs/` prints, except for the daemon's last message to the user."""
     found = {
         shown(path)
         for path in SOURCES
@@ -108,12 +108,12 @@ def test_only_the_command_prints():
 
 
 def test_no_drawers():
-    """A module is named for its idea."""
+    """No module or folder has a name such as `utils` or `common`."""
     assert [] == [shown(path) for path in SOURCES if path.stem in DRAWERS or path.parent.name in DRAWERS]
 
 
 def test_modules_are_nouns():
-    """Some name an activity, as Kafka's documentation does; docs/words.md lists them."""
+    """Modules ending in -ing are those that docs/words.md lists."""
     allowed = re.search(r"(?m)^Modules are nouns.*?(?=\n\n)", (ROOT / "docs/words.md").read_text(), re.DOTALL)
     assert allowed is not None
     named = set(re.findall(r"`(\w+)`", allowed[0]))
@@ -122,7 +122,7 @@ def test_modules_are_nouns():
 
 
 def test_every_test_says_what_it_pins():
-    """A docstring a test."""
+    """Every test has a docstring."""
     silent = [
         f"{shown(path)}:{node.name}"
         for path in TESTS
@@ -133,14 +133,14 @@ def test_every_test_says_what_it_pins():
 
 
 def test_the_compiled_modules_are_plain_sources():
-    """Each stands in setup.py once, exists as .py, and imports cython for its types."""
+    """setup.py lists each compiled module once; each exists as .py and imports cython for its types."""
     listed = compiled()
     assert len(set(listed)) == len(listed)
     assert all("import cython" in (ROOT / source).read_text() for source in listed)
 
 
 def test_links_of_the_documents_lead_somewhere():
-    """Relative links in the Markdown files of the project."""
+    """Every relative link in the project's Markdown files leads to an existing file."""
     broken = [
         f"{shown(document)}: {target}"
         for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("fusefs/*.md")]

@@ -1,7 +1,7 @@
-"""What sources and documents cite can be followed: each document that they name is there, and each section of it.
+"""Every document, section and test that sources and documents cite exists.
 
-The rules of Kafka's files stand in the pages of SPECIFICATION; a source cites the section whose rule it relies on as
-`<page>#<anchor>`, by the anchor that GitHub gives to a heading.
+The pages of SPECIFICATION have the rules of Kafka's files; a source cites a section as `<page>#<anchor>`, with the
+anchor that GitHub makes from its heading.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _files() -> list[Path]:
     found = [path for path in ROOT.iterdir() if path.suffix in SUFFIXES or path.name == "Makefile"]
     for folder in FOLDERS:
         found += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
-    # This one holds what the others must not.
+    # This file contains the patterns that the others must not have.
     return sorted(path for path in found if path.is_file() and path != Path(__file__).resolve())
 
 
@@ -64,7 +64,7 @@ TEXTS = {path: path.read_text() for path in FILES}
 
 
 class Citation(NamedTuple):
-    """A place that names a document, perhaps with one of its sections."""
+    """A mention of a document, perhaps with one of its sections."""
 
     source: Path
     document: str
@@ -75,7 +75,7 @@ class Citation(NamedTuple):
 
     @property
     def target(self) -> Path | None:
-        """The document: by its path from here or from the top, or by its name where that says which one it is."""
+        """The cited document, found by its path from the source or the top, or by a unique name; None if missing."""
         for base in (self.source.parent, ROOT):
             if (base / self.document).is_file():
                 return (base / self.document).resolve()
@@ -93,7 +93,7 @@ def citations() -> Iterator[Citation]:
 
 
 def anchors(document: Path) -> list[str]:
-    """Those of a document's headings below its title, as GitHub makes them."""
+    """Return the anchors that GitHub makes for a document's headings below the title."""
     text = re.sub(r"(?ms)^```.*?^```", "", TEXTS[document])
     headings = re.findall(r"(?m)^##+ (.+?)\s*$", text)
     return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
@@ -103,18 +103,18 @@ CITATIONS = list(citations())
 
 
 def test_all_folders_with_sources_are_looked_at():
-    """A new package is not left out."""
+    """FOLDERS has every package."""
     assert set() == {path.parent.name for path in ROOT.glob("*/__init__.py")} - set(FOLDERS)
     assert len(CITATIONS) > 100
 
 
 def test_every_document_that_is_named_is_there():
-    """Nobody is sent to a page that this project does not have."""
+    """Every document that is cited exists."""
     assert [] == [str(each) for each in CITATIONS if each.target is None]
 
 
 def test_every_section_that_is_named_is_there():
-    """An anchor is that of one heading of its document."""
+    """Every anchor that is cited belongs to exactly one heading of its document."""
     known = {document: Counter(anchors(document)) for document in DOCUMENTS}
     assert [] == [
         str(each)
@@ -124,7 +124,7 @@ def test_every_section_that_is_named_is_there():
 
 
 def test_every_test_that_a_document_names_is_there():
-    """As `tests/PATH.py::NAME`: a promise whose test is gone is held by nothing."""
+    """Every `tests/PATH.py::NAME` in a document names an existing test."""
     named = {(path, *found) for path in DOCUMENTS for found in _TEST.findall(TEXTS[path])}
     assert "docs/security.md" in {shown(path) for path, _, _ in named}
     missing = [
@@ -136,7 +136,7 @@ def test_every_test_that_a_document_names_is_there():
 
 
 def test_each_line_of_who_is_trusted_names_a_test():
-    """Each row of a table of docs/security.md but its head."""
+    """Each row of the tables in docs/security.md, except the head, names a test."""
     rows = [line for line in TEXTS[ROOT / "docs/security.md"].splitlines() if line.startswith("| ")]
     heads = [row for row in rows if row.endswith("| test |")]
     assert 4 == len(heads)
@@ -144,12 +144,12 @@ def test_each_line_of_who_is_trusted_names_a_test():
 
 
 def test_sections_are_cited_by_name():
-    """By numbers nobody would find them, nor notice when they move."""
+    """Sections are cited by anchor: a section number would be hard to find, and would change unnoticed."""
     assert [] == [shown(path) for path, text in TEXTS.items() if _SECTION_NUMBER.search(text)]
 
 
 def test_sources_cite_sections_and_not_whole_pages():
-    """The specification is long. Documents link it as a whole, and tests read it."""
+    """A source outside tests cites a section of the specification, because a whole page is too long."""
     pages = {ROOT / page for page in SPECIFICATION}
     assert [] == [
         str(each)
@@ -164,6 +164,6 @@ def _is_source(path: Path) -> bool:
 
 @pytest.mark.parametrize("page", SPECIFICATION)
 def test_every_section_of_the_specification_is_cited(page):
-    """From another file: a rule that nothing relies on is not the specification of this project."""
+    """Another file cites each section of the specification; otherwise the project does not need its rule."""
     cited = {each.anchor for each in CITATIONS if each.target == ROOT / page and each.source != ROOT / page}
     assert [] == [anchor for anchor in anchors(ROOT / page) if anchor not in cited]

@@ -1,4 +1,4 @@
-"""The rules of the test run itself: nothing is skipped on a build machine, and whatever chance gave can be had again."""
+"""Rules of the test run: a build machine skips nothing, and every random choice can be repeated."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PLUGINS = (*BUILD_MACHINE, "tests.randomness", "_hypothesis_pytestplugin")
 
 
 def run(folder: Path, test: str, *arguments: str, ci: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a file of tests as this project's are run."""
+    """Run a test file with this project's plugins."""
     (folder / "test_it.py").write_text(test)
     return run_files(folder, "test_it.py", *arguments, ci=ci)
 
@@ -54,7 +54,7 @@ def run(folder: Path, test: str, *arguments: str, ci: str | None = None) -> subp
 def run_files(
     folder: Path, *arguments: str, ci: str | None, plugins: tuple[str, ...] = PLUGINS
 ) -> subprocess.CompletedProcess[str]:
-    """Without the plugins that these tests do not need: each is imported at every start."""
+    """Run files without plugins that these tests do not need, because importing plugins takes time."""
     environment = {name: value for name, value in os.environ.items() if name != "CI"} | {
         "PYTHONPATH": str(ROOT),
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -80,7 +80,7 @@ def run_files(
 
 
 def test_a_skip_fails_on_a_build_machine(tmp_path, monkeypatch):
-    """Whatever skips, with its reason; elsewhere, or where CI is set to nothing, it is a skip."""
+    """On a build machine every kind of skip fails and keeps its reason; elsewhere, or with CI empty, it is a skip."""
     for name, test in SKIPS.items():
         (tmp_path / name).write_text(test)
     failed = run_files(tmp_path, "--continue-on-collection-errors", *SKIPS, ci="true", plugins=BUILD_MACHINE)
@@ -96,7 +96,7 @@ def test_a_skip_fails_on_a_build_machine(tmp_path, monkeypatch):
 
 
 def test_files_that_share_something_costly_are_there():
-    """Each pattern by which files are given to one process together, and each name of what takes long."""
+    """Each pattern in SHARING matches a file, and each name in SECONDS is a group or file."""
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
     groups = {file: group_of(file) for file in files}
     for group, patterns in SHARING.items():
@@ -111,7 +111,7 @@ def test_files_that_share_something_costly_are_there():
 
 
 def test_files_that_need_three_brokers_are_one_group():
-    """No two processes of a parallel run start three brokers each."""
+    """All files that need three brokers form one group, so that only one process starts three brokers."""
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
     using = {file for file in files if re.search(r"def test_.*\bthree_brokers\b", (ROOT / file).read_text())}
     assert using
@@ -119,7 +119,7 @@ def test_files_that_need_three_brokers_are_one_group():
 
 
 def test_what_a_group_shares_ends_with_it(tmp_path):
-    """In each process of a parallel run; a session's fixture would live as long as the process otherwise."""
+    """In a parallel run a session fixture ends with its group and not with the process."""
     fixture = (
         "import pytest\n@pytest.fixture(scope='session')\ndef broker():\n    print('begins', end=' ', file=open('said', 'a'))\n"
         "    yield\n    print('ends', end=' ', file=open('said', 'a'))\n"
@@ -134,7 +134,7 @@ def test_what_a_group_shares_ends_with_it(tmp_path):
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_run_ends_although_a_process_of_it_dies(tmp_path, place):
-    """Wherever in its file: the test that ended it is told as failed, and the tests after it run in another process."""
+    """If a process dies in a test, that test fails, and the remaining tests run in another process."""
     (tmp_path / "test_before.py").write_text("def test_it(): pass\n")
     bodies = ["pass"] * 3
     bodies[place] = "os._exit(1)"
@@ -147,7 +147,7 @@ def test_a_run_ends_although_a_process_of_it_dies(tmp_path, place):
 
 @pytest.mark.spark
 def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
-    """A link to what is no longer installed is made again; no zip of modules stands in the home."""
+    """A link in Spark's home to an uninstalled package is replaced, and the home contains no zip of modules."""
     monkeypatch.setattr(spark_home, "HOME", tmp_path)
     (tmp_path / "bin").symlink_to(tmp_path / "of an old environment")
     assert tmp_path == spark_home.spark_home() == spark_home.spark_home()
@@ -157,13 +157,13 @@ def test_the_home_of_spark_follows_the_environment(monkeypatch, tmp_path):
 
 @pytest.fixture
 def sockets():
-    """A folder of a short name, since the path of a socket has at most 107 bytes."""
+    """A folder with a short name, because a socket's path has at most 107 bytes."""
     with tempfile.TemporaryDirectory(prefix="spark") as folder:
         yield folder
 
 
 def spark_daemon(folder, sockets, errors=subprocess.DEVNULL):
-    """A daemon of Spark's, as Spark starts it."""
+    """Start a Spark Python daemon as Spark starts it."""
     variables = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": sockets}
     return subprocess.Popen(
         [spark_python(), "-m", "pyspark.daemon", "pyspark.worker"],
@@ -177,7 +177,7 @@ def spark_daemon(folder, sockets, errors=subprocess.DEVNULL):
 
 @pytest.mark.spark
 def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path, sockets):
-    """With the files, folder, environment and status of the program that Spark started; where that is ended they end."""
+    """Spark's forked Python processes have the folder and exit status of the started program, and end with it."""
     with spark_daemon(tmp_path, sockets) as one, spark_daemon(tmp_path, sockets) as other:
         for daemon in (one, other):
             size = int.from_bytes(daemon.stdout.read(4))
@@ -189,13 +189,13 @@ def test_sparks_python_processes_are_forked_behind_their_imports(tmp_path, socke
         one.stdin.close()
         other.terminate()
         assert [b"", b""] == [daemon.stdout.read() for daemon in (one, other)]
-        # A daemon whose input has ended says 1.
+        # A daemon exits with status 1 when its input ends.
         assert [1, -signal.SIGTERM] == [daemon.wait() for daemon in (one, other)]
 
 
 @pytest.mark.spark
 def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
-    """Wherever they are in their request, and together with what was forked for them."""
+    """The fork server survives programs that are killed at any point, also together with their forked process."""
     for pause_seconds in (0.0, 0.03, 0.06):
         with spark_daemon(tmp_path, sockets) as ended:
             time.sleep(pause_seconds)
@@ -206,7 +206,7 @@ def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
             worker.connect(ended.stdout.read(size))
             forked = look(int.from_bytes(worker.recv(4))).parent
         forks = look(forked).parent
-        os.kill(forks, signal.SIGSTOP)  # It hears of both ends at once.
+        os.kill(forks, signal.SIGSTOP)  # The server learns of both ends at the same time.
         os.kill(forked, signal.SIGKILL)
         wait_until(lambda: look(forked) is None, "what was forked has ended")
         ended.kill()
@@ -219,7 +219,7 @@ def test_what_forks_outlives_the_programs_that_are_ended(tmp_path, sockets):
 
 @pytest.mark.spark
 def test_what_waits_for_spark_prints_stacks(tmp_path, sockets, capfd):
-    """A test that waits too long shows the stacks of the processes that were forked for Spark."""
+    """A test that waits too long prints the stacks of the processes that were forked for Spark."""
     with spark_daemon(tmp_path, sockets, errors=None) as daemon:
         daemon.stdout.read(int.from_bytes(daemon.stdout.read(4)))
         with printed_if_late(0.01):
@@ -229,7 +229,7 @@ def test_what_waits_for_spark_prints_stacks(tmp_path, sockets, capfd):
 
 @pytest.mark.java
 def test_an_archive_of_classes_that_does_not_fit_is_passed_over(tmp_path):
-    """A Java machine starts without it and prints nothing of it."""
+    """Java ignores a class data archive of another Java without a message."""
     (tmp_path / "other.jsa").write_bytes(b"of another Java")
     flags = [
         flag.replace(str(archive_of("kafka")), str(tmp_path / "other.jsa")) for flag in quick_start("kafka")
@@ -240,7 +240,7 @@ def test_an_archive_of_classes_that_does_not_fit_is_passed_over(tmp_path):
 
 
 def test_one_rule_reads_whether_it_is_a_build_machine():
-    """Every other place would be a way to leave a test out there."""
+    """Only `tests/build_machine.py` reads CI, so that no other place can skip tests there."""
     readers = [
         path
         for path in (ROOT / "tests").rglob("*.py")
@@ -250,7 +250,7 @@ def test_one_rule_reads_whether_it_is_a_build_machine():
 
 
 def test_the_build_says_itself_that_it_is_one(tmp_path):
-    """Whatever started it: `make test` and the benchmarks see CI=true."""
+    """`.ci/run` sets CI=true for `make test` and the benchmarks, however it was started."""
     programs = tmp_path / "programs"
     python = tmp_path / "checkout" / ".venv" / "bin" / "python"
     for program in (programs / "make", python):
@@ -273,7 +273,7 @@ def drawn(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def test_a_failure_prints_the_seed_that_makes_it_again(tmp_path):
-    """Drawn for each run; the seed printed gives the same numbers, another one others."""
+    """Each run draws a new seed; the printed seed repeats the same numbers, and another seed gives others."""
     first = run(tmp_path, DRAWS)
     (option,) = re.findall(r"have it again with (--random-seed=\d+)", first.stdout)
     assert drawn(first) == drawn(run(tmp_path, DRAWS, option))
@@ -282,7 +282,7 @@ def test_a_failure_prints_the_seed_that_makes_it_again(tmp_path):
 
 @pytest.mark.parametrize("ci", [None, "true"])
 def test_hypothesis_prints_how_to_have_its_example_again(tmp_path, ci):
-    """On a build machine too, where it draws new examples each time as elsewhere, and times none."""
+    """Hypothesis prints how to repeat a failing example; a build machine too has new examples and no time limits."""
     test = (
         "from hypothesis import given, settings, strategies as st\n"
         "@given(st.integers())\n"
@@ -299,7 +299,7 @@ DRAWS_OF_ITS_OWN = {"choice", "random", "randbytes", "randint", "randrange", "sa
 
 
 def unseeded(source: str) -> list[str]:
-    """Calls that draw numbers, or make a source of them, without a seed."""
+    """Return the calls that draw numbers, or make a generator, without a seed."""
     tree = ast.parse(source)
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
@@ -316,15 +316,15 @@ def unseeded(source: str) -> list[str]:
 
 
 def test_no_test_draws_numbers_that_cannot_be_drawn_again():
-    """`random.Random` has a seed wherever a test makes one, and `random` itself draws none."""
+    """Tests seed every `random.Random`, and do not use the module's own functions."""
     assert ["randrange", "Random()"] == unseeded("import random\nrandom.randrange(3)\nRandom(1)\nRandom()\n")
     found = [path for path in (ROOT / "tests").rglob("*.py") if unseeded(path.read_text())]
-    # It draws the seed of a run that is given none, and prints it.
+    # This program draws a seed if none is given, and prints it.
     assert [ROOT / "tests" / "soak" / "queries.py"] == found
 
 
 def plain(node: ast.expr) -> bool:
-    """Return whether a value is written out: of constants, names in capitals, and collections of them."""
+    """Return whether an expression consists only of constants, names in capitals, and collections of them."""
     if isinstance(node, ast.Name):
         return node.id.isupper()
     if not isinstance(
@@ -335,14 +335,14 @@ def plain(node: ast.expr) -> bool:
 
 
 def compared(test: ast.expr) -> list[ast.Compare]:
-    """What an assertion compares itself; what stands deeper inside it may be a condition."""
+    """Return the comparisons that an assertion makes itself, not those in nested expressions."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return [found for value in test.values for found in compared(value)]
     return [test] if isinstance(test, ast.Compare) else []
 
 
 def actual_first(source: str) -> list[str]:
-    """Assertions that have the expected value behind the actual one."""
+    """Return the assertions that compare an actual value with an expected one on its right."""
     asserted = [node.test for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
     return [
         ast.unparse(one)
@@ -353,7 +353,7 @@ def actual_first(source: str) -> list[str]:
 
 
 def test_the_expected_value_comes_first():
-    """In every assertion whose expected value is written out: a failure then reads the same way everywhere."""
+    """In every assertion a literal expected value comes first, so that all failures read the same way."""
     assert ["f(x) == [1, None]", "a == -A"] == actual_first(
         "assert f(x) == [1, None]\nassert 1 == b and a == -A\n"
     )
@@ -362,7 +362,7 @@ def test_the_expected_value_comes_first():
 
 
 def test_a_broker_is_started_by_the_main_thread(tmp_path):
-    """The system would end it with any other thread, as soon as a pool needs that no longer: under whatever test runs then."""
+    """A broker refuses to start in a thread of a pool, because the system would end it together with the thread."""
     broker = Broker(tmp_path, Java("java", tmp_path))
     with ThreadPoolExecutor(1) as threads, pytest.raises(BrokerError, match="start it in the main thread"):
         threads.submit(broker.start).result()
@@ -371,7 +371,7 @@ def test_a_broker_is_started_by_the_main_thread(tmp_path):
 
 @pytest.mark.parametrize("turn", ["first", "second"])
 def test_logs_go_nowhere_after_a_test(turn):
-    """Neither a handler nor a level that a command set up for its logs is there in the next test."""
+    """Log handlers and levels that a command installed are gone in the next test."""
     assert logging.WARNING == logging.getLogger().level
     assert logging.NullHandler not in map(type, logging.getLogger().handlers)
     logging.basicConfig(handlers=[logging.NullHandler()], level=logging.DEBUG, force=True)

@@ -34,17 +34,17 @@ def commands(name: str) -> list[str]:
 
 
 def test_the_supported_pythons_begin_with_the_oldest():
-    """The classifiers name the oldest Python that `requires-python` allows, and no older one."""
+    """The oldest Python of the classifiers is the one that `requires-python` allows."""
     assert f">={PYTHONS[0]}" == PROJECT["requires-python"]
 
 
 def test_quick_checks_run_on_each_supported_python():
-    """The job `quick` has one run for each Python of the classifiers."""
+    """The job `quick` runs once for each Python of the classifiers."""
     assert PYTHONS == JOBS["checks.yml"]["quick"]["strategy"]["matrix"]["python"]
 
 
 def test_wheels_are_built_for_each_supported_python():
-    """cibuildwheel builds one wheel for each Python of the classifiers, on both processors."""
+    """cibuildwheel builds a wheel for each Python of the classifiers on both processors."""
     assert [f"cp{each.replace('.', '')}-*" for each in PYTHONS] == CIBUILDWHEEL["build"].split()
     runs = JOBS["wheels.yml"]["wheels"]["strategy"]["matrix"]["include"]
     assert ["x86-64", "arm64"] == [run["processor"] for run in runs]
@@ -52,7 +52,7 @@ def test_wheels_are_built_for_each_supported_python():
 
 
 def test_the_checks_are_those_of_a_developer():
-    """The quick checks and the full suite are one command each, which works in any checkout."""
+    """The quick checks and the full suite are one command each, which also works in a developer's checkout."""
     checks = commands("checks.yml")
     assert {"make quick", ".ci/run"} <= {*checks}
     assert [] == [line for line in checks if "pytest" in line or "mypy" in line or "ruff" in line]
@@ -60,7 +60,7 @@ def test_the_checks_are_those_of_a_developer():
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_the_files_that_a_workflow_names_exist(name: str):
-    """A workflow reads a file, or starts after a change of it, by its path in the checkout."""
+    """Each file that a workflow reads, or whose changes start it, exists."""
     named = {*re.findall(r"(?:scripts|\.ci)/[\w.-]+|requirements\.lock", TEXTS[name])}
     assert named
     assert [] == sorted(path for path in named if not (ROOT / path).is_file())
@@ -68,7 +68,7 @@ def test_the_files_that_a_workflow_names_exist(name: str):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_actions_have_a_full_version(name: str):
-    """A tag such as v6 moves with each release of an action; v6.0.2 does not."""
+    """Actions have a full version such as v6.0.2, because a tag such as v6 moves with each release."""
     used = [step["uses"] for step in steps(name) if "uses" in step]
     assert used
     assert [] == [action for action in used if not re.fullmatch(r"actions/[\w-]+@v\d+\.\d+\.\d+", action)]
@@ -76,7 +76,7 @@ def test_actions_have_a_full_version(name: str):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_workflow_may_only_read(name: str):
-    """The token of a job cannot change the repository, and no step after the checkout can read it."""
+    """A job's token cannot change the repository, and steps after the checkout cannot read the token."""
     assert {"contents": "read"} == yaml.safe_load(TEXTS[name])["permissions"]
     checkouts = [step for step in steps(name) if step.get("uses", "").startswith("actions/checkout@")]
     assert len(JOBS[name]) == len(checkouts)

@@ -1,8 +1,7 @@
 """`pytest --uncompiled`: run the tests over the plain sources of the modules that Cython compiles.
 
-The sources are ordinary Python in Cython's pure mode; uncompiled they are the oracle for what the compiled ones must
-do. With the option an import of such a module takes the `.py` although the extension module beside it comes first
-in Python's own order.
+The plain Python sources are the reference for the compiled modules. With this option an import loads the `.py`,
+although Python prefers an extension module.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from types import ModuleType
 import pytest
 
 PACKAGES = ("topicfs.storage", "topicfs.inspection", "topicfs.fusefs", "topicfs.pipeline")
-"""Where compiled modules may stand."""
+"""Packages that may have compiled modules."""
 
 
 class SourceFinder(MetaPathFinder):
-    """Finds the source of a module whose extension module would be found otherwise."""
+    """Finds the source of a module that has an extension module too."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -49,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Begin before any conftest imports a compiled module; called where this plugin is given by `-p`."""
+    """Install the finder before a conftest imports a compiled module; pytest calls this for plugins given by `-p`."""
     if early_config.known_args_namespace.uncompiled:
         _prefer_sources()
 
