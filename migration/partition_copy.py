@@ -29,13 +29,6 @@ from topicfs.storage.codec.binary.fields import CURRENT_MAGIC, LEADER_EPOCH_POSI
 from topicfs.storage.codec.headers import Batches
 from topicfs.storage.disk import names
 from topicfs.storage.disk.filesystem import FileSystem
-from topicfs.storage.disk.names import (
-    DirectoryMark,
-    SegmentFileKind,
-    SegmentFileName,
-    SegmentFileState,
-    parse_segment_file,
-)
 from topicfs.storage.errors import CorruptionError, StorageError
 from topicfs.storage.model import Position, TopicPartition
 from topicfs.storage.segment.scan import windows
@@ -68,7 +61,7 @@ def lower_batches(data: bytes, batches: Batches, highest: int) -> bytes | bytear
 
 COPY_BYTES = 4 << 20
 
-_INDEXES = (SegmentFileKind.OFFSET_INDEX, SegmentFileKind.TIME_INDEX)
+_INDEXES = (names.SegmentFileKind.OFFSET_INDEX, names.SegmentFileKind.TIME_INDEX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +100,7 @@ def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
     """Put the partition in place, on disk; False if it was there already. Raises as `is_in_place` (blocking)."""
     if is_in_place(files, copy):
         return False
-    staged = copy.target.with_name(names.marked_directory(copy.partition, DirectoryMark.DELETE))
+    staged = copy.target.with_name(names.marked_directory(copy.partition, names.DirectoryMark.DELETE))
     try:
         _stage(files, copy, staged)
         # Before the partition itself: a start in between must not find the records without their log start.
@@ -123,7 +116,7 @@ def copy_partition(files: FileSystem, copy: PartitionCopy) -> bool:
 def same_logs(files: FileSystem, copy: PartitionCopy) -> bool:
     """Return whether the target has the source's logs, with lowered epochs, or up to a damaged batch of the source."""
     wanted, present = (
-        [name for name in _live_names(files, directory) if name.endswith(SegmentFileKind.LOG.value)]
+        [name for name in _live_names(files, directory) if name.endswith(names.SegmentFileKind.LOG.value)]
         for directory in (copy.source, copy.target)
     )
     if not present or wanted[: len(present)] != present:
@@ -154,7 +147,7 @@ def holds_records(files: FileSystem, directory: Path) -> bool:
     return any(
         files.size(directory / name)
         for name in _live_names(files, directory)
-        if name.endswith(SegmentFileKind.LOG.value)
+        if name.endswith(names.SegmentFileKind.LOG.value)
     )
 
 
@@ -166,14 +159,14 @@ def _live_names(files: FileSystem, directory: Path) -> list[str]:
     """Return a segment's files except deleted ones; files of an interrupted compaction are included, for recovery."""
     found = []
     for entry in files.list_directory(directory):
-        parsed = None if entry.is_directory else parse_segment_file(entry.name)
-        if parsed is not None and parsed.state is not SegmentFileState.DELETED:
+        parsed = None if entry.is_directory else names.parse_segment_file(entry.name)
+        if parsed is not None and parsed.state is not names.SegmentFileState.DELETED:
             found.append(entry.name)
     return found
 
 
-def _segment_files(file_names: Iterable[str]) -> list[SegmentFileName]:
-    return [file for file in map(parse_segment_file, file_names) if file is not None]
+def _segment_files(file_names: Iterable[str]) -> list[names.SegmentFileName]:
+    return [file for file in map(names.parse_segment_file, file_names) if file is not None]
 
 
 def _stage(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
@@ -181,7 +174,7 @@ def _stage(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
     files.make_directory(staged)
     wanted = _live_names(files, copy.source)
     # Decide by the logs: a cleanly closed log also has a snapshot after its last segment.
-    logs = [name for name in wanted if name.endswith(SegmentFileKind.LOG.value)]
+    logs = [name for name in wanted if name.endswith(names.SegmentFileKind.LOG.value)]
     last = max((file.base_offset for file in _segment_files(logs)), default=0)
     for name in wanted:
         [file] = _segment_files([name])
@@ -196,7 +189,7 @@ def _stage(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
 
 def _copy_file(files: FileSystem, copy: PartitionCopy, name: str, staged: Path, *, sealed: bool) -> None:
     source, target = copy.source / name, staged / name
-    is_log = name.endswith(SegmentFileKind.LOG.value)
+    is_log = name.endswith(names.SegmentFileKind.LOG.value)
     # Indexes and snapshots are never linked: they are small, and recovery rewrites them in place.
     if copy.link and is_log and sealed and copy.highest_epoch is None and files.link(source, target):
         return
@@ -260,7 +253,7 @@ def _copy_epochs(files: FileSystem, copy: PartitionCopy, staged: Path) -> None:
 def _put_in_place(files: FileSystem, staged: Path, copy: PartitionCopy) -> None:
     replaced = None
     if files.exists(copy.target):
-        replaced = copy.target.with_name(names.marked_directory(copy.partition, DirectoryMark.DELETE))
+        replaced = copy.target.with_name(names.marked_directory(copy.partition, names.DirectoryMark.DELETE))
         files.rename(copy.target, replaced)
     files.rename(staged, copy.target)
     files.sync_directory(copy.target.parent)

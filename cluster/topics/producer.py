@@ -43,21 +43,13 @@ from topicfs.cluster.topics.sent_batches import (
     SentBatches,
 )
 from topicfs.protocol.messages import LIST_OFFSETS, PRODUCE
+from topicfs.storage import errors
 from topicfs.storage.checkpoints.identifiers import decode_id
 from topicfs.storage.codec.batch import set_producer
 from topicfs.storage.codec.binary.fields import CONTROL_MASK, CURRENT_MAGIC, TRANSACTIONAL_MASK
 from topicfs.storage.codec.headers import Codec, sequence_plus
 from topicfs.storage.codec.records import compress_batches
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.errors import (
-    ClusterError,
-    InvalidRecordError,
-    InvalidTransactionStateError,
-    PartitionGoneError,
-    PartitionOfflineError,
-    PartlyAppendedError,
-    StorageError,
-)
 from topicfs.storage.model import NO_TIMESTAMP, Appended, Isolation, Offset, Timestamp, TopicPartition
 from topicfs.storage.validation.batches import Incoming, compression_of, read_batches
 from topicfs.storage.wire import Values
@@ -137,10 +129,10 @@ class PartitionProducer:
             for batch in incoming:
                 try:
                     answers.append(self._append(batches, batch, durable=durable))
-                except StorageError as error:
+                except errors.StorageError as error:
                     if not answers:
                         raise
-                    raise PartlyAppendedError(
+                    raise errors.PartlyAppendedError(
                         str(error), appended=len(answers), batches=len(incoming)
                     ) from error
         return _appended(answers, incoming)
@@ -160,7 +152,7 @@ class PartitionProducer:
             for one in begun:
                 self._make_room()
                 if append.failed or unless():
-                    one.outcome = PartitionOfflineError(
+                    one.outcome = errors.PartitionOfflineError(
                         f"{self._partition}: an append before this one failed"
                     )
                     continue
@@ -203,12 +195,12 @@ class PartitionProducer:
                 while any(one.outcome is None for one in begun):
                     self._end_oldest()
         answers = [one.outcome for one in begun if isinstance(one.outcome, Produced)]
-        errors = [one.outcome for one in begun if isinstance(one.outcome, Exception)]
-        if errors and answers:
-            [error, *_] = errors
-            raise PartlyAppendedError(str(error), appended=len(answers), batches=len(begun)) from error
-        if errors:
-            raise errors[0]
+        failures = [one.outcome for one in begun if isinstance(one.outcome, Exception)]
+        if failures and answers:
+            [error, *_] = failures
+            raise errors.PartlyAppendedError(str(error), appended=len(answers), batches=len(begun)) from error
+        if failures:
+            raise failures[0]
         return _appended(answers, [one.batch for one in begun])
 
     def _end_sent(self) -> None:
@@ -220,7 +212,7 @@ class PartitionProducer:
     def _end_oldest(self) -> None:
         """Take the answer to the oldest sent batch; if it is not a success, append all unanswered batches again."""
         answer: Produced | None = None
-        with suppress(ClusterError):
+        with suppress(errors.ClusterError):
             one, said, leader = self._sent.answer()
             answer = self._answer(said, leader)
         if answer is None or answer.error not in (0, DUPLICATE_SEQUENCE):
@@ -242,8 +234,8 @@ class PartitionProducer:
                 one.outcome = self._append(one.batches, one.batch, durable=one.durable, doubtful=one.sent)
             except Exception as error:  # noqa: BLE001 - whatever it is, who waits for the end is told
                 # Following batches may come from other files: they fail too, but not with this batch's error.
-                unavailable = isinstance(error, (PartitionGoneError, PartitionOfflineError))
-                because = PartitionOfflineError(
+                unavailable = isinstance(error, (errors.PartitionGoneError, errors.PartitionOfflineError))
+                because = errors.PartitionOfflineError(
                     f"{self._partition}: an append before this one failed: {error}"
                 )
                 one.outcome = error
@@ -266,7 +258,7 @@ class PartitionProducer:
         begin, leaders = time.monotonic(), self._leaders
         while not self._turn.acquire(timeout=leaders.timeout_seconds):
             if not leaders.brokers.throttled_since(leaders.metadata.leader(self._partition).node, begin):
-                raise PartitionOfflineError(
+                raise errors.PartitionOfflineError(
                     f"{self._partition}: appends before this one wait for the cluster"
                 )
             begin = time.monotonic()
@@ -285,7 +277,7 @@ class PartitionProducer:
                 return
             pause = backoff.next()
             if time.monotonic() + pause > deadline:
-                raise PartitionOfflineError(
+                raise errors.PartitionOfflineError(
                     f"{self._partition}: offset {self._appended_end - 1} is not replicated within "
                     f"{self._leaders.timeout_seconds:g} s"
                 )
@@ -359,10 +351,10 @@ class PartitionProducer:
 
         try:
             answer = self._leaders.ask(self._partition, self._topic_id, attempt)
-        except StorageError as error:
+        except errors.StorageError as error:
             if doubtful:
                 self._give_up_identity()
-            if doubtful and isinstance(error, PartitionOfflineError):
+            if doubtful and isinstance(error, errors.PartitionOfflineError):
                 many = f"{records} records" if records > 1 else "the record"
                 raise type(error)(f"{error}; {many} may be in the log") from None
             raise
@@ -410,7 +402,7 @@ class PartitionProducer:
     def _ask_bounds(self) -> None:
         """Ask the leader once for the bounds, after an append whose answer did not give them."""
         leader = self._leaders.metadata.leader(self._partition)
-        with suppress(StorageError):
+        with suppress(errors.StorageError):
             found = ask_bounds(
                 self._leaders.brokers, leader.node, {self._partition: leader.epoch}, seconds=ATTEMPT_SECONDS
             ).get(self._partition)
@@ -447,7 +439,7 @@ class PartitionProducer:
         )
         if stable or self._known.unknown is None:  # Otherwise nothing is known about earlier records.
             bounds = PartitionBounds(start, stable, max(stable, replicated), answer.leader_epoch)
-            with suppress(StorageError):  # The batch is in the log, even if other requests fail.
+            with suppress(errors.StorageError):  # The batch is in the log, even if other requests fail.
                 self._known.learn(bounds, proven=False)
         if stable < end:
             self._known.moved()
@@ -464,13 +456,13 @@ def _appended(answers: Sequence[Produced], batches: Sequence[Incoming]) -> Appen
 def _check(batch: Incoming) -> None:
     """Raise InvalidRecordError, before anything is sent, for a batch that every broker refuses."""
     if batch.magic != CURRENT_MAGIC:
-        raise InvalidRecordError(f"batch of format {batch.magic}; only format 2 is accepted")
+        raise errors.InvalidRecordError(f"batch of format {batch.magic}; only format 2 is accepted")
     if batch.attributes & CONTROL_MASK:
-        raise InvalidRecordError("control batches come from coordinators, not from clients")
+        raise errors.InvalidRecordError("control batches come from coordinators, not from clients")
     if batch.attributes & TRANSACTIONAL_MASK:
-        raise InvalidTransactionStateError("a transactional batch outside of a transaction")
+        raise errors.InvalidTransactionStateError("a transactional batch outside of a transaction")
     if batch.records != batch.last_offset - batch.base_offset + 1:
-        raise InvalidRecordError(
+        raise errors.InvalidRecordError(
             f"batch of {batch.records} records with a last offset delta of {batch.last_offset - batch.base_offset}"
         )
 

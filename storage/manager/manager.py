@@ -12,6 +12,7 @@ from threading import Lock, RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from topicfs.storage import errors
 from topicfs.storage.checkpoints.clean_shutdown import mark_clean
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.live_settings import reloaded_config
@@ -23,11 +24,6 @@ from topicfs.storage.disk.names import check_new_topic, check_partitions
 from topicfs.storage.duties.due_logs import flush_if_due, roll_if_due
 from topicfs.storage.duties.schedule import Duty, Schedule, plan_duties
 from topicfs.storage.engine import Cancel, Listeners, Partition
-from topicfs.storage.errors import (
-    ReadOnlyError,
-    StorageError,
-    UnknownTopicError,
-)
 from topicfs.storage.log.life import Event
 from topicfs.storage.log.log import Log
 from topicfs.storage.messages import WarningBook, reason_of
@@ -112,14 +108,14 @@ class LogManager:
     def topic(self, name: str) -> LogTopic:
         found = self._topics.get(name)
         if found is None:
-            raise UnknownTopicError.of(name)
+            raise errors.UnknownTopicError.of(name)
         return found
 
     def partition(self, topic: str, number: int) -> Partition:
         partitions = self.topic(topic).partitions()
         found = partitions.get(number)
         if found is None:
-            raise UnknownTopicError.of_partition(topic, number, partitions)
+            raise errors.UnknownTopicError.of_partition(topic, number, partitions)
         return found
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
@@ -165,7 +161,7 @@ class LogManager:
                 check_empty(topic)
             try:
                 self._changes.delete(topic)
-            except (StorageError, OSError) as error:
+            except (errors.StorageError, OSError) as error:
                 if not self._changes.is_deleted(name):
                     raise
                 failure = error
@@ -269,7 +265,7 @@ class LogManager:
     def _keep(self, what: str, duty: Callable[[], None]) -> None:
         try:
             duty()
-        except (OSError, StorageError) as error:
+        except (OSError, errors.StorageError) as error:
             self._warnings.add(f"{what}: {reason_of(error)}")
 
     def commit_staged_writes(self) -> None:
@@ -304,7 +300,7 @@ class LogManager:
 
     def _close_directories(self, in_order: Mapping[OpenDirectory, bool]) -> None:
         """Write the last checkpoints and the clean-shutdown markers; a failing directory does not stop the others."""
-        errors = []
+        failures = []
         for directory in self._directories.online:
             try:
                 directory.writer.write_all(self._partitions_in(directory))
@@ -312,9 +308,9 @@ class LogManager:
                     mark_clean(directory.data.files, directory.data.path)
             except OSError as error:
                 self._warnings.add(f"{directory}: not closed cleanly: {reason_of(error)}")
-                errors.append(error)
-        if errors:
-            raise errors[0]
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _close_logs(self) -> dict[OpenDirectory, bool]:
         """Close every open log; return by directory whether all were closed cleanly and none was offline."""
@@ -360,7 +356,7 @@ class LogManager:
                 self._checkpoint(CheckpointWriter.write_log_start_offsets)
             elif duty is Duty.HIGH_WATERMARKS:
                 self._checkpoint(CheckpointWriter.write_high_watermarks)
-        except (OSError, StorageError) as error:
+        except (OSError, errors.StorageError) as error:
             self._warnings.add(f"{duty.value}: {reason_of(error)}")
 
     def _for_each_log(self, what: str, act: Callable[[Log], object]) -> None:
@@ -439,9 +435,9 @@ class LogManager:
 
     def _check_writable(self) -> None:
         if self.read_only:
-            raise ReadOnlyError(f"{self._directories}: opened read-only")
+            raise errors.ReadOnlyError(f"{self._directories}: opened read-only")
         if self._closed:
-            raise StorageError(f"{self._directories}: closed")
+            raise errors.StorageError(f"{self._directories}: closed")
 
 
 def by_name(topics: Mapping[str, LogTopic]) -> Mapping[str, LogTopic]:

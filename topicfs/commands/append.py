@@ -12,6 +12,7 @@ from typing import IO, cast
 
 import click
 
+from topicfs import mounted
 from topicfs.callers import completion
 from topicfs.coordination.engine import Engine
 from topicfs.examples import ExampleCommand
@@ -29,17 +30,6 @@ from topicfs.fusefs.nodes.decoded_forms import DecodedForms
 from topicfs.fusefs.reports import Reports
 from topicfs.groups.location import serving_mount
 from topicfs.lines import say
-from topicfs.mounted import (
-    BATCH_FILE,
-    MountedProducers,
-    MountedTopic,
-    batch_groups,
-    end_offsets,
-    explained,
-    line_groups,
-    only_run,
-    write,
-)
 from topicfs.options import place_option, schema_options
 from topicfs.paths import TopicPath, parse_path
 from topicfs.places import Place
@@ -142,14 +132,14 @@ def append(
             encoded_here = codec is not None or schemas != SchemaPlaces() or producer is not None
             with ExitStack() as files:
                 if producer is not None:
-                    files.enter_context(only_run(mountpoint, path.topic, path.partition))
+                    files.enter_context(mounted.only_run(mountpoint, path.topic, path.partition))
                 engine = files.enter_context(place.opened())
                 encoder = _encoder(engine, path, codec, schemas) if encoded_here else None
                 if encoder is not None and producer is not None:
-                    mounted = cast("Topic", MountedTopic(_topic(engine, path), mountpoint, files))
-                    _check(stream, LINES, _target(mounted, path, encoder), source)
-                    through = MountedProducers(place.directories, mountpoint)
-                    _append_once(mounted, path, encoder, through, producer=producer, stream=stream)
+                    topic = cast("Topic", mounted.MountedTopic(_topic(engine, path), mountpoint, files))
+                    _check(stream, LINES, _target(topic, path, encoder), source)
+                    through = mounted.MountedProducers(place.directories, mountpoint)
+                    _append_once(topic, path, encoder, through, producer=producer, stream=stream)
                     return
                 _append_through(mountpoint, engine, path, stream=stream, source=source, encoder=encoder)
             return
@@ -157,7 +147,7 @@ def append(
         with place.opened_for_writing(through_mount=hint) as engine:
             encoder = _encoder(engine, path, codec, schemas)
             lines_target = _target(_topic(engine, path), path, encoder)
-            framing = BATCHES if path.name == BATCH_FILE else LINES
+            framing = BATCHES if path.name == mounted.BATCH_FILE else LINES
             _check(stream, framing, lines_target, source)
             if producer is not None:
                 topic, producers = _topic(engine, path), producers_of(engine)
@@ -171,13 +161,13 @@ def append(
 
 
 def _check_name(target: str, path: TopicPath) -> None:
-    if path.name == BATCH_FILE and path.partition is None:
+    if path.name == mounted.BATCH_FILE and path.partition is None:
         raise errors.InvalidNameError(
             f"{target}: batches can only be appended to one partition, as {path.topic}/0/{path.name}"
         )
-    if path.name not in {*RECORD_FILES, BATCH_FILE}:
+    if path.name not in {*RECORD_FILES, mounted.BATCH_FILE}:
         raise errors.InvalidNameError(
-            f"{target}: records are appended to {', '.join(RECORD_FILES)} or {BATCH_FILE}"
+            f"{target}: records are appended to {', '.join(RECORD_FILES)} or {mounted.BATCH_FILE}"
         )
 
 
@@ -185,9 +175,9 @@ def _check_options(
     path: TopicPath, *, producer: str | None, compression: str | None, acks: str | None, place: Place
 ) -> None:
     """Raise click.UsageError for options that do not apply to the target."""
-    if producer is not None and path.name == BATCH_FILE:
+    if producer is not None and path.name == mounted.BATCH_FILE:
         raise click.UsageError("--producer numbers lines; batches carry their own producers")
-    if compression is not None and path.name == BATCH_FILE:
+    if compression is not None and path.name == mounted.BATCH_FILE:
         raise click.UsageError("--compression applies to lines; batches keep their own codecs")
     if acks is not None and place.cluster is None:
         raise click.UsageError(
@@ -216,13 +206,13 @@ def _append_through(
 
     `encoder` makes the batches in this process: compressed ones, or by schemas that the daemon does not have.
     """
-    framing = BATCHES if path.name == BATCH_FILE else LINES
+    framing = BATCHES if path.name == mounted.BATCH_FILE else LINES
     topic = _topic(engine, path)
-    ends = partial(end_offsets, mountpoint / path.topic, topic.topic_id, path.partition)
+    ends = partial(mounted.end_offsets, mountpoint / path.topic, topic.topic_id, path.partition)
     outcome = _outcome(ends, path, framing, source, alone=False)
     with ExitStack() as files:
         if encoder is not None:
-            target = _target(cast("Topic", MountedTopic(topic, mountpoint, files)), path, encoder)
+            target = _target(cast("Topic", mounted.MountedTopic(topic, mountpoint, files)), path, encoder)
             _check(stream, framing, target, source)
             _each(stream, framing, target.append, source, outcome, target.sync)
             return
@@ -230,9 +220,9 @@ def _append_through(
             target = _target(topic, path, _encoder(engine, path, None, SchemaPlaces()))
             _check(stream, framing, target, source)
         file = files.enter_context((mountpoint / str(path)).open("ab", buffering=0))
-        told = explained(mountpoint, str(path))
-        take, sync = told(partial(write, file)), told(partial(os.fsync, file.fileno()))
-        cut = batch_groups if framing is BATCHES else line_groups
+        told = mounted.explained(mountpoint, str(path))
+        take, sync = told(partial(mounted.write, file)), told(partial(os.fsync, file.fileno()))
+        cut = mounted.batch_groups if framing is BATCHES else mounted.line_groups
         _each(stream, framing, take, source, outcome, sync, cut=cut)
 
 

@@ -10,24 +10,8 @@ import click
 
 from topicfs.callers import completion
 from topicfs.examples import ExampleCommand, ExampleGroup
-from topicfs.groups import output
+from topicfs.groups import output, scenarios
 from topicfs.groups.location import opened_groups
-from topicfs.groups.scenarios import (
-    Reset,
-    Scenario,
-    export,
-    parse_datetime,
-    parse_duration,
-    parse_export,
-    parse_topics,
-    plan,
-    shift_by,
-    to_current,
-    to_earliest,
-    to_latest,
-    to_offset,
-    to_time,
-)
 from topicfs.groups.view import EMPTY, SHARE, GroupAdmin, GroupView
 from topicfs.lines import say
 from topicfs.options import place_option
@@ -129,21 +113,21 @@ def delete(names: tuple[str, ...], *, topics: tuple[str, ...], place: Place) -> 
                 found.delete(name)
                 say(f"{name}: deleted")
                 continue
-            partitions = [one for one in parse_topics(found, topics) if one in group.positions]
+            partitions = [one for one in scenarios.parse_topics(found, topics) if one in group.positions]
             if not partitions:
                 raise InvalidPositionError(f"{name}: no positions in {', '.join(topics)}")
             found.delete_positions(name, partitions)
             say(f"{name}: {len(partitions)} position{'s' * (len(partitions) != 1)} deleted")
 
 
-SCENARIOS: dict[str, Callable[[Any], Scenario]] = {
-    "to_earliest": lambda _: to_earliest,
-    "to_latest": lambda _: to_latest,
-    "to_current": lambda _: to_current,
-    "to_offset": to_offset,
-    "shift_by": shift_by,
-    "to_datetime": lambda text: to_time(parse_datetime(text)),
-    "by_duration": lambda text: to_time(Timestamp(system_clock() - parse_duration(text))),
+SCENARIOS: dict[str, Callable[[Any], scenarios.Scenario]] = {
+    "to_earliest": lambda _: scenarios.to_earliest,
+    "to_latest": lambda _: scenarios.to_latest,
+    "to_current": lambda _: scenarios.to_current,
+    "to_offset": scenarios.to_offset,
+    "shift_by": scenarios.shift_by,
+    "to_datetime": lambda text: scenarios.to_time(scenarios.parse_datetime(text)),
+    "by_duration": lambda text: scenarios.to_time(Timestamp(system_clock() - scenarios.parse_duration(text))),
 }
 """The new position for each option of `reset`."""
 
@@ -190,7 +174,7 @@ def reset(
     as_csv: bool,
     as_program: bool,
     place: Place,
-    **scenarios: Any,
+    **given: Any,
 ) -> None:
     """Set positions of a group without members, or of a new group.
 
@@ -198,7 +182,7 @@ def reset(
     """
     if dry_run and execute:
         raise click.UsageError("--dry-run and --execute cannot be combined")
-    chosen = [word for word in SCENARIOS if scenarios[word] is not None and scenarios[word] is not False]
+    chosen = [word for word in SCENARIOS if given[word] is not None and given[word] is not False]
     if len(chosen) + (file is not None) != 1:
         words = ", ".join(f"--{word.replace('_', '-')}" for word in (*SCENARIOS, "from_file"))
         raise click.UsageError(f"name one new position: {words}")
@@ -215,27 +199,31 @@ def reset(
         if file is not None:
             resets = _from_file(found, file, present)
         else:
-            partitions = sorted(present) if all_topics else parse_topics(found, topics)
-            scenario = SCENARIOS[chosen[0]](scenarios[chosen[0]])
-            resets = plan(found, scenario, partitions, present)
+            partitions = sorted(present) if all_topics else scenarios.parse_topics(found, topics)
+            scenario = SCENARIOS[chosen[0]](given[chosen[0]])
+            resets = scenarios.plan(found, scenario, partitions, present)
         if resets and not dry_run:
             found.set_positions(name, {one.partition: one.offset for one in resets})
     if as_csv:
-        click.echo(export(resets), nl=False)
+        click.echo(scenarios.export(resets), nl=False)
     elif as_program:
         output.say_json(output.resets_object(name, resets))
     else:
         output.say_resets(name, resets)
 
 
-def _from_file(groups: GroupAdmin, file: Path, present: Mapping[TopicPartition, Offset]) -> list[Reset]:
+def _from_file(
+    groups: GroupAdmin, file: Path, present: Mapping[TopicPartition, Offset]
+) -> list[scenarios.Reset]:
     try:
-        asked = parse_export(file.read_text())
+        asked = scenarios.parse_export(file.read_text())
     except InvalidPositionError as error:
         raise InvalidPositionError(f"{file}: {error}") from None
-    there = parse_topics(groups, [f"{topic}:{number}" for topic, number in asked])
+    there = scenarios.parse_topics(groups, [f"{topic}:{number}" for topic, number in asked])
     return [
-        one for partition in there for one in plan(groups, to_offset(asked[partition]), [partition], present)
+        one
+        for partition in there
+        for one in scenarios.plan(groups, scenarios.to_offset(asked[partition]), [partition], present)
     ]
 
 

@@ -10,15 +10,7 @@ from typing import NamedTuple
 from topicfs.coordination.groups.offsets import StoredOffset
 from topicfs.coordination.groups.requests import Code
 from topicfs.coordination.membership import CommittedPosition, Position
-from topicfs.storage.errors import (
-    GroupError,
-    GroupFullError,
-    IncompatibleMemberError,
-    InvalidPositionError,
-    NotAssignedError,
-    StorageError,
-    UnknownTopicError,
-)
+from topicfs.storage import errors
 from topicfs.storage.model import Offset, Timestamp, TopicPartition
 
 
@@ -32,9 +24,9 @@ class Commit(NamedTuple):
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
-    def answer(self, errors: Mapping[TopicPartition, Exception]) -> None:
+    def answer(self, failures: Mapping[TopicPartition, Exception]) -> None:
         """Complete the call's future; it fails if one of the call's partitions has an error."""
-        error = next((errors[one] for one in self.positions if one in errors), None)
+        error = next((failures[one] for one in self.positions if one in failures), None)
         if error is not None:
             self.fail(error)
         elif self.future.set_running_or_notify_cancel():
@@ -75,7 +67,7 @@ class Commits:
                 good.append(call)
                 positions.update(call.positions)
             else:
-                call.fail(NotAssignedError(f"{group}: {other} is not assigned to this member"))
+                call.fail(errors.NotAssignedError(f"{group}: {other} is not assigned to this member"))
         return good, positions
 
     def put_back(self, calls: list[Commit]) -> None:
@@ -104,23 +96,25 @@ def shown_position(stored: StoredOffset) -> CommittedPosition:
 def error_of(code: Code, group: str, cause: Exception | None) -> Exception:
     """Return the exception for an error code of Kafka; `cause` is the error of the last failed append."""
     if code is Code.GROUP_MAX_SIZE_REACHED:
-        return GroupFullError(f"{group}: the group has as many members as group.max.size allows")
+        return errors.GroupFullError(f"{group}: the group has as many members as group.max.size allows")
     if code is Code.INCONSISTENT_GROUP_PROTOCOL:
-        return IncompatibleMemberError(f"{group}: its members have no assignor in common with this one")
+        return errors.IncompatibleMemberError(
+            f"{group}: its members have no assignor in common with this one"
+        )
     if code in (Code.UNKNOWN_MEMBER_ID, Code.ILLEGAL_GENERATION, Code.FENCED_INSTANCE_ID):
-        return NotAssignedError(f"{group}: no longer a member")
+        return errors.NotAssignedError(f"{group}: no longer a member")
     written = (Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.UNKNOWN_SERVER_ERROR)
     if code in written and cause is not None:
         return cause
-    return GroupError(f"{group}: {code.name}")
+    return errors.GroupError(f"{group}: {code.name}")
 
 
-def position_error(code: Code, group: str, partition: TopicPartition) -> StorageError:
+def position_error(code: Code, group: str, partition: TopicPartition) -> errors.StorageError:
     """Return the exception for a position that was not committed."""
     if code is Code.UNKNOWN_TOPIC_OR_PARTITION:
-        return UnknownTopicError(f"{partition}: no such partition")
+        return errors.UnknownTopicError(f"{partition}: no such partition")
     if code is Code.OFFSET_METADATA_TOO_LARGE:
-        return InvalidPositionError(
+        return errors.InvalidPositionError(
             f"{group}: the metadata of {partition} are longer than offset.metadata.max.bytes"
         )
-    return GroupError(f"{group}: {partition}: {code.name}")
+    return errors.GroupError(f"{group}: {partition}: {code.name}")

@@ -29,17 +29,7 @@ from pathlib import Path
 
 from topicfs.pipeline.errors import InvalidOptionError
 from topicfs.pipeline.places.paths import absolute, data_directories, with_replica_hint
-from topicfs.pipeline.source.query.offsets import (
-    EARLIEST,
-    LATEST,
-    AtOffsets,
-    AtTimestamp,
-    AtTimestamps,
-    Bound,
-    Everywhere,
-    parse_assignment,
-    parse_partition_numbers,
-)
+from topicfs.pipeline.source.query import offsets
 from topicfs.storage.messages import did_you_mean
 from topicfs.storage.model import Isolation, TopicPartition
 
@@ -108,8 +98,8 @@ class SourceOptions:
     directories: tuple[Path, ...]
     """Data directories, absolute because tasks have working directories of their own."""
     selection: Selection
-    starting: Bound
-    ending: Bound
+    starting: offsets.Bound
+    ending: offsets.Bound
     starting_strategy_latest: bool
     """True to begin at the latest offset if no record is as late as requested, False if that is an error."""
     fail_on_data_loss: bool
@@ -199,7 +189,7 @@ def _selection(options: Mapping[str, str]) -> Selection:
         raise InvalidOptionError(f"exactly one of {', '.join(SELECTIONS)} is needed; given: {found}")
     text = options[chosen[0].lower()].strip()
     if chosen[0] == "assign":
-        return Selection(assigned=parse_assignment(text))
+        return Selection(assigned=offsets.parse_assignment(text))
     if chosen[0] == "subscribe":
         topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
         if not topics:
@@ -214,67 +204,67 @@ def _selection(options: Mapping[str, str]) -> Selection:
     return Selection(pattern=text)
 
 
-def _starting(options: Mapping[str, str], *, streaming: bool) -> Bound:
-    default = Everywhere(LATEST if streaming else EARLIEST)
+def _starting(options: Mapping[str, str], *, streaming: bool) -> offsets.Bound:
+    default = offsets.Everywhere(offsets.LATEST if streaming else offsets.EARLIEST)
     bound = _bound(options, "starting", default)
     if streaming:
         return bound
-    if isinstance(bound, Everywhere) and bound.offset == LATEST:
+    if isinstance(bound, offsets.Everywhere) and bound.offset == offsets.LATEST:
         raise InvalidOptionError("startingOffsets: latest leaves a batch query nothing to read")
-    if isinstance(bound, AtOffsets):
+    if isinstance(bound, offsets.AtOffsets):
         for partition, offset in bound.offsets.items():
-            if offset == LATEST:
+            if offset == offsets.LATEST:
                 raise InvalidOptionError(
                     f"startingOffsets: {partition} begins at latest (-1), which leaves a batch query nothing"
                 )
     return bound
 
 
-def _ending(options: Mapping[str, str], *, streaming: bool) -> Bound:
+def _ending(options: Mapping[str, str], *, streaming: bool) -> offsets.Bound:
     if streaming:
         for name in ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"):
             if name.lower() in options:
                 raise InvalidOptionError(f"{name}: a stream has no end")
-    bound = _bound(options, "ending", Everywhere(LATEST))
-    if isinstance(bound, Everywhere) and bound.offset == EARLIEST:
+    bound = _bound(options, "ending", offsets.Everywhere(offsets.LATEST))
+    if isinstance(bound, offsets.Everywhere) and bound.offset == offsets.EARLIEST:
         raise InvalidOptionError("endingOffsets: earliest leaves nothing to read")
-    if isinstance(bound, AtOffsets):
+    if isinstance(bound, offsets.AtOffsets):
         for partition, offset in bound.offsets.items():
-            if offset == EARLIEST:
+            if offset == offsets.EARLIEST:
                 raise InvalidOptionError(
                     f"endingOffsets: {partition} ends at earliest (-2), which leaves nothing"
                 )
     return bound
 
 
-def _bound(options: Mapping[str, str], end: str, default: Bound) -> Bound:
+def _bound(options: Mapping[str, str], end: str, default: offsets.Bound) -> offsets.Bound:
     """Parse the options of an end, `starting` or `ending`: a time overrides times by partition, these the offsets."""
     timestamp = options.get(f"{end}timestamp")
     if timestamp is not None:
-        if _WHOLE.fullmatch(timestamp.strip()) is None or int(timestamp) < EARLIEST:
+        if _WHOLE.fullmatch(timestamp.strip()) is None or int(timestamp) < offsets.EARLIEST:
             raise InvalidOptionError(f"{end}Timestamp: expected milliseconds since 1970, got {timestamp}")
-        return AtTimestamp(int(timestamp))
+        return offsets.AtTimestamp(int(timestamp))
     timestamps = options.get(f"{end}offsetsbytimestamp")
     if timestamps is not None:
         option = f"{end}OffsetsByTimestamp"
-        times = parse_partition_numbers(timestamps, option=option)
+        times = offsets.parse_partition_numbers(timestamps, option=option)
         _check_numbers(times, option, "time")
-        return AtTimestamps(times)
+        return offsets.AtTimestamps(times)
     text = options.get(f"{end}offsets")
     if text is None:
         return default
     text = text.strip()
     if text.lower() in {"earliest", "latest"}:
-        return Everywhere(EARLIEST if text.lower() == "earliest" else LATEST)
-    offsets = parse_partition_numbers(text, option=f"{end}Offsets")
-    _check_numbers(offsets, f"{end}Offsets", "offset")
-    return AtOffsets(offsets)
+        return offsets.Everywhere(offsets.EARLIEST if text.lower() == "earliest" else offsets.LATEST)
+    numbers = offsets.parse_partition_numbers(text, option=f"{end}Offsets")
+    _check_numbers(numbers, f"{end}Offsets", "offset")
+    return offsets.AtOffsets(numbers)
 
 
 def _check_numbers(numbers: Mapping[TopicPartition, int], option: str, what: str) -> None:
     """Check that no offset or time is below EARLIEST."""
     for partition, number in numbers.items():
-        if number < EARLIEST:
+        if number < offsets.EARLIEST:
             raise InvalidOptionError(f"{option}: {partition} has the invalid {what} {number}")
 
 
