@@ -8,22 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
 from tests.doubles.manual_clock import ManualClock
+from topicfs.coordination.groups import requests
 from topicfs.coordination.groups.coordinator import GroupCoordinator
 from topicfs.coordination.groups.group import Group
 from topicfs.coordination.groups.offsets import NO_TOPIC_ID, OffsetStore, StoredOffset
 from topicfs.coordination.groups.rebalance import GroupLimits
-from topicfs.coordination.groups.requests import (
-    Code,
-    JoinAnswer,
-    JoinRequest,
-    KeyValue,
-    LeavingMember,
-    OffsetCommitRequest,
-    Protocol,
-    SyncAnswer,
-    SyncRequest,
-    Write,
-)
 from topicfs.coordination.groups.timers import Timers
 from topicfs.coordination.membership import Position
 from topicfs.coordination.records.consumer_protocol import SUBSCRIPTION, write_versioned
@@ -42,8 +31,8 @@ def subscribed(*topics: str) -> bytes:
     return write_versioned(SUBSCRIPTION, {"topics": sorted(topics)})
 
 
-RANGE = Protocol("range", subscribed("t"))
-ROUND_ROBIN = Protocol("roundrobin", subscribed("t"))
+RANGE = requests.Protocol("range", subscribed("t"))
+ROUND_ROBIN = requests.Protocol("roundrobin", subscribed("t"))
 
 
 class Coordination:
@@ -58,8 +47,8 @@ class Coordination:
         ids: Iterator[int] | None = None,
     ) -> None:
         self.clock = ManualClock()
-        self.log: list[KeyValue] = []
-        self.refuse: Code | None = None
+        self.log: list[requests.KeyValue] = []
+        self.refuse: requests.Code | None = None
         """The error code of every append while it is set."""
         self.topics: dict[TopicPartition, uuid.UUID] = {TopicPartition("t", n): NO_TOPIC_ID for n in range(4)}
         limits = GroupLimits(
@@ -75,7 +64,7 @@ class Coordination:
 
     # The clock and the log around the coordinator.
 
-    def append(self, write: Write | None) -> None:
+    def append(self, write: requests.Write | None) -> None:
         if write is None:
             return
         if self.refuse is not None:
@@ -83,7 +72,7 @@ class Coordination:
             return
         first = Offset(len(self.log))
         self.log.extend(write.records)
-        write.written(Code.NONE, first)
+        write.written(requests.Code.NONE, first)
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass, and run each timer when it is due."""
@@ -110,8 +99,8 @@ class Coordination:
 
     # Requests.
 
-    def join(self, member_id: str = "", **fields: object) -> list[JoinAnswer]:
-        answers: list[JoinAnswer] = []
+    def join(self, member_id: str = "", **fields: object) -> list[requests.JoinAnswer]:
+        answers: list[requests.JoinAnswer] = []
         given = {
             "group": G,
             "client_id": "client",
@@ -119,14 +108,14 @@ class Coordination:
             "session_timeout_ms": SESSION_MS,
             "rebalance_timeout_ms": REBALANCE_MS,
         }
-        request = JoinRequest(member_id=member_id, **{**given, **fields})  # type: ignore[arg-type]
+        request = requests.JoinRequest(member_id=member_id, **{**given, **fields})  # type: ignore[arg-type]
         self.append(self.coordinator.join(request, answers.append))
         return answers
 
-    def join_known(self, **fields: object) -> tuple[str, list[JoinAnswer]]:
+    def join_known(self, **fields: object) -> tuple[str, list[requests.JoinAnswer]]:
         """Join as present clients do: get a member id, then join again with it."""
         (first,) = self.join(**fields)
-        assert first.code is Code.MEMBER_ID_REQUIRED
+        assert first.code is requests.Code.MEMBER_ID_REQUIRED
         return first.member_id, self.join(first.member_id, **fields)
 
     def sync(
@@ -135,9 +124,9 @@ class Coordination:
         generation: int,
         assignments: Mapping[str, bytes] | None = None,
         **fields: object,
-    ) -> list[SyncAnswer]:
-        answers: list[SyncAnswer] = []
-        request = SyncRequest(
+    ) -> list[requests.SyncAnswer]:
+        answers: list[requests.SyncAnswer] = []
+        request = requests.SyncRequest(
             group=G,
             member_id=member_id,
             generation=generation,
@@ -147,12 +136,12 @@ class Coordination:
         self.append(self.coordinator.sync(request, answers.append))
         return answers
 
-    def heartbeat(self, member_id: str, generation: int) -> Code:
+    def heartbeat(self, member_id: str, generation: int) -> requests.Code:
         return self.coordinator.heartbeat(G, member_id, generation)
 
-    def leave(self, *members: str | LeavingMember) -> list[Code]:
-        answers: list[Sequence[Code]] = []
-        leaving = [LeavingMember(one) if isinstance(one, str) else one for one in members]
+    def leave(self, *members: str | requests.LeavingMember) -> list[requests.Code]:
+        answers: list[Sequence[requests.Code]] = []
+        leaving = [requests.LeavingMember(one) if isinstance(one, str) else one for one in members]
         self.append(self.coordinator.leave(G, leaving, answers.append))
         (codes,) = answers
         return list(codes)
@@ -166,7 +155,7 @@ class Coordination:
         self.sync_all(answers)
         return [one.member_id for one in answers]
 
-    def sync_all(self, answers: Sequence[JoinAnswer]) -> None:
+    def sync_all(self, answers: Sequence[requests.JoinAnswer]) -> None:
         generation = answers[0].generation
         for one in answers:
             mine = {each.member_id: each.member_id.encode() for each in answers}
@@ -181,12 +170,12 @@ class Coordination:
         producer_id: ProducerId = NO_PRODUCER_ID,
         positions: Mapping[TopicPartition, Position] | None = None,
         **fields: object,
-    ) -> Code | Mapping[TopicPartition, Code]:
+    ) -> requests.Code | Mapping[TopicPartition, requests.Code]:
         """Commit a position in t-0, or `positions`; return the one code, or the code of each partition."""
-        answers: list[Code | Mapping[TopicPartition, Code]] = []
+        answers: list[requests.Code | Mapping[TopicPartition, requests.Code]] = []
         where = positions if positions is not None else {T0: Position(offset)}
         name = str(fields.pop("group", G))
-        request = OffsetCommitRequest(group=name, positions=where, **fields)  # type: ignore[arg-type]
+        request = requests.OffsetCommitRequest(group=name, positions=where, **fields)  # type: ignore[arg-type]
         group = self.coordinator.find(name)
         write = self.offsets.commit(group, request, self.clock(), answers.append, producer_id=producer_id)
         made = not self.refuse and write is not None and group is None
@@ -201,7 +190,7 @@ class Coordination:
     def fetch(self, partition: TopicPartition = T0, *, stable: bool = False) -> StoredOffset | None:
         return self.offsets.fetch(G, partition, require_stable=stable)
 
-    def call(self, request: Callable[[Callable[[object], None]], Write | None]) -> object:
+    def call(self, request: Callable[[Callable[[object], None]], requests.Write | None]) -> object:
         """Make a request that has one answer, and return the answer."""
         answers: list[object] = []
         self.append(request(answers.append))

@@ -7,15 +7,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from tests.doubles.no_groups import NoGroups
-from topicfs.coordination.membership import (
-    CommittedPosition,
-    GroupDescription,
-    GroupState,
-    MemberDescription,
-    MemberPartitions,
-    Position,
-    Subscription,
-)
+from topicfs.coordination import membership
 from topicfs.storage.config.group import GroupConfig, OffsetReset
 from topicfs.storage.engine import Cancel, Listeners
 from topicfs.storage.model import Offset, TopicPartition
@@ -31,7 +23,7 @@ class ScriptedMember:
 
     def __init__(self, listener: Callable[[], None], number: int = 1) -> None:
         self.member_id = f"cat-7-{number}"
-        self.now = MemberPartitions(generation=1)
+        self.now = membership.MemberPartitions(generation=1)
         self.said: list[str] = []
         """The calls so far, in order: `commit orders-0 5`, `give up orders-0`, `leave`."""
         self.committed: dict[TopicPartition, int] = {}
@@ -43,16 +35,17 @@ class ScriptedMember:
         """Partitions assigned to the member but not held yet, since a transaction may still change their position."""
         self._listener = listener
 
-    def held(self) -> MemberPartitions:
+    def held(self) -> membership.MemberPartitions:
         return self.now
 
     def assign(self, *numbers: int, **positions: int) -> None:
         """Let the member hold partitions of `orders`; `p0=5` is the group's position in partition 0."""
         known = {
-            orders(int(name[1:])): CommittedPosition(Offset(offset)) for name, offset in positions.items()
+            orders(int(name[1:])): membership.CommittedPosition(Offset(offset))
+            for name, offset in positions.items()
         }
         partitions = frozenset(map(orders, numbers))
-        self.now = MemberPartitions(
+        self.now = membership.MemberPartitions(
             generation=self.now.generation + 1, partitions=partitions, positions=known
         )
         self._listener()
@@ -62,10 +55,12 @@ class ScriptedMember:
         self._listener()
 
     def lose(self, error: Exception) -> None:
-        self.now = MemberPartitions(generation=self.now.generation, lost=error)
+        self.now = membership.MemberPartitions(generation=self.now.generation, lost=error)
         self._listener()
 
-    def commit(self, positions: Mapping[TopicPartition, Position], *, at_once: bool = False) -> Future[None]:
+    def commit(
+        self, positions: Mapping[TopicPartition, membership.Position], *, at_once: bool = False
+    ) -> Future[None]:
         del at_once
         future: Future[None] = Future()
         if self.failing is not None:
@@ -104,7 +99,7 @@ class ScriptedGroups(NoGroups):
         super().__init__("a test's")
         self.present = GroupConfig()
         self.members: list[ScriptedMember] = []
-        self.state = GroupState.STABLE
+        self.state = membership.GroupState.STABLE
         self.elsewhere: tuple[TopicPartition, ...] = ()
         """Partitions that another member holds."""
         self.admits = True
@@ -121,7 +116,7 @@ class ScriptedGroups(NoGroups):
     def join(  # type: ignore[override]
         self,
         group: str,
-        subscription: Subscription,
+        subscription: membership.Subscription,
         *,
         client_id: str,
         reader: str = "",
@@ -130,13 +125,13 @@ class ScriptedGroups(NoGroups):
         del group, subscription, client_id, reader
         self.members.append(ScriptedMember(listener, len(self.members) + 1))
         if not self.admits:
-            self.members[-1].now = MemberPartitions()
+            self.members[-1].now = membership.MemberPartitions()
         return self.members[-1]
 
-    def describe(self, group: str) -> GroupDescription:  # type: ignore[override]
+    def describe(self, group: str) -> membership.GroupDescription:  # type: ignore[override]
         held = {one.member_id: (*one.now.partitions, *one.undecided) for one in self.members}
         members = [
-            MemberDescription(
+            membership.MemberDescription(
                 member_id=member_id,
                 instance_id=None,
                 client_id="c",
@@ -145,7 +140,7 @@ class ScriptedGroups(NoGroups):
             )
             for member_id, partitions in {**held, "another": self.elsewhere}.items()
         ]
-        return GroupDescription(
+        return membership.GroupDescription(
             name=group,
             state=self.state,
             generation=self.members[-1].now.generation,
@@ -154,7 +149,7 @@ class ScriptedGroups(NoGroups):
             members=tuple(members),
         )
 
-    def set_state(self, state: GroupState) -> None:
+    def set_state(self, state: membership.GroupState) -> None:
         self.state = state
         self._listeners.notify()
 

@@ -7,18 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.doubles.handover import (
-    DATA,
-    LOG_DIR,
-    OwnCluster,
-    StoppingDisk,
-    below,
-    contents,
-    given,
-    interrupt_everywhere,
-    prepared_disk,
-    taken,
-)
+from tests.doubles import handover
 from tests.doubles.mortal_disk import End
 from topicfs.storage.checkpoints.offset_checkpoint import read_lines
 from topicfs.storage.disk import names
@@ -30,29 +19,29 @@ pytestmark = pytest.mark.slow
 
 def test_placing_is_gone_on_with_wherever_it_stopped() -> None:
     """Killed or without power at any step, with a start of the broker in between: in the end all is in place."""
-    disk, records = prepared_disk(DATA)
-    given(disk).prepare(OwnCluster(disk))
-    disk.watched = LOG_DIR
+    disk, records = handover.prepared_disk(handover.DATA)
+    handover.given(disk).prepare(handover.OwnCluster(disk))
+    disk.watched = handover.LOG_DIR
 
-    def check(disk: StoppingDisk) -> None:
-        assert records == contents(disk, LOG_DIR)
-        assert records == contents(disk, DATA)
+    def check(disk: handover.StoppingDisk) -> None:
+        assert records == handover.contents(disk, handover.LOG_DIR)
+        assert records == handover.contents(disk, handover.DATA)
 
-    interrupt_everywhere(disk, lambda disk: given(disk).place(), check, every=2)
+    handover.interrupt_everywhere(disk, lambda disk: handover.given(disk).place(), check, every=2)
 
 
 def test_taking_is_gone_on_with_wherever_it_stopped() -> None:
     """The same for the way back; the broker's directory is only read."""
-    disk, records = prepared_disk(LOG_DIR)
-    before = below(disk, LOG_DIR)
-    disk.watched = DATA
+    disk, records = handover.prepared_disk(handover.LOG_DIR)
+    before = handover.below(disk, handover.LOG_DIR)
+    disk.watched = handover.DATA
 
-    def check(disk: StoppingDisk) -> None:
-        assert records == contents(disk, DATA)
-        assert before == below(disk, LOG_DIR)
+    def check(disk: handover.StoppingDisk) -> None:
+        assert records == handover.contents(disk, handover.DATA)
+        assert before == handover.below(disk, handover.LOG_DIR)
 
     # Loading and recovery, which follow, are interrupted by tests of their own.
-    interrupt_everywhere(disk, taken, check, every=5)
+    handover.interrupt_everywhere(disk, handover.taken, check, every=5)
 
 
 @pytest.mark.parametrize("end", End, ids=str)
@@ -61,24 +50,24 @@ def test_the_broker_never_has_our_files_without_our_offsets(end: End) -> None:
 
     A broker that starts then would else serve records below the log start, and recover what is whole.
     """
-    base, _ = prepared_disk(DATA)
-    given(base).prepare(OwnCluster(base))
-    base.watched = LOG_DIR
+    base, _ = handover.prepared_disk(handover.DATA)
+    handover.given(base).prepare(handover.OwnCluster(base))
+    base.watched = handover.LOG_DIR
     seen = set()
     partition = TopicPartition("trimmed", 0)
-    log = LOG_DIR / "trimmed-0" / f"{0:020d}.log"
+    log = handover.LOG_DIR / "trimmed-0" / f"{0:020d}.log"
     for number in range(400):
         disk = copy.deepcopy(base)
         disk.changes_left = number
         with suppress(OSError, StorageError):
-            given(disk).place()
+            handover.given(disk).place()
         ended = disk.changes_left == 0
         disk.changes_left = None
         end.of(disk)
         placed = disk.exists(log) and disk.size(log) > 0
         seen.add(placed)
         if placed:
-            lines = read_lines(disk, LOG_DIR, partition)
+            lines = read_lines(disk, handover.LOG_DIR, partition)
             assert (7, 15) == (lines[names.LOG_START_OFFSETS], lines[names.RECOVERY_POINTS]), number
         if not ended:
             break

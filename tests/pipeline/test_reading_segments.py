@@ -15,16 +15,8 @@ import pyarrow as pa
 
 from topicfs.pipeline.errors import DataLossError, PipelineError
 from topicfs.pipeline.places.paths import data_directories
-from topicfs.pipeline.source import slices
+from topicfs.pipeline.source import arrow_buffers, slices
 from topicfs.pipeline.source import topic_source as reading
-from topicfs.pipeline.source.arrow_buffers import (
-    KEYS,
-    ColumnRange,
-    gather,
-    gather_flags,
-    gather_offsets,
-    gather_timestamps,
-)
 from topicfs.pipeline.source.query.narrowing import EVERYTHING, at_least, one_of
 from topicfs.pipeline.source.query.options import parse_source_options
 from topicfs.pipeline.source.slices import SLICE_WINDOW_BYTES
@@ -257,17 +249,19 @@ def test_what_no_column_can_hold():
     max_ms = (2**63 - 1) // 1000
     for time, shown in ((2**62, max_ms), (max_ms + 1, max_ms), (max_ms, max_ms), (-(2**63), -max_ms)):
         (columns,) = decode(encode([Record(Offset(0), Timestamp(time), None, b"")]))
-        assert [shown * 1000] == gather_timestamps([ColumnRange(columns, 0, 1)]).tolist()
+        assert [shown * 1000] == arrow_buffers.gather_timestamps(
+            [arrow_buffers.ColumnRange(columns, 0, 1)]
+        ).tolist()
     for start, end in ((-1, 1), (0, 2), (1, 0)):
         for gathering in (
-            gather_offsets,
-            lambda parts: gather(parts, KEYS),
-            lambda parts: gather_flags(parts, 8),
+            arrow_buffers.gather_offsets,
+            lambda parts: arrow_buffers.gather(parts, arrow_buffers.KEYS),
+            lambda parts: arrow_buffers.gather_flags(parts, 8),
         ):
             with pytest.raises(IndexError):
-                gathering([ColumnRange(columns, start, end)])
+                gathering([arrow_buffers.ColumnRange(columns, start, end)])
     with pytest.raises(IndexError):
-        gather([ColumnRange(columns, 0, 1)], 3)
+        arrow_buffers.gather([arrow_buffers.ColumnRange(columns, 0, 1)], 3)
 
 
 def damage(path):

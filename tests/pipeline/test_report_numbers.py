@@ -21,16 +21,8 @@ from topicfs.storage.model import Header, TimestampType, TopicPartition
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
+from topicfs.pipeline.report import histograms
 from topicfs.pipeline.report.collector import Counter, bytes_of, collect, find_parts
-from topicfs.pipeline.report.histograms import (
-    MAX_HISTOGRAM_BUCKETS,
-    WIDTHS,
-    SizeHistogram,
-    TimeHistogram,
-    bin_start,
-    bins_of,
-    merged_times,
-)
 from topicfs.pipeline.report.numbers import PartitionNumbers, StoredBytes, merged
 
 NEW_YEAR = 1_767_225_600_000
@@ -57,9 +49,11 @@ def records(*rows):
 @given(st.lists(st.integers(0, 2**40)))
 def test_a_size_lies_in_its_bin(sizes):
     """A size lies in a bin that starts at or below it and ends at most a quarter higher."""
-    for size, number in zip(sizes, bins_of(integers(*sizes)).tolist(), strict=True):
-        assert bin_start(number) <= size < bin_start(number + 1)
-        assert bin_start(number + 1) - bin_start(number) <= max(1, bin_start(number) / 4)
+    for size, number in zip(sizes, histograms.bins_of(integers(*sizes)).tolist(), strict=True):
+        assert histograms.bin_start(number) <= size < histograms.bin_start(number + 1)
+        assert histograms.bin_start(number + 1) - histograms.bin_start(number) <= max(
+            1, histograms.bin_start(number) / 4
+        )
 
 
 @given(st.lists(st.lists(st.integers(-(2**62), 2**62), min_size=1), min_size=1), st.randoms())
@@ -67,13 +61,13 @@ def test_parts_add_up_to_the_same_in_any_order(parts, random):
     """Parts merged in any order give equal buckets, and no record is lost."""
 
     def of(times):
-        histogram = TimeHistogram()
+        histogram = histograms.TimeHistogram()
         histogram.count(integers(*times), integers(*[7] * len(times)))
         return histogram
 
-    together = merged_times(map(of, parts))
+    together = histograms.merged_times(map(of, parts))
     shuffled = random.sample(parts, len(parts))
-    assert together == merged_times(map(of, shuffled))
+    assert together == histograms.merged_times(map(of, shuffled))
     assert together == of([time for part in parts for time in part])
     count = sum(map(len, parts))
     assert (count, 7 * count) == tuple(map(sum, zip(*together.buckets.values(), strict=True)))
@@ -81,20 +75,20 @@ def test_parts_add_up_to_the_same_in_any_order(parts, random):
 
 def test_room_is_bounded_and_the_width_as_small_as_it_allows():
     """A histogram has buckets of a second up to a thousand buckets, then of five; each width divides the next."""
-    histogram = TimeHistogram()
-    times = NEW_YEAR + np.arange(MAX_HISTOGRAM_BUCKETS, dtype=np.int64) * 1000
+    histogram = histograms.TimeHistogram()
+    times = NEW_YEAR + np.arange(histograms.MAX_HISTOGRAM_BUCKETS, dtype=np.int64) * 1000
     histogram.count(times, np.zeros_like(times))
-    assert (1, MAX_HISTOGRAM_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
+    assert (1, histograms.MAX_HISTOGRAM_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
     histogram.count(times + 1, np.zeros_like(times))
-    assert (10, MAX_HISTOGRAM_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
-    histogram.count(times + 1000 * MAX_HISTOGRAM_BUCKETS, np.zeros_like(times))
+    assert (10, histograms.MAX_HISTOGRAM_BUCKETS) == (histogram.width_ms, len(histogram.buckets))
+    histogram.count(times + 1000 * histograms.MAX_HISTOGRAM_BUCKETS, np.zeros_like(times))
     assert (5000, 400) == (histogram.width_ms, len(histogram.buckets))
-    assert all(wide % narrow == 0 for narrow, wide in itertools.pairwise(WIDTHS))
+    assert all(wide % narrow == 0 for narrow, wide in itertools.pairwise(histograms.WIDTHS))
 
 
 def test_quantiles_are_reached_by_their_share():
     """At least half of all sizes do not exceed the median, which does not exceed the largest size."""
-    histogram = SizeHistogram()
+    histogram = histograms.SizeHistogram()
     assert histogram.quantile(0.5) is None
     histogram.add(integers(1, 2, 3, 100))
     histogram.add(integers())

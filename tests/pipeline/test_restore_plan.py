@@ -4,98 +4,89 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.pipeline.jobs.restore.plan import (
-    MAX_RANGES,
-    ConflictError,
-    Extent,
-    PartitionPlan,
-    Span,
-    overlaps,
-    plan_partition,
-    plan_rounds,
-)
+from topicfs.pipeline.jobs.restore import plan
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.staging.manifest import LogPlacement
 
 ORDERS = TopicPartition("orders", 0)
-EXTENT = Extent(first=10, last=29, records=15, oldest_ms=0)
+EXTENT = plan.Extent(first=10, last=29, records=15, oldest_ms=0)
 """Twenty offsets, of which five are gaps."""
 
 
 @pytest.mark.parametrize(
     ("bounds", "overlap", "rest", "place"),
     [
-        (Span(0, 0), Span(10, 10), Span(10, 30), LogPlacement(Offset(0), Offset(10))),
-        (Span(10, 10), Span(10, 10), Span(10, 30), LogPlacement(Offset(10))),
-        (Span(30, 30), Span(10, 10), Span(10, 30), LogPlacement(Offset(30), Offset(10))),
-        (Span(10, 17), Span(10, 17), Span(17, 30), LogPlacement(Offset(17))),
-        (Span(3, 7), Span(10, 7), Span(10, 30), LogPlacement(Offset(7))),
-        (Span(10, 30), Span(10, 30), Span(30, 30), LogPlacement(Offset(30))),
-        (Span(0, 99), Span(10, 30), Span(99, 30), LogPlacement(Offset(99))),
+        (plan.Span(0, 0), plan.Span(10, 10), plan.Span(10, 30), LogPlacement(Offset(0), Offset(10))),
+        (plan.Span(10, 10), plan.Span(10, 10), plan.Span(10, 30), LogPlacement(Offset(10))),
+        (plan.Span(30, 30), plan.Span(10, 10), plan.Span(10, 30), LogPlacement(Offset(30), Offset(10))),
+        (plan.Span(10, 17), plan.Span(10, 17), plan.Span(17, 30), LogPlacement(Offset(17))),
+        (plan.Span(3, 7), plan.Span(10, 7), plan.Span(10, 30), LogPlacement(Offset(7))),
+        (plan.Span(10, 30), plan.Span(10, 30), plan.Span(30, 30), LogPlacement(Offset(30))),
+        (plan.Span(0, 99), plan.Span(10, 30), plan.Span(99, 30), LogPlacement(Offset(99))),
     ],
     ids=["absent", "begins there", "emptied", "begun", "older ones", "all there", "more there"],
 )
 def test_what_is_there_is_compared_and_the_rest_appended(bounds, overlap, rest, place):
     """Existing offsets are compared; the others are appended, in an empty log from the archive's first offset on."""
-    assert PartitionPlan(overlap, rest, place) == plan_partition(ORDERS, EXTENT, bounds)
+    assert plan.PartitionPlan(overlap, rest, place) == plan.plan_partition(ORDERS, EXTENT, bounds)
 
 
 @pytest.mark.parametrize(
     ("bounds", "reason"),
     [
-        (Span(31, 31), "orders-0: is empty, but its offsets up to 30 are used"),
-        (Span(11, 20), "orders-0: begins at 11, the archive at 10"),
+        (plan.Span(31, 31), "orders-0: is empty, but its offsets up to 30 are used"),
+        (plan.Span(11, 20), "orders-0: begins at 11, the archive at 10"),
     ],
     ids=["offsets given", "nothing in front"],
 )
 def test_what_cannot_stand_together_is_told(bounds, reason):
     """A conflict is an error with a remedy, before anything is changed."""
-    with pytest.raises(ConflictError, match=reason) as caught:
-        plan_partition(ORDERS, EXTENT, bounds)
+    with pytest.raises(plan.ConflictError, match=reason) as caught:
+        plan.plan_partition(ORDERS, EXTENT, bounds)
     assert "restore into another topic" in str(caught.value)
 
 
 def test_only_what_is_there_on_both_sides_is_compared():
     """Only offsets that both sides have are compared, so none of a new topic."""
     parts = {
-        ORDERS: plan_partition(ORDERS, EXTENT, Span(10, 17)),
-        ORDERS._replace(partition=1): plan_partition(ORDERS, EXTENT, Span(0, 0)),
-        ORDERS._replace(partition=2): plan_partition(ORDERS, EXTENT, Span(3, 7)),
+        ORDERS: plan.plan_partition(ORDERS, EXTENT, plan.Span(10, 17)),
+        ORDERS._replace(partition=1): plan.plan_partition(ORDERS, EXTENT, plan.Span(0, 0)),
+        ORDERS._replace(partition=2): plan.plan_partition(ORDERS, EXTENT, plan.Span(3, 7)),
     }
-    assert {ORDERS: Span(10, 17)} == overlaps(parts)
+    assert {ORDERS: plan.Span(10, 17)} == plan.overlaps(parts)
 
 
 def spans(extents, max_records):
-    parts = {one: plan_partition(one, extent, Span(0, 0)) for one, extent in extents.items()}
-    return plan_rounds(parts, extents, max_records)
+    parts = {one: plan.plan_partition(one, extent, plan.Span(0, 0)) for one, extent in extents.items()}
+    return plan.plan_rounds(parts, extents, max_records)
 
 
 def test_a_round_takes_what_fits():
     """A round has a slice of a long partition, or several short ones; each offset comes once, in ascending order."""
     clicks = TopicPartition("clicks", 0)
-    extents = {ORDERS: EXTENT, clicks: Extent(0, 3, 4, 0)}
+    extents = {ORDERS: EXTENT, clicks: plan.Extent(0, 3, 4, 0)}
     assert [
-        {clicks: Span(0, 4)},
-        {ORDERS: Span(10, 20)},
-        {ORDERS: Span(20, 30)},
+        {clicks: plan.Span(0, 4)},
+        {ORDERS: plan.Span(10, 20)},
+        {ORDERS: plan.Span(20, 30)},
     ] == spans(extents, 8)
-    assert [{clicks: Span(0, 4), ORDERS: Span(10, 30)}] == spans(extents, 100)
+    assert [{clicks: plan.Span(0, 4), ORDERS: plan.Span(10, 30)}] == spans(extents, 100)
 
 
 def test_a_round_of_one_record_is_the_smallest():
     """The smallest round has one record, however large the record is."""
-    assert [{ORDERS: Span(offset, offset + 1)} for offset in range(3)] == spans(
-        {ORDERS: Extent(0, 2, 3, 0)}, 1
+    assert [{ORDERS: plan.Span(offset, offset + 1)} for offset in range(3)] == spans(
+        {ORDERS: plan.Extent(0, 2, 3, 0)}, 1
     )
 
 
 def test_a_round_has_not_too_many_partitions():
     """A round has a limited number of partitions, because each is a condition of its query."""
-    extents = {TopicPartition("t", number): Extent(0, 0, 1, 0) for number in range(MAX_RANGES + 1)}
-    assert [MAX_RANGES, 1] == [len(one) for one in spans(extents, 10**6)]
+    extents = {TopicPartition("t", number): plan.Extent(0, 0, 1, 0) for number in range(plan.MAX_RANGES + 1)}
+    assert [plan.MAX_RANGES, 1] == [len(one) for one in spans(extents, 10**6)]
 
 
 def test_nothing_left_is_no_round():
     """If every record exists, there are no rounds."""
-    part = plan_partition(ORDERS, EXTENT, Span(10, 30))
-    assert [] == plan_rounds({ORDERS: part}, {ORDERS: EXTENT}, 100)
+    part = plan.plan_partition(ORDERS, EXTENT, plan.Span(10, 30))
+    assert [] == plan.plan_rounds({ORDERS: part}, {ORDERS: EXTENT}, 100)

@@ -14,19 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.doubles.logs import LogOnDisk
 from tests.doubles.partition_model import ModelBatch, ModelProducer, Replayed, replay, table_of
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage import errors
 from topicfs.storage.codec.batch import assign_offsets
 from topicfs.storage.codec.columns import decode
 from topicfs.storage.codec.control import ControlType, EndTransactionMarker, encode_marker
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.compaction.cleaner import clean, cleaning_params
 from topicfs.storage.compaction.selection import plan
-from topicfs.storage.errors import (
-    InvalidTransactionStateError,
-    OutOfOrderSequenceError,
-    PartitionOfflineError,
-    ProducerFencedError,
-    StorageError,
-)
 from topicfs.storage.model import Isolation, Offset, ProducerId, Record, Timestamp
 from topicfs.storage.producers.append import Origin
 from topicfs.storage.segment.scan import windows
@@ -132,7 +126,7 @@ class PartitionModel(RuleBasedStateMachine):
         known = self.producer(producer_id)
         if known.last_batch is not None:
             batch = self.batch_of_producer(content, producer_id, transactional=known.open_since is not None)
-            self.refused(batch._replace(sequence=batch.sequence + ahead), OutOfOrderSequenceError)
+            self.refused(batch._replace(sequence=batch.sequence + ahead), errors.OutOfOrderSequenceError)
 
     @precondition(lambda self: self.online)
     @rule(content=CONTENT, producer_id=PRODUCERS)
@@ -143,14 +137,14 @@ class PartitionModel(RuleBasedStateMachine):
         if epoch > 0 and known.last_batch is not None:
             self.refused(
                 self.batch(content)._replace(producer_id=producer_id, epoch=epoch - 1, sequence=0),
-                ProducerFencedError,
+                errors.ProducerFencedError,
             )
 
     @precondition(lambda self: self.online)
     @rule(content=CONTENT, producer_id=PRODUCERS)
     def write_plainly_inside_a_transaction(self, content: list[tuple[bytes, int]], producer_id: int) -> None:
         if self.producer(producer_id).open_since is not None:
-            self.refused(self.batch_of_producer(content, producer_id), InvalidTransactionStateError)
+            self.refused(self.batch_of_producer(content, producer_id), errors.InvalidTransactionStateError)
 
     # Failing disks.
 
@@ -213,7 +207,7 @@ class PartitionModel(RuleBasedStateMachine):
         self.on_disk.disk.fail(failure[0], after=failure[1])
         try:
             self.clean_once(100)
-        except (OSError, StorageError):
+        except (OSError, errors.StorageError):
             self.on_disk.disk.heal()
             self.crash(keep)
         self.on_disk.disk.heal()
@@ -367,7 +361,7 @@ class PartitionModel(RuleBasedStateMachine):
         origin = Origin.COORDINATOR if batch.is_marker else Origin.CLIENT
         try:
             self.on_disk.log.append(encoded(batch, self.now), origin=origin)
-        except (OSError, PartitionOfflineError):
+        except (OSError, errors.PartitionOfflineError):
             if self.on_disk.log.log_end_offset == self.end_offset:
                 return
             # The batch was written, but a file beside the log was not.
@@ -375,7 +369,7 @@ class PartitionModel(RuleBasedStateMachine):
         self.batches.append(batch)
         self.end_offset = batch.end_offset
 
-    def refused(self, batch: ModelBatch, error: type[StorageError]) -> None:
+    def refused(self, batch: ModelBatch, error: type[errors.StorageError]) -> None:
         try:
             self.on_disk.log.append(encoded(batch, self.now))
         except error:

@@ -17,22 +17,10 @@ from topicfs.cluster.engine import CacheSettings, ClusterEngine, open_engine
 from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.security import read_security
 from topicfs.protocol.messages import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_RECORDS, DELETE_TOPICS
+from topicfs.storage import errors
 from topicfs.storage.codec.records import BatchStamp, encode
 from topicfs.storage.config.listing import ConfigSource
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.errors import (
-    ClusterError,
-    InvalidConfigError,
-    InvalidNameError,
-    NotAuthorizedError,
-    OffsetOutOfRangeError,
-    PartitionGoneError,
-    PolicyViolationError,
-    ReadOnlyError,
-    TopicExistsError,
-    TopicNotEmptyError,
-    UnknownTopicError,
-)
 from topicfs.storage.model import Offset, Record, Timestamp
 
 pytestmark = pytest.mark.java
@@ -92,16 +80,16 @@ def test_without_a_number_it_has_as_many_partitions_as_the_brokers_say(engine):
 @pytest.mark.parametrize(
     ("name", "given", "error", "text"),
     [
-        ("there", {}, TopicExistsError, "exists already"),
-        ("with_dot", {}, TopicExistsError, "collides with topic with.dot"),
-        ("a/b", {}, InvalidNameError, "a/b"),
-        ("..", {}, InvalidNameError, "must not be"),
-        ("n" * 250, {}, InvalidNameError, "249"),
-        ("none", {"partitions": 0}, InvalidConfigError, "partitions=0"),
-        ("many", {"partitions": 10_001}, InvalidConfigError, "10000"),
-        ("nonsense", {"overrides": {"retention.ms": "soon"}}, InvalidConfigError, "retention.ms"),
-        ("unknown", {"overrides": {"no.such": "1"}}, InvalidConfigError, r"no\.such"),
-        ("own-id", {"topic_id": "A" * 22}, InvalidConfigError, "itself"),
+        ("there", {}, errors.TopicExistsError, "exists already"),
+        ("with_dot", {}, errors.TopicExistsError, "collides with topic with.dot"),
+        ("a/b", {}, errors.InvalidNameError, "a/b"),
+        ("..", {}, errors.InvalidNameError, "must not be"),
+        ("n" * 250, {}, errors.InvalidNameError, "249"),
+        ("none", {"partitions": 0}, errors.InvalidConfigError, "partitions=0"),
+        ("many", {"partitions": 10_001}, errors.InvalidConfigError, "10000"),
+        ("nonsense", {"overrides": {"retention.ms": "soon"}}, errors.InvalidConfigError, "retention.ms"),
+        ("unknown", {"overrides": {"no.such": "1"}}, errors.InvalidConfigError, r"no\.such"),
+        ("own-id", {"topic_id": "A" * 22}, errors.InvalidConfigError, "itself"),
     ],
 )
 def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, text):
@@ -119,7 +107,7 @@ def test_a_topic_that_cannot_be_is_refused(engine, client, name, given, error, t
 def test_a_topic_that_was_not_known_yet_exists(engine, client):
     """The cluster has the last word."""
     client.create_topic("just-made")
-    with pytest.raises(TopicExistsError):
+    with pytest.raises(errors.TopicExistsError):
         engine.create_topic("just-made")
 
 
@@ -130,9 +118,9 @@ def test_partitions_are_added(engine, client):
     assert [0, 1, 2, 3] == list(topic.partitions())
     engine.add_partitions("grown-wider", total=2)
     assert 4 == len(client.admin.list_topics("grown-wider", timeout=30).topics["grown-wider"].partitions)
-    with pytest.raises(UnknownTopicError):
+    with pytest.raises(errors.UnknownTopicError):
         engine.add_partitions("nowhere", total=2)
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(errors.InvalidConfigError):
         engine.add_partitions("grown-wider", total=10_001)
 
 
@@ -143,9 +131,9 @@ def test_a_topic_is_deleted(engine, client):
     partition.append(batch(b"a"))
     engine.delete_topic("removed")
     assert "removed" not in engine.topics()
-    with pytest.raises(PartitionGoneError):
+    with pytest.raises(errors.PartitionGoneError):
         partition.append(batch(b"b"))
-    with pytest.raises(UnknownTopicError):
+    with pytest.raises(errors.UnknownTopicError):
         engine.delete_topic("removed")
     again = engine.create_topic("removed")
     assert again.topic_id != topic.topic_id
@@ -157,7 +145,7 @@ def test_an_empty_topic_alone_is_deleted_if_so_asked(engine, client):
     topic = engine.create_topic("emptied", partitions=2)
     for round_number in range(5):
         client.produce("emptied", [Outgoing(b"a")], partition=1)
-        with pytest.raises(TopicNotEmptyError, match="emptied: holds 1 records"):
+        with pytest.raises(errors.TopicNotEmptyError, match="emptied: holds 1 records"):
             engine.delete_topic("emptied", with_records=False)
         assert round_number + 1 == topic.partitions()[1].delete_records(Offset(-1))
     engine.delete_topic("emptied", with_records=False)
@@ -174,10 +162,10 @@ def test_settings_are_changed(engine, client):
     engine.alter_config("settled-anew", {"retention.ms": None, "remote.log.copy.disable": None})
     assert {"cleanup.policy": "compact"} == topic.overrides
     for wrong in ({"no.such": "1"}, {"retention.ms": "soon"}):
-        with pytest.raises(InvalidConfigError, match=next(iter(wrong))):
+        with pytest.raises(errors.InvalidConfigError, match=next(iter(wrong))):
             engine.alter_config("settled-anew", {"segment.bytes": "2000000", **wrong})
     assert {"cleanup.policy": "compact"} == topic.overrides
-    with pytest.raises(UnknownTopicError):
+    with pytest.raises(errors.UnknownTopicError):
         engine.alter_config("nowhere", changes)
 
 
@@ -199,9 +187,9 @@ def test_records_are_deleted(engine, client):
         partition.append(batch(b"%d" % number))
     assert 4 == partition.delete_records(Offset(4))
     assert (4, 4) == (partition.log_start_offset, client.records("cut-off")[0].offset)
-    with pytest.raises(OffsetOutOfRangeError):
+    with pytest.raises(errors.OffsetOutOfRangeError):
         partition.read(Offset(3), max_bytes=1)
-    with pytest.raises(OffsetOutOfRangeError, match=r"offset 11 is outside \[4, 10\)"):
+    with pytest.raises(errors.OffsetOutOfRangeError, match=r"offset 11 is outside \[4, 10\)"):
         partition.delete_records(Offset(11))
     assert 10 == partition.delete_records(Offset(-1))
     assert (10, 10) == (partition.log_start_offset, partition.offsets().log_end_offset)
@@ -210,7 +198,7 @@ def test_records_are_deleted(engine, client):
 def test_records_of_a_compacted_topic_are_not_deleted(engine):
     """The policy is the topic's, and the cluster's to judge."""
     partition = engine.create_topic("kept-by-key", overrides={"cleanup.policy": "compact"}).partitions()[0]
-    with pytest.raises(PolicyViolationError):
+    with pytest.raises(errors.PolicyViolationError):
         partition.delete_records(Offset(-1))
 
 
@@ -238,7 +226,7 @@ def test_a_change_that_nobody_answers_ends(address, client, relay):
     """In one line that says what is not known."""
     with through(relay, address, timeout_seconds=0.3) as engine:
         relay.always(CREATE_TOPICS, Lost.ANSWER)
-        with pytest.raises(ClusterError, match=r"unanswered: no answer within 0\.3 s.*nobody knows"):
+        with pytest.raises(errors.ClusterError, match=r"unanswered: no answer within 0\.3 s.*nobody knows"):
             engine.create_topic("unanswered")
         relay.always(CREATE_TOPICS, None)
     wait_until(lambda: "unanswered" in names(client), "the topic that was asked for is there")
@@ -257,7 +245,7 @@ def test_a_read_only_engine_changes_nothing(address, client):
             lambda: engine.alter_config("left-alone", {"retention.ms": "1"}),
             lambda: partition.delete_records(Offset(-1)),
         ):
-            with pytest.raises(ReadOnlyError):
+            with pytest.raises(errors.ReadOnlyError):
                 change()
 
 
@@ -275,7 +263,7 @@ def test_who_may_not_is_told_which_right_is_missing(broker, client, tmp_path):
             lambda: engine.add_partitions("for-readers", total=2),
             lambda: engine.alter_config("for-readers", {"retention.ms": "1"}),
         ):
-            with pytest.raises(NotAuthorizedError, match=r"^for-readers.*ask for an ACL"):
+            with pytest.raises(errors.NotAuthorizedError, match=r"^for-readers.*ask for an ACL"):
                 change()
         assert not partition.read(Offset(0), max_bytes=1).data
         engine.create_topic("for-all")
@@ -299,7 +287,7 @@ def test_who_may_write_needs_no_right_to_see_settings(broker, client, tmp_path):
             lambda: engine.topic("for-writers").overrides,
         ):
             with pytest.raises(
-                NotAuthorizedError, match="for-writers: .*DescribeConfigs to see its settings"
+                errors.NotAuthorizedError, match="for-writers: .*DescribeConfigs to see its settings"
             ):
                 shown()
     assert [b"a"] == [record.value for record in client.records("for-writers")]

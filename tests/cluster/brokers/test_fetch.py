@@ -9,6 +9,7 @@ import pytest
 
 from testing.broker.client import Outgoing
 from tests.cluster.protocol.test_connection import agreeing, frame
+from topicfs.cluster import errors
 from topicfs.cluster.brokers.brokers import Brokers
 from topicfs.cluster.brokers.fetch import (
     EARLIEST,
@@ -20,13 +21,6 @@ from topicfs.cluster.brokers.fetch import (
     list_offsets,
 )
 from topicfs.cluster.brokers.settings import topic_settings
-from topicfs.cluster.errors import (
-    NONE,
-    UNKNOWN_LEADER_EPOCH,
-    UNKNOWN_TOPIC_OR_PARTITION,
-    MalformedAnswerError,
-    UnreachableError,
-)
 from topicfs.cluster.place import ClusterAddress, Server
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.protocol.messages import FETCH, LIST_OFFSETS
@@ -137,7 +131,7 @@ def test_bounds_are_those_of_the_epoch_that_was_asked_for(brokers, client):
     """A broker that leads in another epoch says so."""
     client.create_topic("epoch")
     partition = TopicPartition("epoch", 0)
-    assert {0: NONE, 1: UNKNOWN_LEADER_EPOCH} == {
+    assert {0: errors.NONE, 1: errors.UNKNOWN_LEADER_EPOCH} == {
         epoch: list_offsets(brokers, NODE, {partition: epoch}, LATEST)[partition].error for epoch in (0, 1)
     }
 
@@ -165,7 +159,7 @@ def test_bounds_by_name_and_by_time(brokers, client):
     assert [-1, 2, -1] == bounds(2_500)
     assert [-1, -1, -1] == bounds(5_000)
     missing = TopicPartition("missing", 0)
-    assert UNKNOWN_TOPIC_OR_PARTITION == list_offsets(brokers, NODE, [missing], LATEST)[missing].error
+    assert errors.UNKNOWN_TOPIC_OR_PARTITION == list_offsets(brokers, NODE, [missing], LATEST)[missing].error
 
 
 @pytest.mark.java
@@ -212,7 +206,7 @@ def test_a_session_names_only_what_changed(address, client, connection):
         assert {one: False, two: True} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
         brokers.close()
         brokers._known = {NODE: Server("127.0.0.1", 1)}
-        with pytest.raises(UnreachableError):
+        with pytest.raises(errors.UnreachableError):
             session.fetch(wanted.values(), max_bytes=1 << 20)
         brokers.metadata()
         assert {one: False, two: True} == records(session.fetch(wanted.values(), max_bytes=1 << 20))
@@ -265,5 +259,5 @@ def test_an_answer_that_lacks_a_bound(served, partitions):
     server = served(agreeing(then, keys=((2, 6, 11),)))
     with closing(Brokers(ClusterAddress((server,)))) as brokers:
         brokers._known = {NODE: server}
-        with pytest.raises(MalformedAnswerError, match="ListOffsets does not mention t-0"):
+        with pytest.raises(errors.MalformedAnswerError, match="ListOffsets does not mention t-0"):
             list_offsets(brokers, NODE, [TopicPartition("t", 0)], EARLIEST)

@@ -28,17 +28,7 @@ from topicfs.cluster.place import cluster_address
 from topicfs.coordination.groups.runtime.member import LocalMember
 from topicfs.coordination.membership import GroupState, Membership, Position, Subscription
 from topicfs.protocol.group_messages import DESCRIBE_GROUPS, JOIN_GROUP, LEAVE_GROUP, OFFSET_COMMIT
-from topicfs.storage.errors import (
-    GroupExistsError,
-    GroupNotEmptyError,
-    IncompatibleMemberError,
-    InvalidGroupError,
-    InvalidPositionError,
-    NotAssignedError,
-    ReadOnlyError,
-    UnknownGroupError,
-    UnknownTopicError,
-)
+from topicfs.storage import errors
 from topicfs.storage.model import TopicPartition
 
 pytestmark = pytest.mark.java
@@ -178,9 +168,9 @@ def test_a_member_that_its_coordinator_gave_up_joins_anew(engine: ClusterEngine,
     GroupClient(Coordinators(engine.leaders.brokers), topic).leave(before, "the test removes it")
     until(lambda: member.member_id not in {"", before} and numbers(member) == [0, 1], member)
     member.commit({TopicPartition(topic, 1): Position(1)}).result(TIMEOUT_SECONDS)
-    with pytest.raises(NotAssignedError):
+    with pytest.raises(errors.NotAssignedError):
         member.commit({TopicPartition(topic, 7): Position(1)}).result(TIMEOUT_SECONDS)
-    with pytest.raises(InvalidPositionError):
+    with pytest.raises(errors.InvalidPositionError):
         member.commit({TopicPartition(topic, 1): Position(-1)}).result(TIMEOUT_SECONDS)
     member.leave().result(TIMEOUT_SECONDS)
 
@@ -208,11 +198,11 @@ def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, to
         place: (one.offset, one.metadata) for place, one in groups.positions(topic).committed.items()
     }
     assert GroupState.EMPTY is groups.listed()[topic].state
-    with pytest.raises(UnknownTopicError):
+    with pytest.raises(errors.UnknownTopicError):
         groups.set_positions(topic, {TopicPartition(topic, 9): Position(0)})
-    with pytest.raises(InvalidPositionError):
+    with pytest.raises(errors.InvalidPositionError):
         groups.set_positions(topic, {first: Position(-1)})
-    with pytest.raises(InvalidPositionError, match="OFFSET_METADATA_TOO_LARGE"):
+    with pytest.raises(errors.InvalidPositionError, match="OFFSET_METADATA_TOO_LARGE"):
         groups.set_positions(topic, {first: Position(0, "x" * 5000)})
     member = joined(engine, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
@@ -222,13 +212,13 @@ def test_positions_are_set_and_deleted(engine: ClusterEngine, broker: Broker, to
         lambda: groups.delete(topic),
         lambda: groups.alter_config(topic, {"assignor": "range"}),
     ):
-        with pytest.raises(GroupNotEmptyError):
+        with pytest.raises(errors.GroupNotEmptyError):
             change()
     member.leave().result(TIMEOUT_SECONDS)
     groups.delete_positions(topic, [first])
     assert {} == groups.positions(topic).committed
     groups.delete(topic)
-    with pytest.raises(UnknownGroupError):
+    with pytest.raises(errors.UnknownGroupError):
         groups.describe(topic)
 
 
@@ -286,24 +276,24 @@ def test_groups_of_others_are_shown(engine: ClusterEngine, broker: Broker, topic
 
 def test_what_makes_no_sense_is_refused(engine: ClusterEngine, topic: str) -> None:
     """Names, groups that are there, groups that are not, and an assignor that the others do not have."""
-    with pytest.raises(InvalidGroupError):
+    with pytest.raises(errors.InvalidGroupError):
         engine.groups.create("")
     engine.groups.create(topic)
     assert GroupState.EMPTY is engine.groups.describe(topic).state
-    with pytest.raises(GroupExistsError):
+    with pytest.raises(errors.GroupExistsError):
         engine.groups.create(topic)
     engine.groups.delete(topic)
     assert topic not in engine.groups.listed()
     for call in (engine.groups.delete, engine.groups.describe):
-        with pytest.raises(UnknownGroupError):
+        with pytest.raises(errors.UnknownGroupError):
             call(topic)
     member = joined(engine, topic, topic)
     until(lambda: numbers(member) == [0, 1], member)
     engine.groups._overrides[topic] = {"assignor": "range"}  # As another mount of the cluster has it.
     other = joined(engine, topic, topic)
     wait_until(lambda: other.held().lost is not None, "it is refused")
-    assert isinstance(other.held().lost, IncompatibleMemberError)
-    with pytest.raises(IncompatibleMemberError):
+    assert isinstance(other.held().lost, errors.IncompatibleMemberError)
+    with pytest.raises(errors.IncompatibleMemberError):
         other.commit({}).result(TIMEOUT_SECONDS)
     other.leave().result(TIMEOUT_SECONDS)
     member.leave().result(TIMEOUT_SECONDS)
@@ -320,7 +310,7 @@ def test_a_read_only_engine_shows_and_changes_nothing(broker: Broker, topic: str
             lambda: engine.groups.set_positions(topic, {TopicPartition(topic, 0): Position(0)}),
             lambda: engine.groups.create(topic),
         ):
-            with pytest.raises(ReadOnlyError):
+            with pytest.raises(errors.ReadOnlyError):
                 change()
 
 
@@ -332,7 +322,7 @@ def test_the_end_of_an_engine_ends_its_members(broker: Broker, engine: ClusterEn
         member = joined(other, topic, topic)
         until(lambda: numbers(member) == [0, 1], member)
         assert 1 == len(engine.groups.describe(topic).members)
-    assert isinstance(member.held().lost, NotAssignedError)
+    assert isinstance(member.held().lost, errors.NotAssignedError)
     # A session lasts 45 seconds.
     wait_until(lambda: not engine.groups.describe(topic).members, "it has left", timeout_seconds=30)
 
@@ -450,7 +440,9 @@ def test_a_member_that_cannot_leave_is_waited_for_a_bounded_time(
     monkeypatch.setattr(through.leaders, "timeout_seconds", 0.01)
     held = HeldAnswer()
     member = member_that_leaves(through, topic, relay, held)
-    with pytest.raises(GroupNotEmptyError, match="its coordinator has not answered a member that leaves"):
+    with pytest.raises(
+        errors.GroupNotEmptyError, match="its coordinator has not answered a member that leaves"
+    ):
         through.groups.set_positions(topic, {TopicPartition(topic, 0): Position(2)})
     held.released.set()
     member.leave().result(TIMEOUT_SECONDS)
@@ -465,7 +457,7 @@ def test_a_member_counts_before_its_coordinator_knows_it(
     member = joined(through, topic, topic)
     wait_until(lambda: 0 in through.groups.partitions_of(topic), "the other engine knows it, too")
     for call in ("set a position", "delete", "another assignor"):
-        with pytest.raises(GroupNotEmptyError):
+        with pytest.raises(errors.GroupNotEmptyError):
             CALLS[call](through, topic)
     held.released.set()
     member.leave().result(TIMEOUT_SECONDS)

@@ -29,19 +29,10 @@ from topicfs.cluster.place import cluster_address
 from topicfs.cluster.protocol.connection import Connection
 from topicfs.cluster.topics.producer import PartitionProducer
 from topicfs.protocol.messages import PRODUCE
+from topicfs.storage import errors
 from topicfs.storage.codec.batch import read_header
 from topicfs.storage.codec.binary.fields import CODEC_MASK
 from topicfs.storage.codec.headers import Codec
-from topicfs.storage.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    InvalidTransactionStateError,
-    PartitionGoneError,
-    PartitionOfflineError,
-    PartlyAppendedError,
-    ReadOnlyError,
-    RecordTooLargeError,
-)
 from topicfs.storage.model import Isolation, Offset, ProducerId, Timestamp
 
 pytestmark = pytest.mark.java
@@ -225,7 +216,7 @@ def test_after_an_unknown_end_the_next_append_is_itself(address, client):
         lost.set()
         with (
             impatient(engine, 0.3),
-            pytest.raises(PartitionOfflineError, match="the record may be in the log"),
+            pytest.raises(errors.PartitionOfflineError, match="the record may be in the log"),
         ):
             partition.append(batch(b"doubtful"))
         lost.clear()
@@ -263,19 +254,19 @@ def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client)
     settings = {"max_message_bytes": "1000", "cleanup_policy": "compact"}
     partition = opened(engine, client, "refusing", message_timestamp_before_max_ms="86400000", **settings)
     now = Timestamp(int(time.time() * 1000))
-    with pytest.raises(RecordTooLargeError, match="raise max.message.bytes"):
+    with pytest.raises(errors.RecordTooLargeError, match="raise max.message.bytes"):
         partition.append(batch(b"x" * 2000, key=b"k", time=now))
-    with pytest.raises(InvalidRecordError, match="key"):
+    with pytest.raises(errors.InvalidRecordError, match="key"):
         partition.append(batch(b"without a key", time=now))
-    with pytest.raises(InvalidTimestampError, match="before.max.ms"):
+    with pytest.raises(errors.InvalidTimestampError, match="before.max.ms"):
         partition.append(batch(b"old", key=b"k"))
-    with pytest.raises(InvalidRecordError, match="control"):
+    with pytest.raises(errors.InvalidRecordError, match="control"):
         partition.append(batch(b"x", control=True, transactional=True, producer_id=ProducerId(1)))
-    with pytest.raises(InvalidTransactionStateError, match="no transaction"):
+    with pytest.raises(errors.InvalidTransactionStateError, match="no transaction"):
         partition.append(batch(b"x", transactional=True, producer_id=ProducerId(1)))
     damaged = batch(b"x", key=b"k")
     damaged[-1] ^= 1
-    with pytest.raises(InvalidRecordError):
+    with pytest.raises(errors.InvalidRecordError):
         partition.append(damaged)
     assert 0 == partition.append(batch(b"taken", key=b"k", time=now)).base_offset
     assert [b"taken"] == values(client, "refusing")
@@ -284,7 +275,9 @@ def test_what_a_leader_refuses_is_told_and_what_follows_is_taken(engine, client)
 def test_of_several_batches_the_first_may_be_taken_alone(engine, client):
     """A broker takes one at a time: the error says how many are in the log."""
     partition = opened(engine, client, "partly", max_message_bytes="1000")
-    with pytest.raises(PartlyAppendedError, match="the first 2 of 4 batches are in the log") as refused:
+    with pytest.raises(
+        errors.PartlyAppendedError, match="the first 2 of 4 batches are in the log"
+    ) as refused:
         partition.append(batch(b"a") + batch(b"b") + batch(b"x" * 2000) + batch(b"c"))
     assert (2, 4) == (refused.value.appended, refused.value.batches)
     partition.append(batch(b"d"))
@@ -304,7 +297,7 @@ def test_too_few_replicas_are_told(three_brokers):
                 wait_until(
                     lambda probe=probe: refuses(probe), "the leader knows that the other replica is gone"
                 )
-            with pytest.raises(PartitionOfflineError, match=r"min\.insync\.replicas") as refused:
+            with pytest.raises(errors.PartitionOfflineError, match=r"min\.insync\.replicas") as refused:
                 partition.append(batch(b"a"), durable=True)
             assert "nobody knows" not in str(refused.value)
             assert 0 == partition.append(batch(b"b")).base_offset
@@ -317,7 +310,7 @@ def refuses(partition):
     """Whether the leader appends nothing, for want of replicas in sync."""
     try:
         partition.append(batch(b"probe"), durable=True)
-    except PartitionOfflineError as error:
+    except errors.PartitionOfflineError as error:
         return "min.insync.replicas" in str(error) and "nobody knows" not in str(error)
     return False
 
@@ -328,7 +321,7 @@ def test_a_topic_of_the_same_name_gets_nothing(engine, client):
     partition.append(batch(b"a"))
     client.delete_topics(["renewed"])
     client.create_topic("renewed")
-    with pytest.raises(PartitionGoneError):
+    with pytest.raises(errors.PartitionGoneError):
         partition.append(batch(b"b"))
     found(engine, "renewed")
     assert [] == values(client, "renewed")
@@ -360,7 +353,7 @@ def test_a_read_only_engine_appends_nothing(address, client):
     client.create_topic("read-alone")
     with closing(open_engine(address, read_only=True)) as engine:
         partition = found(engine, "read-alone")
-        with pytest.raises(ReadOnlyError):
+        with pytest.raises(errors.ReadOnlyError):
             partition.append(batch(b"a"))
         partition.sync()
 
@@ -374,7 +367,7 @@ def test_the_end_of_an_engine_ends_what_waits(address, broker, client):
         def append():
             try:
                 partition.append(batch(b"a"))
-            except PartitionOfflineError as error:
+            except errors.PartitionOfflineError as error:
                 ends.append(error)
 
         threads = [threading.Thread(target=append) for _ in range(3)]

@@ -5,18 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topicfs.coordination.records.assignors import (
-    SubscribedMember,
-    assign_cooperative,
-    assign_ranges,
-    assign_round_robin,
-    assign_sticky,
-)
+from topicfs.coordination.records import assignors
 from topicfs.storage.model import TopicPartition
 
 
 def member(name, *topics, **fields):
-    return SubscribedMember(member_id=name, topics=frozenset(topics), **fields)
+    return assignors.SubscribedMember(member_id=name, topics=frozenset(topics), **fields)
 
 
 def numbers(assignment):
@@ -26,26 +20,26 @@ def numbers(assignment):
 def test_range_gives_the_first_members_one_more():
     """Seven partitions over three members: 3, 2, 2 in consecutive runs, not 3, 3, 1."""
     members = [member("c", "t"), member("a", "t"), member("b", "t")]
-    assert {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]} == numbers(assign_ranges(members, {"t": 7}))
+    assert {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]} == numbers(assignors.assign_ranges(members, {"t": 7}))
 
 
 def test_range_takes_each_topic_for_itself():
     """The first member gets the odd partition of every topic."""
     members = [member("a", "t", "u"), member("b", "t", "u")]
-    assignment = assign_ranges(members, {"t": 3, "u": 3})
+    assignment = assignors.assign_ranges(members, {"t": 3, "u": 3})
     assert {"a": 4, "b": 2} == {name: len(assigned) for name, assigned in assignment.items()}
 
 
 def test_static_members_come_first():
     """Members with an instance id are ordered by it and before all others."""
     members = [member("a", "t"), member("z", "t", instance_id="i")]
-    assert {"a": [], "z": [0]} == numbers(assign_ranges(members, {"t": 1}))
+    assert {"a": [], "z": [0]} == numbers(assignors.assign_ranges(members, {"t": 1}))
 
 
 def test_round_robin_deals_over_topics():
     """Partitions of all topics go around in one circle."""
     members = [member("a", "t", "u"), member("b", "t", "u")]
-    assignment = assign_round_robin(members, {"t": 3, "u": 3})
+    assignment = assignors.assign_round_robin(members, {"t": 3, "u": 3})
     assert assignment["a"] == [TopicPartition("t", 0), TopicPartition("t", 2), TopicPartition("u", 1)]
     assert assignment["b"] == [TopicPartition("t", 1), TopicPartition("u", 0), TopicPartition("u", 2)]
 
@@ -53,20 +47,20 @@ def test_round_robin_deals_over_topics():
 def test_round_robin_skips_who_is_not_subscribed():
     """A member gets nothing of a topic it does not want."""
     members = [member("a", "t"), member("b", "t", "u")]
-    assignment = assign_round_robin(members, {"t": 1, "u": 2})
+    assignment = assignors.assign_round_robin(members, {"t": 1, "u": 2})
     assert assignment["b"] == [TopicPartition("u", 0), TopicPartition("u", 1)]
 
 
 def test_a_topic_that_does_not_exist_is_ignored():
     """A subscription alone assigns nothing."""
-    assert {"a": []} == assign_ranges([member("a", "none")], {})
+    assert {"a": []} == assignors.assign_ranges([member("a", "none")], {})
 
 
 def test_one_group_of_one_gets_all_and_of_three_a_share():
     """One topic, group1 with one consumer and group2 with three: everything, and a share each."""
-    assert {"g1": [0, 1, 2]} == numbers(assign_ranges([member("g1", "t")], {"t": 3}))
+    assert {"g1": [0, 1, 2]} == numbers(assignors.assign_ranges([member("g1", "t")], {"t": 3}))
     three = [member(name, "t") for name in "abc"]
-    assert {"a": [0], "b": [1], "c": [2]} == numbers(assign_ranges(three, {"t": 3}))
+    assert {"a": [0], "b": [1], "c": [2]} == numbers(assignors.assign_ranges(three, {"t": 3}))
 
 
 def test_sticky_keeps_what_was_owned():
@@ -78,7 +72,7 @@ def test_sticky_keeps_what_was_owned():
         member("b", "t", owned=owned_b, generation=1),
         member("c", "t"),
     ]
-    assert {"a": [0, 2], "b": [1, 3], "c": [4, 5]} == numbers(assign_sticky(members, {"t": 6}))
+    assert {"a": [0, 2], "b": [1, 3], "c": [4, 5]} == numbers(assignors.assign_sticky(members, {"t": 6}))
 
 
 def test_an_older_generations_claim_loses():
@@ -86,14 +80,14 @@ def test_an_older_generations_claim_loses():
     claimed = (TopicPartition("t", 0),)
     old = member("a", "t", owned=claimed, generation=1)
     new = member("b", "t", owned=claimed, generation=2)
-    assert {"a": [], "b": [0]} == numbers(assign_sticky([old, new], {"t": 1}))
+    assert {"a": [], "b": [0]} == numbers(assignors.assign_sticky([old, new], {"t": 1}))
 
 
 def test_cooperative_withholds_what_another_still_owns():
     """The new member waits until the old one has let go."""
     owned = (TopicPartition("t", 0), TopicPartition("t", 1))
     members = [member("a", "t", owned=owned, generation=1), member("b", "t")]
-    assert {"a": [0], "b": []} == numbers(assign_cooperative(members, {"t": 2}))
+    assert {"a": [0], "b": []} == numbers(assignors.assign_cooperative(members, {"t": 2}))
 
 
 TOPICS = st.dictionaries(st.sampled_from("tuv"), st.integers(1, 7), min_size=1)
@@ -118,7 +112,7 @@ def test_every_partition_goes_to_exactly_one_subscriber(group):
     topics = {m.member_id: m.topics for m in members}
     wanted = {t for m in members for t in m.topics}
     expected = sorted(TopicPartition(t, p) for t in wanted for p in range(partitions[t]))
-    for assign in (assign_ranges, assign_round_robin, assign_sticky):
+    for assign in (assignors.assign_ranges, assignors.assign_round_robin, assignors.assign_sticky):
         assignment = assign(members, partitions)
         assert all(p.topic in topics[name] for name, assigned in assignment.items() for p in assigned)
         assert expected == sorted(p for assigned in assignment.values() for p in assigned)
@@ -128,7 +122,7 @@ def test_every_partition_goes_to_exactly_one_subscriber(group):
 def test_sticky_is_balanced(group):
     """No partition could move to a subscriber that has two or more fewer."""
     members, partitions = group
-    assignment = assign_sticky(members, partitions)
+    assignment = assignors.assign_sticky(members, partitions)
     load = {name: len(assigned) for name, assigned in assignment.items()}
     for name, assigned in assignment.items():
         for partition in assigned:

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from topicfs.coordination.records import share_state_records
 from topicfs.coordination.records.share_group_records import (
     GroupRecord,
     GroupRecordKey,
@@ -19,27 +20,14 @@ from topicfs.coordination.records.share_group_records import (
     write_group_key,
     write_topics,
 )
-from topicfs.coordination.records.share_state_records import (
-    RecordType,
-    SharePartitionKey,
-    ShareState,
-    ShareUpdate,
-    StateBatch,
-    read_snapshot,
-    read_state_key,
-    read_update,
-    write_snapshot,
-    write_state_key,
-    write_update,
-)
 from topicfs.coordination.shares.state.store import coordinator_name
 from topicfs.storage.errors import CorruptBatchError
 from topicfs.storage.partitioning import coordinator_partition
 
 T = 1_700_000_000_000
 TOPIC_ID = uuid.UUID("01020304-0506-0708-090a-0b0c0d0e0f10")
-KEY = SharePartitionKey("g", TOPIC_ID, 0)
-BATCHES = (StateBatch(10, 14, 2, 1), StateBatch(15, 15, 0, 2))
+KEY = share_state_records.SharePartitionKey("g", TOPIC_ID, 0)
+BATCHES = (share_state_records.StateBatch(10, 14, 2, 1), share_state_records.StateBatch(15, 15, 0, 2))
 BATCH_BYTES = (
     "03000000000000000a000000000000000e02000100000000000000000f000000000000000f0000020001000400000005"
 )
@@ -48,9 +36,16 @@ BATCH_BYTES = (
 def test_the_key_of_a_state():
     """Group, topic id and partition; a snapshot's and an update's differ in the type."""
     rest = "0001670102030405060708090a0b0c0d0e0f1000000000"
-    assert "0000" + rest == write_state_key(KEY, RecordType.SNAPSHOT).hex()
-    assert "0001" + rest == write_state_key(KEY, RecordType.UPDATE).hex()
-    assert (RecordType.UPDATE, KEY) == read_state_key(bytes.fromhex("0001" + rest))
+    assert (
+        "0000" + rest
+        == share_state_records.write_state_key(KEY, share_state_records.RecordType.SNAPSHOT).hex()
+    )
+    assert (
+        "0001" + rest == share_state_records.write_state_key(KEY, share_state_records.RecordType.UPDATE).hex()
+    )
+    assert (share_state_records.RecordType.UPDATE, KEY) == share_state_records.read_state_key(
+        bytes.fromhex("0001" + rest)
+    )
 
 
 def test_the_partition_of_a_state():
@@ -61,40 +56,40 @@ def test_the_partition_of_a_state():
 
 def test_a_snapshot():
     """Epochs 1, 2 and 3, a start offset, two batches, and a count as a tagged field."""
-    state = ShareState(1, 2, 3, 10, T, T, BATCHES, 5)
+    state = share_state_records.ShareState(1, 2, 3, 10, T, T, BATCHES, 5)
     expected = "0000000000010000000200000003000000000000000a0000018bcfe568000000018bcfe56800" + BATCH_BYTES
 
-    assert expected == write_snapshot(state).hex()
-    assert state == read_snapshot(bytes.fromhex(expected))
+    assert expected == share_state_records.write_snapshot(state).hex()
+    assert state == share_state_records.read_snapshot(bytes.fromhex(expected))
 
 
 def test_an_update():
     """The same without a state epoch and times."""
-    update = ShareUpdate(1, 3, 10, BATCHES, 5)
+    update = share_state_records.ShareUpdate(1, 3, 10, BATCHES, 5)
     expected = "00000000000100000003000000000000000a" + BATCH_BYTES
 
-    assert expected == write_update(update).hex()
-    assert update == read_update(bytes.fromhex(expected))
+    assert expected == share_state_records.write_update(update).hex()
+    assert update == share_state_records.read_update(bytes.fromhex(expected))
 
 
 def test_a_count_that_is_not_known_is_left_out():
     """Its default is -1."""
-    update = ShareUpdate(0, 0, -1)
+    update = share_state_records.ShareUpdate(0, 0, -1)
 
-    assert "0000" + "00000000" * 2 + "ff" * 8 + "0100" == write_update(update).hex()
-    assert update == read_update(write_update(update))
+    assert "0000" + "00000000" * 2 + "ff" * 8 + "0100" == share_state_records.write_update(update).hex()
+    assert update == share_state_records.read_update(share_state_records.write_update(update))
 
 
 @pytest.mark.parametrize("key", ["0002000167", "0010000167"])
 def test_keys_of_other_types_are_passed_over(key):
     """A newer broker may have more of them."""
-    assert read_state_key(bytes.fromhex(key)) is None
+    assert share_state_records.read_state_key(bytes.fromhex(key)) is None
     assert read_group_key(bytes.fromhex(key)) is None
 
 
 def test_values_of_another_version_are_refused():
     """They are not guessed at."""
-    for read in (read_snapshot, read_update, read_epoch, read_topics):
+    for read in (share_state_records.read_snapshot, share_state_records.read_update, read_epoch, read_topics):
         with pytest.raises(CorruptBatchError, match="version 1 is unknown"):
             read(bytes.fromhex("0001") + bytes(40))
 

@@ -16,21 +16,7 @@ from topicfs.coordination.share_groups import Acknowledgement, Leased, RecordNam
 from topicfs.coordination.shares.coordinator_topic import TopicRecord, append
 from topicfs.coordination.shares.group import MAX_SHARE_MEMBERS, QueueGroup, QueueSession
 from topicfs.coordination.shares.groups import PRUNE_INTERVAL_MS
-from topicfs.storage.errors import (
-    GroupExistsError,
-    GroupFullError,
-    GroupNotEmptyError,
-    InvalidConfigError,
-    InvalidGroupError,
-    InvalidNameError,
-    OffsetOutOfRangeError,
-    PolicyViolationError,
-    ReadOnlyError,
-    RecordNotHeldError,
-    SessionClosedError,
-    UnknownGroupError,
-    UnknownTopicError,
-)
+from topicfs.storage import errors
 from topicfs.storage.model import Offset, TopicPartition
 from topicfs.storage.partitioning import coordinator_partition
 from topicfs.storage.producers.append import Origin
@@ -122,7 +108,7 @@ def test_the_close_gives_back_at_once():
     first.close()
 
     assert [value(one) for one in taken] == [value(second.take()), value(second.take())]
-    with pytest.raises(SessionClosedError):
+    with pytest.raises(errors.SessionClosedError):
         first.take()
     assert [] == first.held()
     assert ["two"] == [one.holder for one in bench.group.members()]
@@ -137,7 +123,7 @@ def test_a_lease_ends():
     acknowledge(slow, renewed, RENEW)
     bench.clock.advance(1)
     assert value(lost) == value(other.take())
-    with pytest.raises(RecordNotHeldError, match="orders-0-0"):
+    with pytest.raises(errors.RecordNotHeldError, match="orders-0-0"):
         acknowledge(slow, lost)
     assert [renewed and renewed.place] == [one.place for one in slow.held()]
     acknowledge(slow, renewed)
@@ -184,7 +170,7 @@ def test_what_is_rejected_is_shown_and_not_given_again():
     ] == [tuple(one) for one in rejected]
     assert bench.open().take() is None
     bench.group.forget_rejected(place(0))
-    with pytest.raises(RecordNotHeldError):
+    with pytest.raises(errors.RecordNotHeldError):
         bench.group.forget_rejected(place(0))
     bench.restart()
     assert [place(1)] == [one.place for one in bench.group.rejected("orders")]
@@ -246,9 +232,9 @@ def test_somebody_else_settles_a_record_in_flight():
     bench.group.acknowledge_for_holder(place(1), RELEASE)
 
     for leased in (first, second):
-        with pytest.raises(RecordNotHeldError):
+        with pytest.raises(errors.RecordNotHeldError):
             acknowledge(session, leased)
-    with pytest.raises(RecordNotHeldError):
+    with pytest.raises(errors.RecordNotHeldError):
         bench.group.acknowledge_for_holder(place(0), ACCEPT)
     assert [] == session.held()
     assert "job 1" == value(session.take())
@@ -260,7 +246,7 @@ def test_records_are_taken_some_at_a_time():
     session = bench.open()
     taken = session.take_some(3)
     assert ["job 0", "job 1", "job 2"] == [value(one) for one in taken]
-    with pytest.raises(RecordNotHeldError):
+    with pytest.raises(errors.RecordNotHeldError):
         session.acknowledge({**dict.fromkeys((one.place for one in taken), ACCEPT), place(4): ACCEPT})
     session.acknowledge(dict.fromkeys((one.place for one in taken), ACCEPT))
 
@@ -318,10 +304,10 @@ def test_a_group_that_is_reset_begins_there():
     for _ in range(3):
         acknowledge(session, session.take())
     partition = TopicPartition("orders", 0)
-    with pytest.raises(GroupNotEmptyError):
+    with pytest.raises(errors.GroupNotEmptyError):
         bench.group.reset(partition, Offset(1))
     session.close()
-    with pytest.raises(OffsetOutOfRangeError):
+    with pytest.raises(errors.OffsetOutOfRangeError):
         bench.group.reset(partition, Offset(6))
     bench.group.reset(partition, Offset(1))
 
@@ -334,9 +320,9 @@ def test_settings_are_kept_and_count_at_once():
     """Under Kafka's names, within its bounds."""
     bench = Bench()
     bench.engine.share_groups.create("billing")
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(errors.InvalidConfigError):
         bench.group.alter({"share.delivery.count.limit": "1"})
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(errors.InvalidConfigError):
         bench.group.alter({"assignor": None})
     bench.group.alter({"share.delivery.count.limit": "2", "share.auto.offset.reset": "latest"})
     bench.restart()
@@ -356,15 +342,15 @@ def test_groups_come_and_go():
     bench = Bench()
     groups = bench.engine.share_groups
     groups.create("billing")
-    with pytest.raises(GroupExistsError):
+    with pytest.raises(errors.GroupExistsError):
         groups.create("billing")
     session = bench.open()
     acknowledge(session, session.take())
-    with pytest.raises(GroupNotEmptyError):
+    with pytest.raises(errors.GroupNotEmptyError):
         groups.delete("billing")
     session.close()
     groups.delete("billing")
-    with pytest.raises(UnknownGroupError):
+    with pytest.raises(errors.UnknownGroupError):
         groups.delete("billing")
     bench.restart()
 
@@ -375,10 +361,10 @@ def test_groups_come_and_go():
 def test_what_may_not_be():
     """No queue over topics that are not there or are Kafka's own, under a consumer group's name, or for too many."""
     bench = Bench()
-    with pytest.raises(UnknownTopicError):
+    with pytest.raises(errors.UnknownTopicError):
         bench.group.open(["nothing"], holder="")
     bench.open()
-    with pytest.raises(PolicyViolationError):
+    with pytest.raises(errors.PolicyViolationError):
         bench.group.open(["__consumer_offsets"], holder="")
     partition = bench.engine.partition("__consumer_offsets", coordinator_partition("readers", 2))
     append(
@@ -386,18 +372,18 @@ def test_what_may_not_be():
         [TopicRecord(*write_group("readers", {"protocolType": "consumer", "members": []}))],
         bench.clock(),
     )
-    with pytest.raises(GroupExistsError, match="is a consumer group"):
+    with pytest.raises(errors.GroupExistsError, match="is a consumer group"):
         bench.engine.share_groups.group("readers")
     for _ in range(MAX_SHARE_MEMBERS - 1):
         bench.open()
-    with pytest.raises(GroupFullError):
+    with pytest.raises(errors.GroupFullError):
         bench.open()
 
 
 @pytest.mark.parametrize("name", ["", "\udcff", "g" * 32_768])
 def test_a_name_that_no_record_can_have_is_refused(name: str):
     """A queue's name is UTF-8 text of 1 to 32,767 bytes, as that of any group."""
-    with pytest.raises(InvalidGroupError):
+    with pytest.raises(errors.InvalidGroupError):
         Bench().engine.share_groups.create(name)
 
 
@@ -410,7 +396,7 @@ def test_a_topic_that_is_deleted_takes_its_states_along():
     assert ["orders"] == bench.group.topics()
     bench.engine.delete_topic("orders")
     assert [] == bench.group.topics()
-    with pytest.raises(UnknownTopicError):
+    with pytest.raises(errors.UnknownTopicError):
         session.take()
     bench.engine.create_topic("orders", partitions=1)
     bench.append("anew")
@@ -451,7 +437,7 @@ def test_where_nothing_may_be_written_there_are_no_sessions():
     engine = engine_on(bench.disk.read_only_view(), clock=bench.clock)
     group = engine.share_groups.group("billing")
 
-    with pytest.raises(ReadOnlyError):
+    with pytest.raises(errors.ReadOnlyError):
         group.open(["orders"], holder="")
     assert (2, 3) == (group.positions("orders")[0].start_offset, group.positions("orders")[0].lag)
     assert [place(1)] == [one.place for one in group.rejected("orders")]
@@ -475,7 +461,7 @@ def test_names_of_records_are_read_as_they_are_written():
     """A topic's name may have dashes and digits."""
     assert RecordName("a-1", 0, Offset(42)) == parse_place(str(RecordName("a-1", 0, Offset(42))))
     for text in ("orders-0", "orders-00-1", "-0-1", "orders-0--1"):
-        with pytest.raises(InvalidNameError):
+        with pytest.raises(errors.InvalidNameError):
             parse_place(text)
 
 

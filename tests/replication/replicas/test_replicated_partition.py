@@ -9,13 +9,7 @@ import pytest
 from tests.doubles.records import batch
 from tests.doubles.replicated import ORDERS, Replicated
 from tests.doubles.several_disks import break_disk
-from topicfs.storage.errors import (
-    InvalidRecordError,
-    NotEnoughReplicasError,
-    NotLeaderError,
-    PartitionOfflineError,
-    StorageError,
-)
+from topicfs.storage import errors
 from topicfs.storage.model import Offset, TopicPartition
 
 
@@ -43,7 +37,7 @@ def test_listeners_hear_of_an_append_once_when_it_can_be_read():
     two.partition().listen(hear)
     two.append("a\n")
     assert [(1, 1)] == heard
-    with pytest.raises(InvalidRecordError):
+    with pytest.raises(errors.InvalidRecordError):
         two.partition().append(bytearray(batch(b"b")[:-1]))
     break_disk(two.disk(2))
     two.append("c\n")
@@ -69,7 +63,7 @@ def test_what_comes_while_listeners_hear_of_a_refused_append_is_told_too():
             log.parts.listeners.notify()
 
     partition.listen(hear)
-    with pytest.raises(InvalidRecordError):
+    with pytest.raises(errors.InvalidRecordError):
         partition.append(bytearray(batch(b"b")[:-1]))
     assert 2 == heard
 
@@ -89,7 +83,7 @@ def test_a_follower_takes_no_append_of_its_own():
     two = Replicated()
     two.engine.create_topic("orders")
     follower = two.engine.controller.logs(ORDERS)[2]
-    with pytest.raises(NotLeaderError):
+    with pytest.raises(errors.NotLeaderError):
         follower.append(batch(b"a"))
 
 
@@ -217,7 +211,7 @@ def test_the_last_replica_in_sync_is_not_replaced():
     two.append("a\n")
     two.disk(2).heal()
     break_disk(two.disk(1))
-    with pytest.raises((PartitionOfflineError, OSError)):
+    with pytest.raises((errors.PartitionOfflineError, OSError)):
         two.append("b\n")
     assert (1,) == two.in_sync()
     two.bring_back(1)
@@ -231,7 +225,9 @@ def test_acks_all_needs_enough_replicas():
     two.partition().check_in_sync()
     two.disk(2).fail("pwrite", number=errno.ENOSPC, times=1000)
     two.append("a\n")
-    with pytest.raises(NotEnoughReplicasError, match=r"1 of 2 replicas in sync and min\.insync\.replicas=2"):
+    with pytest.raises(
+        errors.NotEnoughReplicasError, match=r"1 of 2 replicas in sync and min\.insync\.replicas=2"
+    ):
         two.partition().check_in_sync()
     assert [] == two.lines()
     two.bring_back(2)
@@ -411,7 +407,7 @@ def test_the_replica_that_was_to_stay_may_fail_while_the_others_are_about_to_go(
         reassign(partition, assigned)
 
     monkeypatch.setattr(two.engine._table, "_reassign", fail_first)
-    with pytest.raises(StorageError, match="have changed meanwhile; try again"):
+    with pytest.raises(errors.StorageError, match="have changed meanwhile; try again"):
         two.engine.set_replicas("orders", 1)
     two.append("c\n")
     assert ["a", "b", "c"] == two.lines()

@@ -10,16 +10,8 @@ from random import Random
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import Killed
 from tests.interop.ours import read_records
+from tests.soak.crossings import machine
 from tests.soak.crossings.appends import pick
-from tests.soak.crossings.machine import (
-    KEPT_FOREVER,
-    LATEST_TIME,
-    Crossing,
-    Interrupted,
-    TopicModel,
-    add_partitions,
-    log_bytes,
-)
 from tests.soak.crossings.model import PartitionModel, Retained
 from tests.soak.crossings.settings import draw_changes, merged
 from topicfs.replication import open_engine
@@ -39,24 +31,24 @@ DELETED = re.compile(r"(\.deleted|-delete)$")
 # Topics and settings.
 
 
-def create(crossing: Crossing, chance: Random) -> str:
+def create(crossing: machine.Crossing, chance: Random) -> str:
     """Create a topic of one of a few names."""
     free = [name for name in NAMES if name not in crossing.topics]
     return _create(crossing, chance, chance.choice(free)) if free else "all names are taken"
 
 
-def _create(crossing: Crossing, chance: Random, name: str) -> str:
+def _create(crossing: machine.Crossing, chance: Random, name: str) -> str:
     overrides = {"internal.segment.bytes": str(chance.choice((300, 700, 2_000)))}
     overrides |= merged(overrides, draw_changes(chance, chance.randint(0, 4), overrides, crossing.switches))
-    topic = TopicModel(name, {**KEPT_FOREVER, **overrides}, [])
-    add_partitions(topic, chance.randint(1, 2))
-    crossing.interrupted = Interrupted(created=topic)
+    topic = machine.TopicModel(name, {**machine.KEPT_FOREVER, **overrides}, [])
+    machine.add_partitions(topic, chance.randint(1, 2))
+    crossing.interrupted = machine.Interrupted(created=topic)
     crossing.engine.create_topic(name, partitions=len(topic.partitions), overrides=overrides)
     crossing.topics[name] = topic
     return f"{name}: {len(topic.partitions)} partitions, {overrides}"
 
 
-def delete(crossing: Crossing, chance: Random) -> str:
+def delete(crossing: machine.Crossing, chance: Random) -> str:
     """Delete a topic; its logs take nothing afterwards."""
     if not crossing.topics:
         return "no topic"
@@ -65,7 +57,7 @@ def delete(crossing: Crossing, chance: Random) -> str:
     topic = crossing.topics[name]
     delay = max(topic.largest_delay, topic.config().file_delete_delay_ms)
     crossing.delay_of_deleted = max(crossing.delay_of_deleted, delay)
-    crossing.interrupted = Interrupted(deleted=name)
+    crossing.interrupted = machine.Interrupted(deleted=name)
     crossing.engine.delete_topic(name)
     del crossing.topics[name]
     assert all("online" != partition.status().state for partition in old), (
@@ -74,32 +66,32 @@ def delete(crossing: Crossing, chance: Random) -> str:
     return name
 
 
-def recreate(crossing: Crossing, chance: Random) -> str:
+def recreate(crossing: machine.Crossing, chance: Random) -> str:
     """Delete a topic and create it again under its name."""
     name = delete(crossing, chance)
     return _create(crossing, chance, name) if name in NAMES else name
 
 
-def extend(crossing: Crossing, chance: Random) -> str:
+def extend(crossing: machine.Crossing, chance: Random) -> str:
     """Add a partition to a topic."""
     if not crossing.topics:
         return "no topic"
     topic = crossing.topics[chance.choice(sorted(crossing.topics))]
     total = min(len(topic.partitions) + 1, MAX_ADDED_PARTITIONS)
-    crossing.interrupted = Interrupted(extended=(topic.name, total))
+    crossing.interrupted = machine.Interrupted(extended=(topic.name, total))
     crossing.engine.add_partitions(topic.name, total=total)
-    add_partitions(topic, total)
+    machine.add_partitions(topic, total)
     return f"{topic.name}: {total}"
 
 
-def alter(crossing: Crossing, chance: Random) -> str:
+def alter(crossing: machine.Crossing, chance: Random) -> str:
     """Alter one to three settings of a topic."""
     if not crossing.topics:
         return "no topic"
     topic = crossing.topics[chance.choice(sorted(crossing.topics))]
     changes = draw_changes(chance, chance.choice((1, 1, 2, 3)), topic.overrides, crossing.switches)
     after = merged(topic.overrides, changes)
-    crossing.interrupted = Interrupted(altered=(topic.name, after))
+    crossing.interrupted = machine.Interrupted(altered=(topic.name, after))
     crossing.engine.alter_config(topic.name, changes)
     topic.overrides = after
     return f"{topic.name}: {changes}"
@@ -108,7 +100,7 @@ def alter(crossing: Crossing, chance: Random) -> str:
 # Records that go.
 
 
-def delete_records(crossing: Crossing, chance: Random) -> str:
+def delete_records(crossing: machine.Crossing, chance: Random) -> str:
     """Call DeleteRecords with an offset within the log, or now and then outside of it."""
     target = pick(crossing, chance)
     if target is None:
@@ -140,7 +132,7 @@ def delete_records(crossing: Crossing, chance: Random) -> str:
     return f"{model.name}: {before}"
 
 
-def maintain(crossing: Crossing, chance: Random) -> str:
+def maintain(crossing: machine.Crossing, chance: Random) -> str:
     """Do all duties, or those that are due."""
     now = crossing.clock()
     _begin_pass(crossing)
@@ -150,7 +142,7 @@ def maintain(crossing: Crossing, chance: Random) -> str:
     return "everything" if every else "what is due"
 
 
-def _begin_pass(crossing: Crossing) -> None:
+def _begin_pass(crossing: machine.Crossing) -> None:
     """Tell the models what a pass of all duties may do."""
     now = crossing.clock()
     for topic, model, partition in crossing.partitions():
@@ -160,13 +152,13 @@ def _begin_pass(crossing: Crossing) -> None:
         model.producers.expire(now, crossing.config.producer_id_expiration_ms)
 
 
-def _end_pass(crossing: Crossing, *, everything: bool) -> None:
+def _end_pass(crossing: machine.Crossing, *, everything: bool) -> None:
     """Compare what a pass left of the log's beginning with the settings (AssertionError)."""
     if crossing.disk.dead:  # Replacing segments takes any error for one of the disk.
         raise Killed(crossing.disk.last_change)
     for topic, model, partition in crossing.partitions():
         offsets = partition.offsets()
-        model.move_start(offsets.log_start_offset, log_bytes(partition))
+        model.move_start(offsets.log_start_offset, machine.log_bytes(partition))
         model.retained = None
         if everything:
             segments = partition.segments()
@@ -192,7 +184,7 @@ def _check_compaction(model: PartitionModel, partition: Partition) -> None:
             seen[record.key] = record.offset
 
 
-def keep_log_starts(crossing: Crossing, chance: Random) -> str:
+def keep_log_starts(crossing: machine.Crossing, chance: Random) -> str:
     """Write the log starts to the checkpoint."""
     crossing.engine.keep_log_starts()
     for _, model, _partition in crossing.partitions():
@@ -200,7 +192,7 @@ def keep_log_starts(crossing: Crossing, chance: Random) -> str:
     return ""
 
 
-def flush(crossing: Crossing, chance: Random) -> str:
+def flush(crossing: machine.Crossing, chance: Random) -> str:
     """Flush a log, roll it, or do what the flusher was handed."""
     kind = chance.choice(("flusher", "sync", "roll"))
     if kind == "flusher":
@@ -220,25 +212,25 @@ def flush(crossing: Crossing, chance: Random) -> str:
 # Time.
 
 
-def tick(crossing: Crossing, chance: Random) -> str:
+def tick(crossing: machine.Crossing, chance: Random) -> str:
     """Let a moment pass."""
     crossing.set_clock(crossing.clock.now + chance.choice((0, 1, 10, 999, 60_000)))
     return f"{crossing.clock.now}"
 
 
-def jump(crossing: Crossing, chance: Random) -> str:
+def jump(crossing: machine.Crossing, chance: Random) -> str:
     """Set the clock forward or back."""
     crossing.set_clock(crossing.clock.now + chance.choice((1, -1)) * chance.choice(JUMPS))
     return f"{crossing.clock.now}"
 
 
-def wait_for_removals(crossing: Crossing, chance: Random) -> str:
+def wait_for_removals(crossing: machine.Crossing, chance: Random) -> str:
     """Let the delay of deleted files pass, counted from a look at them: all that are there go."""
     maintain_everything(crossing)
     delay = max([crossing.delay_of_deleted, *[topic.largest_delay for topic in crossing.topics.values()]])
     before = deleted_files(crossing.data)
     begin = crossing.clock.now if crossing.switches.deleted_files_after_clock_back else crossing.latest_clock
-    if begin + delay > LATEST_TIME - 2 * 60_001:
+    if begin + delay > machine.LATEST_TIME - 2 * 60_001:
         return "not before the end of time"
     crossing.set_clock(begin + max(delay, 60_000) + 60_001)
     maintained = maintain_everything(crossing)
@@ -247,7 +239,7 @@ def wait_for_removals(crossing: Crossing, chance: Random) -> str:
     return maintained
 
 
-def maintain_everything(crossing: Crossing) -> str:
+def maintain_everything(crossing: machine.Crossing) -> str:
     """Do all duties."""
     _begin_pass(crossing)
     crossing.engine.maintain_now(crossing.clock())
@@ -269,14 +261,14 @@ def deleted_files(data: Path) -> set[tuple[str, int]]:
 # Restarts, kills and others who read.
 
 
-def restart(crossing: Crossing, chance: Random) -> str:
+def restart(crossing: machine.Crossing, chance: Random) -> str:
     """Close the engine in order, check the directory, and open it again."""
     crossing.close()
     crossing.reopen()
     return ""
 
 
-def kill(crossing: Crossing, chance: Random) -> str:
+def kill(crossing: machine.Crossing, chance: Random) -> str:
     """Kill the engine between two changes; a read-only look at what is left shows what recovery will."""
     crossing.disk.kill()
     crossing.leave()
@@ -285,7 +277,7 @@ def kill(crossing: Crossing, chance: Random) -> str:
     raise Killed("between two steps")
 
 
-def look_beside(crossing: Crossing, chance: Random) -> str:
+def look_beside(crossing: machine.Crossing, chance: Random) -> str:
     """Open the directory read-only beside its owner: it shows the same records, and changes nothing."""
     before = listing(crossing.data)
     _look(crossing, crossing.data, chance)
@@ -293,7 +285,7 @@ def look_beside(crossing: Crossing, chance: Random) -> str:
     return ""
 
 
-def _look(crossing: Crossing, directory: Path, chance: Random) -> None:
+def _look(crossing: machine.Crossing, directory: Path, chance: Random) -> None:
     engine = open_engine(
         directory,
         read_only=True,
@@ -308,7 +300,7 @@ def _look(crossing: Crossing, directory: Path, chance: Random) -> None:
         engine.close()
 
 
-def open_image(crossing: Crossing, chance: Random) -> str:
+def open_image(crossing: machine.Crossing, chance: Random) -> str:
     """Open a copy of the directory, as it is while its owner serves, and check it after a close."""
     copy = crossing.image()
     engine = open_engine(
@@ -328,7 +320,7 @@ def listing(directory: Path) -> list[tuple[str, int, int]]:
     return [(str(path), status.st_size, status.st_mtime_ns) for path in paths for status in (path.stat(),)]
 
 
-def reopen_partition(crossing: Crossing, chance: Random) -> str:
+def reopen_partition(crossing: machine.Crossing, chance: Random) -> str:
     """Load an online partition again: it is as after a restart."""
     target = pick(crossing, chance)
     if target is None:
@@ -339,7 +331,7 @@ def reopen_partition(crossing: Crossing, chance: Random) -> str:
     return f"{partition.topic}-{partition.number}"
 
 
-def refuse(crossing: Crossing, chance: Random) -> str:
+def refuse(crossing: machine.Crossing, chance: Random) -> str:
     """Ask for what must be refused: nothing changes."""
     for act in (
         lambda: crossing.engine.create_topic("not/a name"),

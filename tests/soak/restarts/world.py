@@ -15,24 +15,7 @@ from random import Random
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.manual_flusher import ManualFlusher
 from tests.doubles.mortal_disk import Killed
-from tests.soak.restarts.expectation import (
-    Disks,
-    Expectation,
-    compare_replicas,
-    named_missing,
-    read_disks,
-)
-from tests.soak.restarts.places import (
-    PARTITIONS,
-    PLAIN,
-    RETAINED,
-    FailingDirectory,
-    TestedDirectory,
-    batches_in,
-    held,
-    read_batches,
-    told_start,
-)
+from tests.soak.restarts import expectation, places
 from topicfs.main import run
 from topicfs.replication.replicas.engine import ReplicatedEngine
 from topicfs.replication.replicas.startup import open_replicas
@@ -58,7 +41,7 @@ class World:
         """Make the directories and the topics; without `segments` only small files are damaged."""
         chance = Random(seed)
         number = chance.choice((2, 2, 3))
-        self.places = [TestedDirectory(base / f"d{one}") for one in range(1, number + 1)]
+        self.places = [places.TestedDirectory(base / f"d{one}") for one in range(1, number + 1)]
         self.base, self.counts, self._segments = base, counts, segments
         self.clock = ManualClock()
         self.config = EngineConfig(
@@ -66,14 +49,14 @@ class World:
             replication_factor=number,
             topic_defaults=TopicConfig(segment_index_bytes=1_200, internal_segment_bytes=500),
         )
-        self.expected = Expectation()
+        self.expected = expectation.Expectation()
         self.log: list[str] = []
         self.number = 0
         self.saved: set[bytes] = set()
         self.chance = chance
         engine = self._start(self.places, dies=False)
         assert engine is not None
-        engine.create_topic("plain", partitions=len(PLAIN))
+        engine.create_topic("plain", partitions=len(places.PLAIN))
         engine.create_topic("retained", overrides={"retention.bytes": "1500"})
         self._append(engine)
         self._close(engine)
@@ -111,7 +94,7 @@ class World:
         for _ in range(4):
             self._maintain(engine)
             engine.catch_up()
-        for partition in PARTITIONS:
+        for partition in places.PARTITIONS:
             status = engine.replicated(partition).status()
             for one in status.replicas:
                 # A replica that is whole in no directory is not copied on beyond what is missing.
@@ -123,7 +106,7 @@ class World:
         self._close(engine)
         self.expected.compare_disks(before, self._disks(), self.saved)
 
-    def _prepare(self) -> list[TestedDirectory]:
+    def _prepare(self) -> list[places.TestedDirectory]:
         """Bring back, take away, damage; return the directories that are named."""
         chance = self.chance
         for place in self.places:
@@ -144,7 +127,7 @@ class World:
         self._note("named " + " ".join(f"{one.path.name}{'' if one.path.exists() else '?'}" for one in named))
         return named
 
-    def _damage(self, present: Sequence[TestedDirectory]) -> None:
+    def _damage(self, present: Sequence[places.TestedDirectory]) -> None:
         """Damage files of directories, and throw a disk away, now and then."""
         chance = self.chance
         for place in present:
@@ -157,7 +140,7 @@ class World:
             self.expected.replaced = True
             self._note(f"replaced {present[0].path.name}")
 
-    def _bring_back(self, place: TestedDirectory) -> None:
+    def _bring_back(self, place: places.TestedDirectory) -> None:
         if place.bring_back():
             self._note(f"{place.path.name}: the disk that was away is thrown away")
             self.expected.replaced = True
@@ -169,12 +152,14 @@ class World:
         A copy that was not in sync may have been killed before it noted what its leader had lost in front of its log.
         """
         paths = {replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs}
-        for name in PARTITIONS:
+        for name in places.PARTITIONS:
             partition = engine.replicated(name)
             if partition.leader is None:
                 self._note(f"{name}: unclean election")
                 for number, log in engine.controller.logs(name).items():
-                    self.expected.elected_unclean(name, told_start(paths[number], name, log.log_start_offset))
+                    self.expected.elected_unclean(
+                        name, places.told_start(paths[number], name, log.log_start_offset)
+                    )
                     engine.elect_unclean(name, str(number))
                     break
 
@@ -204,21 +189,21 @@ class World:
 
     # Starts.
 
-    def _start(self, named: Sequence[TestedDirectory], *, dies: bool) -> ReplicatedEngine | None:
+    def _start(self, named: Sequence[places.TestedDirectory], *, dies: bool) -> ReplicatedEngine | None:
         """Open the directories, as refusals say; None if the process died on the way."""
         left_out: set[Path] = set()
         self.named = named
         for _ in range(MAX_REFUSALS):
-            self.disk = FailingDirectory(self.clock, self.chance)
+            self.disk = places.FailingDirectory(self.clock, self.chance)
             if dies and self.chance.random() < 0.15:
                 self.disk.steps_left = int(self.chance.expovariate(1 / FARTHEST_OPENING))
             before = self._disks()
             forgot = {name for place in self.places for name in place.forgot}
             self.expected.told = {
                 partition: {
-                    place.path: told_start(place.path, partition, sys.maxsize) for place in self.places
+                    place.path: places.told_start(place.path, partition, sys.maxsize) for place in self.places
                 }
-                for partition in PARTITIONS
+                for partition in places.PARTITIONS
                 if str(partition) in forgot
             }
             try:
@@ -245,7 +230,9 @@ class World:
             return engine
         raise AssertionError(f"refused {MAX_REFUSALS} times")
 
-    def _compare_start(self, engine: ReplicatedEngine, before: Disks, *, settled: bool = False) -> None:
+    def _compare_start(
+        self, engine: ReplicatedEngine, before: expectation.Disks, *, settled: bool = False
+    ) -> None:
         serving = [Path(one.path) for one in engine.directories() if one.offline is None]
         self._note(*(f"{one.path}: {one.offline}" for one in engine.directories() if one.offline is not None))
         self._note(f"serves in {' '.join(path.name for path in serving)}")
@@ -257,7 +244,7 @@ class World:
             serving = [path for path in serving if path in there]
             self.expected.compare_start(engine, before, serving, settled=settled)
 
-    def _do_as_told(self, message: str, named: Sequence[TestedDirectory], left_out: set[Path]) -> None:
+    def _do_as_told(self, message: str, named: Sequence[places.TestedDirectory], left_out: set[Path]) -> None:
         """Do what a refusal says; only damage to each directory that is named and there has no command (AssertionError)."""
         without = {Path(one) for one in re.findall(r"--without (\S+)", message)}
         if "topicfs replicas resolve" in message:
@@ -316,7 +303,7 @@ class World:
             return
         assert 0 == status, f"{words}: {said}"
         for file in folder.rglob("*"):  # One by one: partitions have the same offsets.
-            self.saved |= set(held(read_batches([file])))
+            self.saved |= set(places.held(places.read_batches([file])))
 
     def _bring_all_back(self) -> None:
         for place in self.places:
@@ -326,7 +313,7 @@ class World:
     # Steps.
 
     def _append(self, engine: ReplicatedEngine) -> None:
-        partition = engine.replicated(self.chance.choice(PARTITIONS))
+        partition = engine.replicated(self.chance.choice(places.PARTITIONS))
         values = [b"%d" % (self.number + n) for n in range(self.chance.randint(1, 4))]
         self.number += len(values)
         self.expected.uncertain |= set(values)
@@ -341,7 +328,7 @@ class World:
         self.counts["records"] += len(values)
 
     def _delete_records(self, engine: ReplicatedEngine) -> None:
-        name = self.chance.choice(PLAIN)
+        name = self.chance.choice(places.PLAIN)
         partition = engine.replicated(name)
         bounds = partition.offsets()
         before = self.chance.randint(bounds.log_start_offset, bounds.high_watermark)
@@ -380,13 +367,11 @@ class World:
     # Ends.
 
     def _close(self, engine: ReplicatedEngine) -> None:
-        known = PARTITIONS if _has_topics(engine) else ()
+        known = places.PARTITIONS if _has_topics(engine) else ()
         states = {one: engine.replicated(one).state for one in known}
         starts = {one: engine.replicated(one).log_start_offset for one in known}
-        missing = {one: named_missing(engine, one) for one in known}
-        paths = {
-            replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs if replica_dir.serves
-        }
+        missing = {one: expectation.named_missing(engine, one) for one in known}
+        paths = {replica_dir.number: replica_dir.path for replica_dir in engine._replica_dirs if replica_dir.serves}
         try:
             engine.close()
         except (OSError, StorageError) as error:
@@ -399,22 +384,22 @@ class World:
             return
         for partition, state in states.items():
             synced = {paths[number].name: paths[number] for number in state.in_sync if number in paths}
-            logs = {name: batches_in(path, partition) for name, path in synced.items()}
+            logs = {name: places.batches_in(path, partition) for name, path in synced.items()}
             if len(logs) > 1:
-                compare_replicas(logs, partition, starts[partition], missing[partition])
+                expectation.compare_replicas(logs, partition, starts[partition], missing[partition])
             told = {
-                (min(logs[name], default=None), told_start(path, partition, starts[partition]))
+                (min(logs[name], default=None), places.told_start(path, partition, starts[partition]))
                 for name, path in synced.items()
             }
-            if partition != RETAINED:  # Each directory retains by itself.
+            if partition != places.RETAINED:  # Each directory retains by itself.
                 assert len(told) == len(dict(told)), f"{partition}: in sync, and begin, and began, at {told}"
 
     def _die(self) -> None:
         for place in self.places:
             place.release_lock()
 
-    def _disks(self) -> Disks:
-        return read_disks(
+    def _disks(self) -> expectation.Disks:
+        return expectation.read_disks(
             [place.path for place in self.places],
             {place.path: place.away for place in self.places if place.away.exists()},
         )
@@ -426,7 +411,9 @@ class World:
 def _has_topics(engine: ReplicatedEngine) -> bool:
     """Return whether all partitions are there: a new disk that goes on alone knows only of those that it had got."""
     topics = engine.topics()
-    return all(one.topic in topics and one.partition in topics[one.topic].partitions() for one in PARTITIONS)
+    return all(
+        one.topic in topics and one.partition in topics[one.topic].partitions() for one in places.PARTITIONS
+    )
 
 
 def _command(words: Sequence[str]) -> tuple[int, str]:

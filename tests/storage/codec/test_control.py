@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from topicfs.storage.codec import control
 from topicfs.storage.codec.batch import read_header
-from topicfs.storage.codec.control import (
-    ControlType,
-    EndTransactionMarker,
-    control_type,
-    encode_marker,
-    read_marker,
-)
 from topicfs.storage.codec.records import decode
 from topicfs.storage.errors import InvalidRecordError
 from topicfs.storage.model import Record
@@ -24,9 +18,9 @@ COMMIT = bytes.fromhex(
 
 def test_golden_commit_marker():
     """Row 139: the commit marker equals the golden 78 bytes and is read back."""
-    marker = EndTransactionMarker(ControlType.COMMIT, 6)
+    marker = control.EndTransactionMarker(control.ControlType.COMMIT, 6)
 
-    written = encode_marker(
+    written = control.encode_marker(
         marker,
         timestamp=1700000000000,
         producer_id=12345,
@@ -40,40 +34,40 @@ def test_golden_commit_marker():
     assert header.is_control
     assert header.is_transactional
     assert (78, 1, -1) == (header.size_bytes, header.record_count, header.base_sequence)
-    assert marker == read_marker(decode(written, control=True)[0].record(0))
+    assert marker == control.read_marker(decode(written, control=True)[0].record(0))
 
 
-@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+@pytest.mark.parametrize("kind", [control.ControlType.ABORT, control.ControlType.COMMIT])
 def test_markers_round_trip(kind):
     """Commit and abort markers are read back, with the largest coordinator epoch too."""
-    marker = EndTransactionMarker(kind, 2**31 - 1)
-    written = encode_marker(marker, timestamp=-1, producer_id=0, producer_epoch=0)
+    marker = control.EndTransactionMarker(kind, 2**31 - 1)
+    written = control.encode_marker(marker, timestamp=-1, producer_id=0, producer_epoch=0)
 
-    assert marker == read_marker(decode(written, control=True)[0].record(0))
+    assert marker == control.read_marker(decode(written, control=True)[0].record(0))
 
 
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
-        (b"\0\0\0\0", ControlType.ABORT),
-        (b"\0\0\0\1", ControlType.COMMIT),
-        (b"\0\0\0\2", ControlType.LEADER_CHANGE),
-        (b"\0\0\0\6", ControlType.KRAFT_VOTERS),
-        (b"\0\0\0\7", ControlType.UNKNOWN),
-        (b"\0\0\xff\xff", ControlType.UNKNOWN),
-        (b"\0\x09\0\1 and more", ControlType.COMMIT),
+        (b"\0\0\0\0", control.ControlType.ABORT),
+        (b"\0\0\0\1", control.ControlType.COMMIT),
+        (b"\0\0\0\2", control.ControlType.LEADER_CHANGE),
+        (b"\0\0\0\6", control.ControlType.KRAFT_VOTERS),
+        (b"\0\0\0\7", control.ControlType.UNKNOWN),
+        (b"\0\0\xff\xff", control.ControlType.UNKNOWN),
+        (b"\0\x09\0\1 and more", control.ControlType.COMMIT),
     ],
 )
 def test_types_of_control_records(key, expected):
     """Keys of newer versions are read as the newest known version; unknown types are UNKNOWN."""
-    assert expected is control_type(key)
+    assert expected is control.control_type(key)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
 def test_keys_that_are_none(key):
     """A key that is null, too short or of a negative version is refused."""
     with pytest.raises(InvalidRecordError, match="key"):
-        control_type(key)
+        control.control_type(key)
 
 
 @pytest.mark.parametrize(
@@ -89,4 +83,4 @@ def test_keys_that_are_none(key):
 def test_records_that_end_no_transaction(key, value):
     """A record of another type or with an invalid value is not a marker."""
     with pytest.raises(InvalidRecordError):
-        read_marker(Record(0, 0, key, value))
+        control.read_marker(Record(0, 0, key, value))

@@ -6,24 +6,19 @@ import dataclasses
 
 import pytest
 
-from topicfs.storage.compaction.selection import (
-    CleanableSegment,
-    CleaningParams,
-    GroupingSegment,
-    SegmentGroupLimits,
-    group,
-    plan,
-)
+from topicfs.storage.compaction import selection
 from topicfs.storage.model import Offset, Timestamp
 
 NOW = Timestamp(1_000_000)
 
 
 def segment(base, size=100, time=0, first=None):
-    return CleanableSegment(Offset(base), size, Timestamp(time), None if first is None else Timestamp(first))
+    return selection.CleanableSegment(
+        Offset(base), size, Timestamp(time), None if first is None else Timestamp(first)
+    )
 
 
-PARAMS = CleaningParams(
+PARAMS = selection.CleaningParams(
     segments=[segment(0), segment(10), segment(20), segment(30)],
     log_start_offset=Offset(0),
     log_end_offset=Offset(35),
@@ -37,7 +32,7 @@ PARAMS = CleaningParams(
 
 
 def planned(**changes):
-    return plan(dataclasses.replace(PARAMS, **changes))
+    return selection.plan(dataclasses.replace(PARAMS, **changes))
 
 
 def test_the_active_segment_is_never_cleaned():
@@ -115,13 +110,14 @@ def test_nothing_dirty_is_never_due():
     assert (0, False) == (nothing.cleanable_bytes, nothing.due)
 
 
-LIMITS = SegmentGroupLimits(segment_bytes=100, index_bytes=50)
+LIMITS = selection.SegmentGroupLimits(segment_bytes=100, index_bytes=50)
 
 
 def grouped(rows, end=1000, limits=LIMITS):
-    segments = [GroupingSegment(Offset(base), *sizes) for base, *sizes in rows]
+    segments = [selection.GroupingSegment(Offset(base), *sizes) for base, *sizes in rows]
     return [
-        [s.base_offset for s in members] for members in group(segments, limits=limits, end_offset=Offset(end))
+        [s.base_offset for s in members]
+        for members in selection.group(segments, limits=limits, end_offset=Offset(end))
     ]
 
 

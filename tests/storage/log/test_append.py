@@ -11,16 +11,10 @@ import pytest
 from tests.doubles.logs import LogOnDisk, offsets_of, records_of
 from tests.doubles.records import batch, sized_batch
 from tests.doubles.waiting import wait_until
+from topicfs.storage import errors
 from topicfs.storage.codec.batch import read_header, seal
 from topicfs.storage.codec.binary.fields import LENGTH_POSITION
 from topicfs.storage.codec.records import BatchStamp, decode
-from topicfs.storage.errors import (
-    InvalidRecordError,
-    InvalidTimestampError,
-    PartitionOfflineError,
-    ReadOnlyError,
-    RecordTooLargeError,
-)
 from topicfs.storage.model import Appended, Offset, ProducerId, TimestampType
 
 
@@ -107,7 +101,7 @@ def test_the_shortest_way_ends_with_the_offsets_of_a_segment():
 def _answer(on_disk: LogOnDisk, data: bytearray, *, encoded_here: bool = False) -> Appended | type[Exception]:
     try:
         return on_disk.log.append(data, encoded_here=encoded_here)
-    except (InvalidTimestampError, RecordTooLargeError) as error:
+    except (errors.InvalidTimestampError, errors.RecordTooLargeError) as error:
         return type(error)
 
 
@@ -151,7 +145,7 @@ def test_what_no_client_may_append(data, message):
     """Torn, damaged, control, miscounted and old batches are refused, and the disk stays as it was."""
     on_disk = LogOnDisk()
     before = on_disk.disk.tree()
-    with pytest.raises(InvalidRecordError, match=message):
+    with pytest.raises(errors.InvalidRecordError, match=message):
         on_disk.log.append(data)
     assert before == on_disk.disk.tree()
     assert 0 == on_disk.log.log_end_offset
@@ -160,7 +154,7 @@ def test_what_no_client_may_append(data, message):
 def test_one_bad_batch_refuses_all():
     """A bad batch refuses the whole append, also the good batches before it."""
     on_disk = LogOnDisk()
-    with pytest.raises(InvalidRecordError):
+    with pytest.raises(errors.InvalidRecordError):
         on_disk.log.append(batch(b"good") + broken(26, 0))
     assert [] == offsets_of(on_disk.log)
 
@@ -169,7 +163,7 @@ def test_max_message_bytes_binds_leaders_only():
     """Row 61: max.message.bytes limits a client's batch, but not a follower's."""
     on_disk = LogOnDisk(max_message_bytes=200)
     on_disk.log.append(sized_batch(200))
-    with pytest.raises(RecordTooLargeError, match=r"201 bytes, max.message.bytes is 200"):
+    with pytest.raises(errors.RecordTooLargeError, match=r"201 bytes, max.message.bytes is 200"):
         on_disk.log.append(sized_batch(201))
     on_disk.log.appender.append_as_follower(sized_batch(500, offset=1))
     assert [0, 1] == offsets_of(on_disk.log)
@@ -179,7 +173,7 @@ def test_an_append_larger_than_a_segment_is_refused():
     """Row 62: an append larger than segment.bytes is refused."""
     on_disk = LogOnDisk(internal_segment_bytes=300)
     on_disk.log.append(sized_batch(300))
-    with pytest.raises(RecordTooLargeError, match=r"segment.bytes is 300"):
+    with pytest.raises(errors.RecordTooLargeError, match=r"segment.bytes is 300"):
         on_disk.log.append(sized_batch(150) + sized_batch(151))
 
 
@@ -187,7 +181,7 @@ def test_compacted_topics_need_keys():
     """A compacted topic refuses a record without a key."""
     on_disk = LogOnDisk(cleanup_policy=("compact",))
     on_disk.log.append(batch(b"v", key=b"k"))
-    with pytest.raises(InvalidRecordError, match="record 0 without a key"):
+    with pytest.raises(errors.InvalidRecordError, match="record 0 without a key"):
         on_disk.log.append(batch(b"v"))
     assert [0] == offsets_of(on_disk.log)
 
@@ -215,10 +209,10 @@ def test_a_producers_log_append_time():
     data = batch(b"a", timestamp=7, stamp=stamp)
     on_disk.log.append(data)
     assert TimestampType.CREATE_TIME is read_header(data).timestamp_type
-    with pytest.raises(InvalidTimestampError):
+    with pytest.raises(errors.InvalidTimestampError):
         on_disk.log.append(batch(b"a", timestamp=-1, stamp=stamp))
     stamping = LogOnDisk(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
-    with pytest.raises(InvalidTimestampError):
+    with pytest.raises(errors.InvalidTimestampError):
         stamping.log.append(batch(b"a", timestamp=7, stamp=stamp))
 
 
@@ -262,9 +256,9 @@ def test_a_failed_write_that_cannot_be_undone_takes_the_log_offline(encoded_here
     on_disk.log.append(batch(b"a"))
     on_disk.disk.fail("pwrite", suffix=".log")
     on_disk.disk.fail("truncate", suffix=".log")
-    with pytest.raises(PartitionOfflineError, match="could not be undone"):
+    with pytest.raises(errors.PartitionOfflineError, match="could not be undone"):
         on_disk.log.append(batch(b"b"), encoded_here=encoded_here)
-    with pytest.raises(PartitionOfflineError):
+    with pytest.raises(errors.PartitionOfflineError):
         on_disk.log.append(batch(b"b"), encoded_here=encoded_here)
     assert on_disk.log.status().state.startswith("offline: ")
     assert [0] == offsets_of(on_disk.log)
@@ -278,7 +272,7 @@ def test_a_failed_sync_takes_the_log_offline():
     with pytest.raises(OSError, match="Input/output"):
         on_disk.log.append(batch(b"b"), durable=True)
     for attempt in (lambda: on_disk.log.append(batch(b"c")), on_disk.log.sync, on_disk.log.appender.roll):
-        with pytest.raises(PartitionOfflineError):
+        with pytest.raises(errors.PartitionOfflineError):
             attempt()
     assert 1 == on_disk.log.offsets().recovery_point
     assert [0, 1] == offsets_of(on_disk.log)
@@ -334,9 +328,9 @@ def test_followers_offsets_ascend():
     """A follower refuses an append below the log end, or with offsets that do not ascend, as a whole."""
     on_disk = LogOnDisk()
     on_disk.log.appender.append_as_follower(batch(b"a", offset=5))
-    with pytest.raises(InvalidRecordError, match="log ends at 6"):
+    with pytest.raises(errors.InvalidRecordError, match="log ends at 6"):
         on_disk.log.appender.append_as_follower(batch(b"b", offset=5))
-    with pytest.raises(InvalidRecordError, match="log ends at 10"):
+    with pytest.raises(errors.InvalidRecordError, match="log ends at 10"):
         on_disk.log.appender.append_as_follower(batch(b"b", offset=9) + batch(b"c", offset=8))
     assert [5] == offsets_of(on_disk.log)
 
@@ -402,7 +396,7 @@ def test_a_closed_or_read_only_log_takes_nothing():
     on_disk.log.append(batch(b"a"))
     on_disk.log.close()
     on_disk.log.close()
-    with pytest.raises(PartitionOfflineError, match="closed"):
+    with pytest.raises(errors.PartitionOfflineError, match="closed"):
         on_disk.log.append(batch(b"b"))
     shown = on_disk.load(clean=True, disk=on_disk.disk.read_only_view())
     for attempt in (
@@ -411,7 +405,7 @@ def test_a_closed_or_read_only_log_takes_nothing():
         lambda: shown.replacer.truncate_to(0),
         shown.appender.roll,
     ):
-        with pytest.raises(ReadOnlyError):
+        with pytest.raises(errors.ReadOnlyError):
             attempt()
     shown.sync()
     shown.close()
@@ -436,7 +430,7 @@ def test_a_length_field_that_wraps_is_refused():
     """A batch that declares a negative length is refused."""
     data = batch(b"a")
     data[LENGTH_POSITION] = 0xFF
-    with pytest.raises(InvalidRecordError, match="length -"):
+    with pytest.raises(errors.InvalidRecordError, match="length -"):
         LogOnDisk().log.append(data)
 
 

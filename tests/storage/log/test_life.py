@@ -8,13 +8,7 @@ import pytest
 
 from tests.doubles.logs import PARTITION, LogOnDisk, records_of
 from tests.doubles.records import batch
-from topicfs.storage.errors import (
-    NotLeaderError,
-    PartitionGoneError,
-    PartitionOfflineError,
-    ReadOnlyError,
-    SegmentDeletedError,
-)
+from topicfs.storage import errors
 from topicfs.storage.log.life import TRANSITIONS, Event, Life, LogLife, Role
 from topicfs.storage.log.log import Log
 from topicfs.storage.model import Offset
@@ -96,11 +90,11 @@ def test_a_real_log_goes_the_ways_of_the_table(event, life):
 
 REFUSED: dict[Life, tuple[type[Exception], str] | None] = {
     S: None,
-    F: (PartitionOfflineError, "flushing failed"),
-    G: (PartitionGoneError, "the topic was deleted"),
-    C: (PartitionOfflineError, "closed"),
-    D: (PartitionGoneError, "the topic was deleted"),
-    X: (PartitionGoneError, "closed"),
+    F: (errors.PartitionOfflineError, "flushing failed"),
+    G: (errors.PartitionGoneError, "the topic was deleted"),
+    C: (errors.PartitionOfflineError, "closed"),
+    D: (errors.PartitionGoneError, "the topic was deleted"),
+    X: (errors.PartitionGoneError, "closed"),
 }
 
 
@@ -131,7 +125,7 @@ def test_a_log_is_read_until_another_serves_in_its_place(life):
     """A log can be read in each state but SUPERSEDED, when its files may belong to another log."""
     log = log_in(life).log
     if life is X:
-        with pytest.raises(SegmentDeletedError, match="was reopened"):
+        with pytest.raises(errors.SegmentDeletedError, match="was reopened"):
             records_of(log)
     else:
         assert [(0, b"a")] == records_of(log)
@@ -150,7 +144,7 @@ def test_a_log_that_cannot_write_can_only_be_a_follower(role, life):
         take()
         assert role is log.parts.life.role
     else:
-        with pytest.raises(PartitionOfflineError):
+        with pytest.raises(errors.PartitionOfflineError):
             take()
         assert Role.ALONE is log.parts.life.role
     leads = life is S and role is not Role.FOLLOWER
@@ -171,7 +165,7 @@ def test_a_log_that_serves_goes_from_any_role_to_any(before, after):
             log.roles.lead_alone(epoch)
     assert after is log.parts.life.role
     if after is Role.FOLLOWER:
-        with pytest.raises(NotLeaderError, match="has a follower"):
+        with pytest.raises(errors.NotLeaderError, match="has a follower"):
             log.append(batch(b"a"))
     else:
         assert 0 == log.append(batch(b"a")).base_offset
@@ -182,7 +176,7 @@ def test_a_leader_whose_disk_failed_meanwhile_takes_no_appends():
     life = LogLife(PARTITION, read_only=False)
     life.check_writable()
     life.note(Event.FAIL, "flushing failed")
-    with pytest.raises(PartitionOfflineError, match="flushing failed"):
+    with pytest.raises(errors.PartitionOfflineError, match="flushing failed"):
         life.take(Role.LEADER)
     assert (Role.ALONE, False) == (life.role, life.takes_appends)
 
@@ -190,7 +184,7 @@ def test_a_leader_whose_disk_failed_meanwhile_takes_no_appends():
 def test_a_read_only_log_takes_nothing_in_any_role():
     """A read-only log never takes writes, in any role."""
     life = LogLife(PARTITION, read_only=True)
-    with pytest.raises(ReadOnlyError):
+    with pytest.raises(errors.ReadOnlyError):
         life.take(Role.LEADER)
     life.take(Role.FOLLOWER)
     assert (False, False) == (life.takes_appends, life.takes_copies)

@@ -12,19 +12,8 @@ from tests.doubles.records import read_records, record
 from topicfs.coordination.engine import Engine
 from topicfs.storage.codec.headers import Codec
 from topicfs.storage.codec.records import BatchStamp, encode
+from topicfs.storage.config import kinds
 from topicfs.storage.config.broker import EngineConfig, broker_settings
-from topicfs.storage.config.kinds import (
-    Boolean,
-    OneOf,
-    OptionalWholeNumber,
-    Ratio,
-    ThrottledReplicas,
-    TimestampTypeChoice,
-    ValueKind,
-    WholeNumber,
-    WholeNumberOr,
-    WordList,
-)
 from topicfs.storage.config.topic import SETTINGS
 from topicfs.storage.errors import RecordTooLargeError
 from topicfs.storage.manager import LogManager, Machine, open_engine
@@ -36,24 +25,24 @@ REFUSED = {("remote.storage.enable", "true")}
 """Values that topics refuse."""
 
 WORDS = {
-    Boolean: ["false", "true"],
-    TimestampTypeChoice: ["CreateTime", "LogAppendTime"],
-    ThrottledReplicas: ["", "*"],
+    kinds.Boolean: ["false", "true"],
+    kinds.TimestampTypeChoice: ["CreateTime", "LogAppendTime"],
+    kinds.ThrottledReplicas: ["", "*"],
 }
 """The values of kinds that have no range."""
 
 
-def ends(kind: ValueKind) -> list[str]:
+def ends(kind: kinds.ValueKind) -> list[str]:
     """Return the smallest and the largest value of a kind, or all its words."""
-    if isinstance(kind, WholeNumberOr):
+    if isinstance(kind, kinds.WholeNumberOr):
         return [*ends(kind.number), str(kind.other)]
-    if isinstance(kind, OptionalWholeNumber):
+    if isinstance(kind, kinds.OptionalWholeNumber):
         return ["", *ends(kind.number)]
-    if isinstance(kind, WholeNumber | Ratio):
+    if isinstance(kind, kinds.WholeNumber | kinds.Ratio):
         return [str(kind.minimum), str(kind.maximum)]
-    if isinstance(kind, WordList):
+    if isinstance(kind, kinds.WordList):
         return ["", ",".join(kind.words)]
-    return list(kind.words) if isinstance(kind, OneOf) else WORDS[type(kind)]
+    return list(kind.words) if isinstance(kind, kinds.OneOf) else WORDS[type(kind)]
 
 
 TOPIC_ENDS = [(name, value) for name, setting in SETTINGS.items() for value in ends(setting.row.kind)]

@@ -7,19 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.storage import errors
 from topicfs.storage.config.broker import EngineConfig
 from topicfs.storage.config.topic import TopicConfig
 from topicfs.storage.directories.contents import read_contents
 from topicfs.storage.disk.filesystem import DirectoryEntry
 from topicfs.storage.disk.names import DirectoryMark, check_new_topic, check_partitions
 from topicfs.storage.duties.schedule import Duty, Plan, Schedule, plan_duties
-from topicfs.storage.errors import (
-    CorruptionError,
-    InvalidConfigError,
-    InvalidNameError,
-    NotALogDirectoryError,
-    TopicExistsError,
-)
 from topicfs.storage.model import Timestamp
 from topicfs.storage.topics.registry import (
     PendingChange,
@@ -72,7 +66,7 @@ def test_contents_are_told_from_names() -> None:
 )
 def test_other_directories_are_refused(name: str) -> None:
     """A directory that is not Kafka's refuses the data directory, with its path."""
-    with pytest.raises(NotALogDirectoryError) as caught:
+    with pytest.raises(errors.NotALogDirectoryError) as caught:
         read_contents(directories("orders-0", name), DATA)
     assert str(caught.value).startswith(f"/data/{name}: ")
 
@@ -104,7 +98,7 @@ def test_any_sign_of_a_data_directory_admits_foreign_files(entries: list[Directo
 def test_foreign_files_alone_are_no_data_directory(also: tuple[str, ...]) -> None:
     """A directory with only foreign files is refused, and the error names one of them."""
     with pytest.raises(
-        NotALogDirectoryError, match=r"^/data: is not a data directory: it holds notes.txt and "
+        errors.NotALogDirectoryError, match=r"^/data: is not a data directory: it holds notes.txt and "
     ):
         read_contents(files("notes.txt", *also), DATA)
 
@@ -141,7 +135,7 @@ def test_registry_of_a_newer_version_may_have_more_fields() -> None:
 )  # fmt: skip
 def test_damaged_registry_is_corruption(data: bytes) -> None:
     """A damaged registry is never taken for empty, because default settings could delete records."""
-    with pytest.raises(CorruptionError) as caught:
+    with pytest.raises(errors.CorruptionError) as caught:
         decode_registry(data, file=DATA / "topicfs.topics")
     assert DATA / "topicfs.topics" == caught.value.file
 
@@ -259,11 +253,11 @@ def test_new_topics_are_checked() -> None:
     """Illegal, reserved, existing and colliding names are refused, each with its own error."""
     check_new_topic("a-b", ["a.b"])
     for name in ("", "a/b", "__cluster_metadata"):
-        with pytest.raises(InvalidNameError):
+        with pytest.raises(errors.InvalidNameError):
             check_new_topic(name, [])
-    with pytest.raises(TopicExistsError, match="exists"):
+    with pytest.raises(errors.TopicExistsError, match="exists"):
         check_new_topic("a.b", ["a.b"])
-    with pytest.raises(TopicExistsError, match="collides with topic a_b"):
+    with pytest.raises(errors.TopicExistsError, match="collides with topic a_b"):
         check_new_topic("a.b", ["a_b"])
 
 
@@ -272,7 +266,7 @@ def test_partition_counts_are_bounded(count: int) -> None:
     """A topic has 1 to 10,000 partitions."""
     check_partitions(1)
     check_partitions(10_000)
-    with pytest.raises(InvalidConfigError, match=f"partitions={count}"):
+    with pytest.raises(errors.InvalidConfigError, match=f"partitions={count}"):
         check_partitions(count)
 
 
@@ -281,7 +275,7 @@ def test_overrides_are_merged() -> None:
     present = {"retention.ms": "1", "segment.ms": "2"}
     merged = merge_overrides(present, {"retention.ms": None, "flush.ms": "3", "segment.bytes": None})
     assert {"segment.ms": "2", "flush.ms": "3"} == merged
-    with pytest.raises(InvalidConfigError, match="no such topic setting"):
+    with pytest.raises(errors.InvalidConfigError, match="no such topic setting"):
         merge_overrides(present, {"nonsense": None})
 
 

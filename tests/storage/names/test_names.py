@@ -4,21 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topicfs.storage.disk.names import (
-    DirectoryMark,
-    PartitionDirectoryName,
-    SegmentFileKind,
-    SegmentFileName,
-    SegmentFileState,
-    check_topic_name,
-    collision_key,
-    is_internal,
-    marked_directory,
-    parse_partition_directory,
-    parse_segment_file,
-    partition_directory,
-    segment_file,
-)
+from topicfs.storage.disk import names
 from topicfs.storage.errors import InvalidNameError
 from topicfs.storage.model import Offset, TopicPartition
 
@@ -28,27 +14,27 @@ UNIQUE = "0123456789abcdef0123456789abcdef"
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "-", "__consumer_offsets", "t" * 249])
 def test_legal_topic_names(name: str) -> None:
     """A topic name has 1 to 249 characters of [a-zA-Z0-9._-]."""
-    check_topic_name(name)
+    names.check_topic_name(name)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "@status", "é", "a\n", "t" * 250])
 def test_illegal_topic_names(name: str) -> None:
     """Any other name raises an error of one line."""
     with pytest.raises(InvalidNameError) as caught:
-        check_topic_name(name)
+        names.check_topic_name(name)
     assert "\n" not in str(caught.value)
 
 
 def test_collisions() -> None:
     """Names that differ only in `.` and `_` collide, as in Kafka's metric names."""
-    assert collision_key("a.b_c") == collision_key("a_b.c")
-    assert collision_key("a.b") != collision_key("a-b")
+    assert names.collision_key("a.b_c") == names.collision_key("a_b.c")
+    assert names.collision_key("a.b") != names.collision_key("a-b")
 
 
 def test_internal_topics() -> None:
     """Kafka's three internal topics are internal; another name with two underscores is not."""
     assert [True, True, True, False] == [
-        is_internal(name)
+        names.is_internal(name)
         for name in ("__consumer_offsets", "__transaction_state", "__share_group_state", "__mine")
     ]
 
@@ -63,8 +49,10 @@ def test_internal_topics() -> None:
 )
 def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -> None:
     """Row 146: the last dash separates the topic from the partition."""
-    assert PartitionDirectoryName(expected, DirectoryMark.LIVE) == parse_partition_directory(name)
-    assert name == partition_directory(expected)
+    assert names.PartitionDirectoryName(
+        expected, names.DirectoryMark.LIVE
+    ) == names.parse_partition_directory(name)
+    assert name == names.partition_directory(expected)
 
 
 @pytest.mark.parametrize(
@@ -77,26 +65,28 @@ def test_partition_is_after_the_last_dash(name: str, expected: TopicPartition) -
 )  # fmt: skip
 def test_other_directories_are_no_partitions(name: str) -> None:
     """A directory whose name does not parse is not a partition."""
-    assert parse_partition_directory(name) is None
+    assert names.parse_partition_directory(name) is None
 
 
-@pytest.mark.parametrize("mark", [DirectoryMark.DELETE, DirectoryMark.STRAY, DirectoryMark.FUTURE])
-def test_marked_directories(mark: DirectoryMark) -> None:
+@pytest.mark.parametrize(
+    "mark", [names.DirectoryMark.DELETE, names.DirectoryMark.STRAY, names.DirectoryMark.FUTURE]
+)
+def test_marked_directories(mark: names.DirectoryMark) -> None:
     """The name of a deleted, stray or future directory has a unique part and its mark."""
     partition = TopicPartition("or.ders-x", 3)
-    name = marked_directory(partition, mark, unique=UNIQUE)
+    name = names.marked_directory(partition, mark, unique=UNIQUE)
     assert name == f"or.ders-x-3.{UNIQUE}-{mark.value}"
-    assert PartitionDirectoryName(partition, mark) == parse_partition_directory(name)
+    assert names.PartitionDirectoryName(partition, mark) == names.parse_partition_directory(name)
 
 
 def test_marked_names_are_cut_to_255_bytes() -> None:
     """Row 146: a long topic name is cut to keep partition and mark; a future name stays whole, as in Kafka."""
     partition = TopicPartition("t" * 249, 123)
-    deleted = marked_directory(partition, DirectoryMark.DELETE)
-    future = marked_directory(partition, DirectoryMark.FUTURE)
+    deleted = names.marked_directory(partition, names.DirectoryMark.DELETE)
+    future = names.marked_directory(partition, names.DirectoryMark.FUTURE)
     assert 255 == len(deleted)
-    assert PartitionDirectoryName(TopicPartition("t" * 211, 123), DirectoryMark.DELETE) == (
-        parse_partition_directory(deleted)
+    assert names.PartitionDirectoryName(TopicPartition("t" * 211, 123), names.DirectoryMark.DELETE) == (
+        names.parse_partition_directory(deleted)
     )
     assert len(future) == 249 + len(f"-123.{UNIQUE}-future")
 
@@ -104,24 +94,24 @@ def test_marked_names_are_cut_to_255_bytes() -> None:
 def test_unique_parts_differ() -> None:
     """Deleting a topic twice leaves two directories with different names."""
     partition = TopicPartition("t", 0)
-    assert marked_directory(partition, DirectoryMark.DELETE) != marked_directory(
-        partition, DirectoryMark.DELETE
+    assert names.marked_directory(partition, names.DirectoryMark.DELETE) != names.marked_directory(
+        partition, names.DirectoryMark.DELETE
     )
 
 
 def test_live_is_no_mark() -> None:
     """`marked_directory` refuses LIVE, which is not a mark."""
     with pytest.raises(ValueError, match="no mark"):
-        marked_directory(TopicPartition("t", 0), DirectoryMark.LIVE)
+        names.marked_directory(TopicPartition("t", 0), names.DirectoryMark.LIVE)
 
 
-@pytest.mark.parametrize("kind", SegmentFileKind)
-@pytest.mark.parametrize("state", SegmentFileState)
-def test_segment_files(kind: SegmentFileKind, state: SegmentFileState) -> None:
+@pytest.mark.parametrize("kind", names.SegmentFileKind)
+@pytest.mark.parametrize("state", names.SegmentFileState)
+def test_segment_files(kind: names.SegmentFileKind, state: names.SegmentFileState) -> None:
     """A segment file's name has 20 digits, the suffix, and the temporary suffix, and parses back."""
-    name = segment_file(Offset(42), kind, state)
+    name = names.segment_file(Offset(42), kind, state)
     assert f"00000000000000000042{kind.value}{state.value}" == name
-    assert SegmentFileName(Offset(42), kind, state) == parse_segment_file(name)
+    assert names.SegmentFileName(Offset(42), kind, state) == names.parse_segment_file(name)
 
 
 @pytest.mark.parametrize(
@@ -134,4 +124,4 @@ def test_segment_files(kind: SegmentFileKind, state: SegmentFileState) -> None:
 )  # fmt: skip
 def test_other_files_belong_to_no_segment(name: str) -> None:
     """A file whose name does not parse does not belong to a segment."""
-    assert parse_segment_file(name) is None
+    assert names.parse_segment_file(name) is None

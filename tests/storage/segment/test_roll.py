@@ -7,16 +7,9 @@ from random import Random
 import pytest
 
 from tests.doubles.compacted_log import CompactedLog
-from topicfs.storage.segment.roll import (
-    RollParameters,
-    RollReason,
-    draw_jitter,
-    roll_reason,
-    stays_active,
-    waited_ms,
-)
+from topicfs.storage.segment import roll
 
-NOTHING_DUE = RollParameters(
+NOTHING_DUE = roll.RollParameters(
     size_bytes=500,
     base_offset=100,
     first_timestamp=10_000,
@@ -35,22 +28,22 @@ NOTHING_DUE = RollParameters(
     ("changes", "expected"),
     [
         ({}, None),
-        ({"append_bytes": 501}, RollReason.SIZE),
+        ({"append_bytes": 501}, roll.RollReason.SIZE),
         ({"size_bytes": 0, "append_bytes": 1000}, None),
         ({"append_max_timestamp": 70_000}, None),
-        ({"append_max_timestamp": 70_001}, RollReason.TIME),
+        ({"append_max_timestamp": 70_001}, roll.RollReason.TIME),
         ({"append_max_timestamp": 70_001, "size_bytes": 0}, None),
         ({"first_timestamp": -1, "now": 60_000}, None),
-        ({"first_timestamp": -1, "now": 60_001}, RollReason.TIME),
-        ({"index_full": True}, RollReason.INDEX_FULL),
+        ({"first_timestamp": -1, "now": 60_001}, roll.RollReason.TIME),
+        ({"index_full": True}, roll.RollReason.INDEX_FULL),
         ({"append_last_offset": 100 + 2**31 - 1}, None),
-        ({"append_last_offset": 100 + 2**31}, RollReason.OFFSET_RANGE),
-        ({"append_last_offset": 99}, RollReason.OFFSET_RANGE),
+        ({"append_last_offset": 100 + 2**31}, roll.RollReason.OFFSET_RANGE),
+        ({"append_last_offset": 99}, roll.RollReason.OFFSET_RANGE),
     ],
 )
 def test_each_reason_at_its_limit(changes, expected):
     """A value above its limit rolls, the limit itself does not; time never rolls an empty segment."""
-    assert expected is roll_reason(NOTHING_DUE._replace(**changes))
+    assert expected is roll.roll_reason(NOTHING_DUE._replace(**changes))
 
 
 @pytest.mark.parametrize("size", [0, 500, 501])
@@ -62,7 +55,7 @@ def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: in
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full
     )
-    quick = stays_active(
+    quick = roll.stays_active(
         size_bytes=p.size_bytes + p.append_bytes,
         max_bytes=p.max_segment_bytes,
         relative_offset=p.append_last_offset - p.base_offset,
@@ -70,22 +63,24 @@ def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: in
         max_wait_ms=p.max_wait_ms,
         index_full=p.index_full,
     )
-    assert not (quick and roll_reason(p))
-    assert quick or roll_reason(p) or not size
+    assert not (quick and roll.roll_reason(p))
+    assert quick or roll.roll_reason(p) or not size
 
 
 def test_waiting_is_measured_in_record_time():
     """Age is measured from the first batch's timestamp, or from the segment's creation without one."""
-    assert 10_000 == waited_ms(NOTHING_DUE)
-    assert 1_000_000 == waited_ms(NOTHING_DUE._replace(first_timestamp=-1))
+    assert 10_000 == roll.waited_ms(NOTHING_DUE)
+    assert 1_000_000 == roll.waited_ms(NOTHING_DUE._replace(first_timestamp=-1))
 
 
 def test_jitter_lies_below_both_limits():
     """The jitter is in [0, min(jitter, segment.ms)), and 0 if either is 0."""
-    draws = {draw_jitter(segment_jitter_ms=5, segment_ms=1000, random=Random(seed)) for seed in range(100)}
+    draws = {
+        roll.draw_jitter(segment_jitter_ms=5, segment_ms=1000, random=Random(seed)) for seed in range(100)
+    }
     assert {0, 1, 2, 3, 4} == draws
-    assert 0 == draw_jitter(segment_jitter_ms=0, segment_ms=1000, random=Random(1))
-    assert draw_jitter(segment_jitter_ms=1000, segment_ms=3, random=Random(1)) < 3
+    assert 0 == roll.draw_jitter(segment_jitter_ms=0, segment_ms=1000, random=Random(1))
+    assert roll.draw_jitter(segment_jitter_ms=1000, segment_ms=3, random=Random(1)) < 3
 
 
 @pytest.mark.parametrize("index_bytes", [4, 7, 8, 11, 12, 23, 24, 36])

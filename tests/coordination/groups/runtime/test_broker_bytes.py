@@ -8,16 +8,8 @@ from pathlib import Path
 from tests.doubles.engines import engine_on
 from tests.doubles.manual_clock import ManualClock
 from tests.doubles.simulated_disk import SimulatedDisk
+from topicfs.coordination.groups import requests
 from topicfs.coordination.groups.rebalance import GroupLimits
-from topicfs.coordination.groups.requests import (
-    Code,
-    JoinAnswer,
-    JoinRequest,
-    LeavingMember,
-    OffsetCommitRequest,
-    Protocol,
-    SyncRequest,
-)
 from topicfs.coordination.groups.runtime.shard import Shard
 from topicfs.coordination.membership import Position
 from topicfs.coordination.records.group_records import read_value
@@ -52,23 +44,23 @@ def test_a_console_consumers_life_has_the_same_bytes(disk: SimulatedDisk, clock:
     stable = read_value(2, [one for columns in decode(brokers) for one in columns][1].value or b"")[1]
     (member,) = stable["members"]
     ours = shard(disk, clock, decode_id("A1IHizfsSxChlbFuLcK9Lw"))
-    joined: list[JoinAnswer] = []
+    joined: list[requests.JoinAnswer] = []
 
     clock.now = 1795234091410
-    request = JoinRequest(
+    request = requests.JoinRequest(
         group="p",
         proposed_id=member["memberId"],
         client_id=member["clientId"],
         session_timeout_ms=member["sessionTimeout"],
         rebalance_timeout_ms=member["rebalanceTimeout"],
-        protocols=(Protocol("range", member["subscription"]),),
+        protocols=(requests.Protocol("range", member["subscription"]),),
         version=3,
     )
     ours.append([ours.coordinator.join(request, joined.append)])
     clock.now = stable["currentStateTimestamp"]
     ours.fire_timers()
     clock.now = 1795234091425
-    sync = SyncRequest(
+    sync = requests.SyncRequest(
         group="p",
         member_id=member["memberId"],
         generation=joined[0].generation,
@@ -76,7 +68,7 @@ def test_a_console_consumers_life_has_the_same_bytes(disk: SimulatedDisk, clock:
     )
     ours.append([ours.coordinator.sync(sync, lambda answer: None)])
     clock.now = 1795234091623
-    commit = OffsetCommitRequest(
+    commit = requests.OffsetCommitRequest(
         group="p",
         member_id=member["memberId"],
         generation=1,
@@ -84,7 +76,9 @@ def test_a_console_consumers_life_has_the_same_bytes(disk: SimulatedDisk, clock:
     )
     ours.append([ours.commit(commit, lambda codes: None)])
     clock.now = 1795234091640
-    ours.append([ours.coordinator.leave("p", [LeavingMember(member["memberId"])], lambda codes: None)])
+    ours.append(
+        [ours.coordinator.leave("p", [requests.LeavingMember(member["memberId"])], lambda codes: None)]
+    )
 
     assert brokers[:664].hex() == written(disk)[:664].hex()
     assert 664 == len(written(disk).rstrip(b"\0")) or written(disk)[664:].strip(b"\0") == b""
@@ -103,8 +97,8 @@ def test_the_positions_that_kafkas_reset_tool_set_have_the_same_bytes(
         TopicPartition("t", 1): Position(1),
         TopicPartition("t", 0): Position(101, leader_epoch=0),
     }
-    request = OffsetCommitRequest(group="test-group-1795234091904", positions=positions)
+    request = requests.OffsetCommitRequest(group="test-group-1795234091904", positions=positions)
     ours.append([ours.commit(request, codes.append)])
 
-    assert [dict.fromkeys(positions, Code.NONE)] == codes
+    assert [dict.fromkeys(positions, requests.Code.NONE)] == codes
     assert brokers[:316].hex() == written(disk)[:316].hex()

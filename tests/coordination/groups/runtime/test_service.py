@@ -17,20 +17,8 @@ from tests.doubles.simulated_disk import SimulatedDisk
 from tests.doubles.waiting import TIMEOUT_SECONDS, wait_until
 from topicfs.coordination.membership import CommittedPosition, GroupListing, GroupState, Position
 from topicfs.replication import EmbeddedEngine, open_engine
+from topicfs.storage import errors
 from topicfs.storage.config.broker import EngineConfig
-from topicfs.storage.errors import (
-    GroupError,
-    GroupExistsError,
-    GroupFullError,
-    GroupNotEmptyError,
-    InvalidConfigError,
-    InvalidGroupError,
-    InvalidPositionError,
-    NotAssignedError,
-    ReadOnlyError,
-    UnknownGroupError,
-    UnknownTopicError,
-)
 from topicfs.storage.manager import Machine
 from topicfs.storage.model import Timestamp, TopicPartition
 
@@ -92,7 +80,7 @@ def test_a_partition_goes_to_one_member_and_members_come_and_go(engine: Embedded
     second.leave()
     wait_until_shared([first, third], orders())
 
-    assert isinstance(second.held.lost, NotAssignedError)
+    assert isinstance(second.held.lost, errors.NotAssignedError)
     text = caplog.text
     assert (
         "Preparing to rebalance group g in state PreparingRebalance with old generation 1 (reason: Adding"
@@ -176,7 +164,7 @@ def test_a_new_holder_begins_at_the_committed_position(engine: EmbeddedEngine):
         place: at.offset for place, at in second.held.positions.items() if at is not None
     }
     late = first.member.commit({wanted[0]: Position(99)})
-    with pytest.raises(NotAssignedError, match=str(wanted[0])):
+    with pytest.raises(errors.NotAssignedError, match=str(wanted[0])):
         late.result(30)
     assert 10 == positions(engine)[wanted[0]]
 
@@ -197,7 +185,7 @@ def test_the_other_assignors_take_everything_back_first(engine: EmbeddedEngine, 
     first.member.give_up(orders())
     wait_until_shared([first, second], orders())
     assert assignor == engine.groups.describe("g").assignor
-    with pytest.raises(GroupNotEmptyError, match="2 members"):
+    with pytest.raises(errors.GroupNotEmptyError, match="2 members"):
         engine.groups.alter_config("g", {"assignor": "cooperative-sticky"})
 
 
@@ -232,7 +220,7 @@ def test_a_topic_that_was_made_again_is_assigned_again(engine: EmbeddedEngine):
     wait_until(lambda: any(not held.partitions for held in reader.seen[1:]), "it lost what it held")
     wait_until_shared([reader], orders())
     assert [None] * 6 == [reader.held.positions.get(one) for one in orders()]
-    with pytest.raises(NotAssignedError):
+    with pytest.raises(errors.NotAssignedError):
         reader.member.commit({orders(0)[0]: Position(5, topic_id=topic_id)}).result(30)
     assert ({}, engine.topic("orders").topic_id) == (positions(engine), reader.held.topic_ids["orders"])
 
@@ -316,7 +304,7 @@ def test_a_full_group_takes_no_more(engine: EmbeddedEngine):
     wait_until_shared(readers, orders())
     extra = Reader(engine, "g", "orders")
     wait_until(lambda: extra.held.lost, "it is refused")
-    assert isinstance(extra.held.lost, GroupFullError)
+    assert isinstance(extra.held.lost, errors.GroupFullError)
     wait_until_shared(readers, orders())
 
 
@@ -326,9 +314,9 @@ def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngin
     groups.set_positions("g", {orders(0)[0]: Position(7), orders(1)[0]: Position(10**12, "far")})
     assert {orders(0)[0]: 7, orders(1)[0]: 10**12} == positions(engine)
     for bad, error in (
-        ({orders(0)[0]: Position(-1)}, InvalidPositionError),
-        ({orders(0)[0]: Position(8), TopicPartition("orders", 6): Position(0)}, UnknownTopicError),
-        ({orders(0)[0]: Position(8), orders(1)[0]: Position(0, "x" * 5_000)}, InvalidPositionError),
+        ({orders(0)[0]: Position(-1)}, errors.InvalidPositionError),
+        ({orders(0)[0]: Position(8), TopicPartition("orders", 6): Position(0)}, errors.UnknownTopicError),
+        ({orders(0)[0]: Position(8), orders(1)[0]: Position(0, "x" * 5_000)}, errors.InvalidPositionError),
     ):
         with pytest.raises(error):
             groups.set_positions("g", bad)
@@ -342,7 +330,7 @@ def test_positions_are_set_in_groups_without_members_alone(engine: EmbeddedEngin
         lambda: groups.delete_positions("g", orders(0)),
         lambda: groups.delete("g"),
     ):
-        with pytest.raises(GroupNotEmptyError):
+        with pytest.raises(errors.GroupNotEmptyError):
             change()
     reader.leave()
     groups.delete_positions("g", orders(0, 5))
@@ -353,17 +341,17 @@ def test_groups_are_made_and_deleted(engine: EmbeddedEngine, disk: SimulatedDisk
     """With their positions and settings, and also for the next owner."""
     groups = engine.groups
     groups.create("g")
-    with pytest.raises(GroupExistsError):
+    with pytest.raises(errors.GroupExistsError):
         groups.create("g")
-    with pytest.raises(InvalidGroupError):
+    with pytest.raises(errors.InvalidGroupError):
         groups.create("")
     groups.alter_config("g", {"commit": "manual"})
     groups.set_positions("g", {orders(0)[0]: Position(7)})
     groups.delete("g")
     for call in (groups.describe, groups.delete):
-        with pytest.raises(UnknownGroupError):
+        with pytest.raises(errors.UnknownGroupError):
             call("g")
-    with pytest.raises(UnknownGroupError):
+    with pytest.raises(errors.UnknownGroupError):
         groups.delete_positions("g", [])
     assert ("ask", {}, {}) == (groups.config("g").commit, groups.listed(), positions(engine))
     engine.close()
@@ -377,9 +365,9 @@ def test_settings_of_a_group_last(engine: EmbeddedEngine, disk: SimulatedDisk, c
     groups = engine.groups
     groups.create("g")
     groups.alter_config("g", {"commit": "manual", "auto.offset.reset": "latest"})
-    with pytest.raises(InvalidConfigError):
+    with pytest.raises(errors.InvalidConfigError):
         groups.alter_config("g", {"commit": None, "assignor": "best"})
-    with pytest.raises(UnknownGroupError):
+    with pytest.raises(errors.UnknownGroupError):
         groups.alter_config("h", {"commit": "manual"})
     assert ("manual", "latest") == (groups.config("g").commit, groups.config("g").auto_offset_reset.kind)
     engine.close()
@@ -420,8 +408,8 @@ def test_who_closes_an_engine_ends_its_members(
     last = reader.member.commit({orders(0)[0]: Position(7)})
     engine.close()
     assert last.result(30) is None
-    assert isinstance(reader.held.lost, GroupError)
-    with pytest.raises(GroupError, match="closed"):
+    assert isinstance(reader.held.lost, errors.GroupError)
+    with pytest.raises(errors.GroupError, match="closed"):
         reader.member.commit({orders(0)[0]: Position(8)}).result(30)
     reader.leave()
     shown = opened(disk, clock, read_only=True)
@@ -449,7 +437,7 @@ def test_a_read_only_engine_shows_groups_as_they_were_written(
         lambda: shown.groups.delete_positions("g", orders()),
         lambda: shown.groups.alter_config("g", {"commit": "manual"}),
     ):
-        with pytest.raises(ReadOnlyError):
+        with pytest.raises(errors.ReadOnlyError):
             change()
     shown.close()
     assert before == disk.tree()
@@ -467,7 +455,7 @@ def test_a_follower_shows_groups_and_changes_none(
         DATA, config=CONFIG._replace(follows=True), machine=Machine(files=killed, clock=clock)
     )
     assert GroupState.STABLE is follower.groups.describe("g").state
-    with pytest.raises(ReadOnlyError, match="follow"):
+    with pytest.raises(errors.ReadOnlyError, match="follow"):
         follower.groups.create("h")
     follower.close()
     again = opened(killed, clock, read_only=True)

@@ -11,14 +11,8 @@ import pytest
 from tests.doubles.engines import append_lines
 from tests.doubles.replicated import Replicated
 from tests.doubles.several_disks import break_disk, opened
+from topicfs.replication.replicas.directories import state_file
 from topicfs.replication.replicas.directories.replica_directory import ReplicaDirectory
-from topicfs.replication.replicas.directories.state_file import (
-    KnownDirectory,
-    ReplicaFile,
-    ReplicatedTopicEntry,
-    decode_replica_file,
-    encode_replica_file,
-)
 from topicfs.replication.replicas.rules.history import ReplicaRun
 from topicfs.replication.replicas.rules.state import ReplicaId, new_state
 from topicfs.storage.errors import CorruptionError, DuplicatePartitionError
@@ -30,28 +24,28 @@ FILE = Path("/a/topicfs.replicas")
 def test_what_is_written_is_read():
     """Every field."""
     one, two = ReplicaId(1), ReplicaId(2)
-    entry = ReplicatedTopicEntry(
+    entry = state_file.ReplicatedTopicEntry(
         "id", MappingProxyType({"retention.ms": "1"}), 2, MappingProxyType({0: new_state((two, one))})
     )
-    content = ReplicaFile(
+    content = state_file.ReplicaFile(
         "cluster",
         revision=7,
         replicas=2,
         directories=MappingProxyType(
-            {one: KnownDirectory("/a", "x", "/"), two: KnownDirectory("/b", "y", "/b")}
+            {one: state_file.KnownDirectory("/a", "x", "/"), two: state_file.KnownDirectory("/b", "y", "/b")}
         ),
         topics=MappingProxyType({"orders": entry}),
         deleted=("gone",),
         set_id="set",
         runs=(ReplicaRun("first", Timestamp(1), (one, two)), ReplicaRun("second", Timestamp(2), (two,))),
     )
-    assert content == decode_replica_file(encode_replica_file(content), file=FILE)
+    assert content == state_file.decode_replica_file(state_file.encode_replica_file(content), file=FILE)
 
 
 def test_a_file_of_version_1_is_read():
     """It has no history, and the cluster's id stands for the set's."""
     data = b'{"version":1,"revision":7,"cluster":"c","replicas":2,"directories":{},"topics":{},"deleted":[]}'
-    content = decode_replica_file(data, file=FILE)
+    content = state_file.decode_replica_file(data, file=FILE)
     assert ("c", (), 7) == (content.set_id, content.runs, content.revision)
 
 
@@ -78,7 +72,7 @@ DAMAGED_RUNS = (
 def test_a_damaged_file_is_named(data: bytes):
     """With its path and what is wrong."""
     with pytest.raises(CorruptionError, match="topicfs.replicas"):
-        decode_replica_file(data, file=FILE)
+        state_file.decode_replica_file(data, file=FILE)
 
 
 def test_topics_that_were_there_before_get_replicas():
@@ -117,7 +111,7 @@ def test_a_directory_that_fails_elsewhere_while_the_others_are_written_is_left_o
     one, two = (three.engine._replica_dirs[ReplicaId(number)] for number in (1, 2))
     write = one.write
 
-    def write_as_another_fails(content: ReplicaFile) -> None:
+    def write_as_another_fails(content: state_file.ReplicaFile) -> None:
         write(content)
         two.fail("failed, as another thread has noticed")
 
