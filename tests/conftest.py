@@ -23,25 +23,13 @@ from testing.leftover_mounts import unmounted_in_the_end
 from testing.spark_home import spark_home
 from testing.spark_python import spark_python
 from testing.stacks import printed_if_late
+from tests.doubles.strangers import NAMES
 
 FUSE_DEVICE = Path("/dev/fuse")
 # Tests import these packages only through `topicfs`, as in an installed environment.
 HIDDEN = cast("ModuleType", None)
 """An entry of `sys.modules` that makes an import fail (docs.python.org, `sys.modules`)."""
-FOLDERS = (
-    "storage",
-    "coordination",
-    "replication",
-    "inspection",
-    "migration",
-    "protocol",
-    "listener",
-    "cluster",
-    "schemas",
-    "fusefs",
-    "pipeline",
-)
-sys.modules.update(dict.fromkeys(FOLDERS, HIDDEN))
+sys.modules.update(dict.fromkeys(NAMES, HIDDEN))
 MAX_MEMORY_BYTES = 8 << 30
 """Memory limit of each process of a run in bytes: a test that exceeds it fails alone."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tests.doubles.memory_partition import MemoryPartition
 from tests.doubles.no_groups import NoGroups
@@ -58,39 +59,51 @@ class MemoryTopic:
         return dict(self.all)
 
 
-class MemoryEngine:
-    """A `coordination.engine.Engine` in memory."""
+class KnownTopics:
+    """The part of an engine without files that finds its topics in `all`."""
 
-    read_only = foreign = remote = False
+    foreign = False
     doing: str | None = None
     scrub: str | None = None
     scrubber: None = None
     groups = NoGroups("there are none in this engine")
-    share_groups = NoShareGroups("an engine in memory has none")
 
-    def __init__(self, *warnings: str) -> None:
-        self.warnings = warnings
+    def __init__(self) -> None:
         self.counts = EngineCounts()
-        self.all: dict[str, MemoryTopic] = {}
-        self.listeners: list[Callable[[], None]] = []
+        self.all: dict[str, Any] = {}
 
     @property
     def replication(self) -> Replication | None:
         return None
 
-    def topics(self) -> Mapping[str, MemoryTopic]:
+    def topics(self) -> Mapping[str, Any]:
         return dict(sorted(self.all.items()))
 
-    def topic(self, name: str) -> MemoryTopic:
+    def topic(self, name: str) -> Any:
         if name not in self.all:
             raise UnknownTopicError(name)
         return self.all[name]
 
-    def partition(self, topic: str, number: int) -> PartitionWithoutDirectory:
+    def partition(self, topic: str, number: int) -> Any:
         partitions = self.topic(topic).all
         if number not in partitions:
             raise UnknownTopicError(f"{topic}-{number}")
         return partitions[number]
+
+    def directories(self) -> Sequence[DirectoryStatus]:
+        return ()
+
+
+class MemoryEngine(KnownTopics):
+    """A `coordination.engine.Engine` in memory."""
+
+    read_only = remote = False
+    share_groups = NoShareGroups("an engine in memory has none")
+
+    def __init__(self, *warnings: str) -> None:
+        super().__init__()
+        self.warnings = warnings
+        self.listeners: list[Callable[[], None]] = []
 
     def create_topic(
         self,
@@ -121,9 +134,6 @@ class MemoryEngine:
 
     def reopen_partition(self, topic: str, number: int) -> PartitionWithoutDirectory:
         return self.partition(topic, number)
-
-    def directories(self) -> Sequence[DirectoryStatus]:
-        return ()
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         self.listeners.append(listener)

@@ -12,21 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.doubles.memory_engine import PartitionWithoutDirectory
-from tests.doubles.no_groups import NoGroups
+from tests.doubles.memory_engine import KnownTopics, PartitionWithoutDirectory
 from tests.doubles.records import records
-from topicfs.coordination.engine import Replication
 from topicfs.coordination.share_groups import NoShareGroups
 from topicfs.storage.codec.records import encode
 from topicfs.storage.config.listing import ShownSetting, topic_settings
 from topicfs.storage.config.topic import TopicConfig
-from topicfs.storage.counts.engine_counts import EngineCounts
 from topicfs.storage.engine import Cancel, Listeners
-from topicfs.storage.errors import UnknownTopicError
 from topicfs.storage.model import (
     NO_TIMESTAMP,
     Appended,
-    DirectoryStatus,
     Fetched,
     Isolation,
     Offset,
@@ -212,22 +207,17 @@ class StallingTopic:
             self.all[number] = StallingPartition(self.name, number, self._line)
 
 
-class StallingEngine:
+class StallingEngine(KnownTopics):
     """A `coordination.engine.Engine` that asks the cluster."""
 
-    read_only = foreign = False
+    read_only = False
     remote = True
-    doing: str | None = None
-    scrub: str | None = None
-    scrubber: None = None
     share_groups = NoShareGroups("an engine that stalls has none")
     warnings: Sequence[str] = ()
-    groups = NoGroups("there are none in this engine")
 
     def __init__(self, control: Path | None = None) -> None:
+        super().__init__()
         self.line = Line(control)
-        self.counts = EngineCounts()
-        self.all: dict[str, StallingTopic] = {}
         self._listeners = Listeners()
 
     def make(self, name: str, *, partitions: int = 1) -> StallingTopic:
@@ -239,24 +229,6 @@ class StallingEngine:
 
     def call_before_waiting(self, hook: Callable[[], None]) -> None:
         self.line.before_waiting = hook
-
-    @property
-    def replication(self) -> Replication | None:
-        return None
-
-    def topics(self) -> Mapping[str, StallingTopic]:
-        return dict(sorted(self.all.items()))
-
-    def topic(self, name: str) -> StallingTopic:
-        if name not in self.all:
-            raise UnknownTopicError(name)
-        return self.all[name]
-
-    def partition(self, topic: str, number: int) -> StallingPartition:
-        partitions = self.topic(topic).all
-        if number not in partitions:
-            raise UnknownTopicError(f"{topic}-{number}")
-        return partitions[number]
 
     def create_topic(
         self,
@@ -287,9 +259,6 @@ class StallingEngine:
     def reopen_partition(self, topic: str, number: int) -> StallingPartition:
         self.line.passes("reopen_partition")
         return self.partition(topic, number)
-
-    def directories(self) -> Sequence[DirectoryStatus]:
-        return ()
 
     def listen(self, listener: Callable[[], None]) -> Cancel:
         return self._listeners.add(listener)

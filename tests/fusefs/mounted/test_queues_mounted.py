@@ -60,25 +60,17 @@ def test_takers_that_start_together_each_get_a_record(mount: Mount):
     assert dict.fromkeys("123456", 30) == collections.Counter(done.read_text().split())
 
 
+def work_words(mount: Mount, script: str, *options: str) -> tuple[str, ...]:
+    """Return the words of `topicfs work` that runs a shell script for each record of `orders`."""
+    return ("work", "q", "orders", "--data", str(mount.data), *options, "--", "sh", "-c", script)
+
+
 def test_workers_that_start_together_make_one_queue(mount: Mount):
     """Workers that start together share one queue, and do each record once."""
     done = mount.base / "done"
     mount.bash("mkdir orders; seq 20 > orders/0/log")
     script = f"echo $(cat) >> {done}"
-    words = (
-        "work",
-        "q",
-        "orders",
-        "--data",
-        str(mount.data),
-        "--jobs",
-        "2",
-        "--drain",
-        "--",
-        "sh",
-        "-c",
-        script,
-    )
+    words = work_words(mount, script, "--jobs", "2", "--drain")
     files = [(mount.base / f"errors{number}").open("w+b") for number in range(5)]
     workers = [FORKS.start(COMMAND, *words, files=(None, None, file.fileno())) for file in files]
 
@@ -261,19 +253,7 @@ def test_workers_go_on_with_the_next_daemon(mount: Mount, end: Callable[[Mount],
     done = mount.base / "done"
     done.touch()
     mount.bash("mkdir orders @queues/q; seq 3 > orders/0/log")
-    words = (
-        "work",
-        "q",
-        "orders",
-        "--data",
-        str(mount.data),
-        "--jobs",
-        "2",
-        "--",
-        "sh",
-        "-c",
-        f"echo $(cat) >> {done}",
-    )
+    words = work_words(mount, f"echo $(cat) >> {done}", "--jobs", "2")
     worker = FORKS.start(COMMAND, *words)
     try:
         wait_until(lambda: len(done.read_text().split()) == 3, "three records are done")
@@ -295,7 +275,7 @@ def test_a_worker_that_ends_waits_for_no_daemon(mount: Mount):
     begun, go = mount.base / "begun", mount.base / "go"
     mount.bash("mkdir orders @queues/q; exec 3<> @queues/q/orders/take; seq 1 > orders/0/log")
     script = f"touch {begun}; until [ -e {go} ]; do sleep 0.02; done"
-    worker = FORKS.start(COMMAND, "work", "q", "orders", "--data", str(mount.data), "--", "sh", "-c", script)
+    worker = FORKS.start(COMMAND, *work_words(mount, script))
     try:
         wait_until(begun.exists, "the command runs")
         mount.stop()
@@ -313,20 +293,7 @@ def test_a_worker_keeps_its_record_through_a_mount(mount: Mount):
     mount.bash("mkdir orders @queues/q")
     mount.bash("echo share.record.lock.duration.ms=1000 > @queues/q/config; seq 2 > orders/0/log")
     script = f"echo $(cat) >> {done}; sleep 2.2"
-    words = (
-        "work",
-        "q",
-        "orders",
-        "--data",
-        str(mount.data),
-        "--jobs",
-        "3",
-        "--drain",
-        "--",
-        "sh",
-        "-c",
-        script,
-    )
+    words = work_words(mount, script, "--jobs", "3", "--drain")
     ended = FORKS.run(COMMAND, *words)
 
     assert (0, b"") == (ended.status, ended.errors)
