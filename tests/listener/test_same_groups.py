@@ -55,6 +55,7 @@ def clients(both: tuple[RawClient, RawClient]) -> tuple[RawClient, RawClient]:  
 
 @pytest.mark.parametrize("version", FIND_COORDINATOR.request.versions)
 def test_find_coordinator(clients: Any, version: int) -> None:
+    """Every version names this broker as the coordinator of a group."""
     values = {"key": "g", "keyType": 0, "coordinatorKeys": ["g", "h"]}
     same(
         clients, lambda one: one.ask(FIND_COORDINATOR, version_of(FIND_COORDINATOR, values, version), version)
