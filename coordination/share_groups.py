@@ -5,8 +5,8 @@ How to use it:
     group = engine.share_groups.group("billing")              the group, made by its first session
     session = group.open(["orders"], holder="bash, process 4711")
     leased = session.take()                                   a record for this session alone, or None: nothing now
-    form.render_one(leased.columns, leased.index, topic=leased.place.topic, partition=leased.place.partition)
-    session.acknowledge({leased.place: Acknowledgement.ACCEPT})
+    form.render_one(leased.columns, leased.index, topic=leased.record_name.topic, partition=leased.record_name.partition)
+    session.acknowledge({leased.record_name: Acknowledgement.ACCEPT})
     session.close()                                           other sessions can take the records it still holds
 
 A session is a member of the group: an open file, a process. A reader that finds no record calls `listen`, and takes
@@ -54,7 +54,7 @@ class RecordName(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-def parse_place(text: str) -> RecordName:
+def parse_record_name(text: str) -> RecordName:
     """Parse the name of a record. Raises InvalidNameError."""
     found = _PLACE.fullmatch(text)
     if found is None:
@@ -79,7 +79,7 @@ class Acknowledgement(IntEnum):
 class Leased:
     """A record that one session holds, with the batch that contains it."""
 
-    place: RecordName
+    record_name: RecordName
     columns: Columns
     index: int
     batch_bytes: memoryview
@@ -94,7 +94,7 @@ class Leased:
 
 
 class InFlight(NamedTuple):
-    place: RecordName
+    record_name: RecordName
     member_id: str
     holder: str
     """The name that the session was opened with; empty for a member known only from another process's records."""
@@ -115,7 +115,7 @@ class RejectedBy(Enum):
 class Rejected(NamedTuple):
     """A rejected record. It stays in its log until retention deletes it."""
 
-    place: RecordName
+    record_name: RecordName
     time: Timestamp
     by: RejectedBy
     delivery_count: int
@@ -223,13 +223,13 @@ class ShareGroup(Protocol):
     def in_flight(self, topic: str) -> Sequence[InFlight]:
         """Return the held records, by partition and offset (*known*)."""
 
-    def acknowledge_for_holder(self, place: RecordName, word: Acknowledgement) -> None:
+    def acknowledge_for_holder(self, record_name: RecordName, word: Acknowledgement) -> None:
         """Answer a held record in place of its holder (*changes*). Raises RecordNotHeldError if nobody holds it."""
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
         """Return the newest 10,000 rejected records that are still in their logs, by partition and offset (*asked*)."""
 
-    def forget_rejected(self, place: RecordName) -> None:
+    def forget_rejected(self, record_name: RecordName) -> None:
         """Remove a record from `rejected` (*changes*). Raises RecordNotHeldError if it is not there."""
 
     def reset(self, partition: TopicPartition, offset: Offset) -> None:

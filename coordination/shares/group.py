@@ -233,7 +233,7 @@ class QueueGroup:
                     queue = queues[(self._turn + at) % len(queues)]
                     leased = queue.take(session.member_id, most, now)
                     if leased:
-                        session.leases.update((one.place, one) for one in leased)
+                        session.leases.update((one.record_name, one) for one in leased)
                         return leased
                 return ()
         finally:
@@ -242,8 +242,8 @@ class QueueGroup:
 
     def acknowledge(self, session: QueueSession, words: Mapping[RecordName, Acknowledgement]) -> None:
         by_partition: dict[TopicPartition, dict[Offset, Acknowledgement]] = defaultdict(dict)
-        for place, word in words.items():
-            by_partition[place.topic_partition][place.offset] = word
+        for record_name, word in words.items():
+            by_partition[record_name.topic_partition][record_name.offset] = word
         freed = False
         try:
             with self._lock:
@@ -270,23 +270,23 @@ class QueueGroup:
         session = self._sessions.get(member_id)
         lease_end = Timestamp(now + self._settings.share_record_lock_duration_ms)
         for offset, word in words.items():
-            place = RecordName(*partition, offset)
+            record_name = RecordName(*partition, offset)
             if session is not None:
-                leased = session.leases.pop(place, None)
+                leased = session.leases.pop(record_name, None)
                 if leased is not None and word is Acknowledgement.RENEW:
-                    session.leases[place] = replace(leased, lease_end=lease_end)
+                    session.leases[record_name] = replace(leased, lease_end=lease_end)
         accepted = [offset for offset, word in words.items() if word is Acknowledgement.ACCEPT]
         with self._services.journal_lock:
             self._services.journal.forget([RejectedKey(*queue.key, offset) for offset in accepted])
 
-    def acknowledge_for_holder(self, place: RecordName, word: Acknowledgement) -> None:
+    def acknowledge_for_holder(self, record_name: RecordName, word: Acknowledgement) -> None:
         with self._lock:
-            found = self._queues.find(place.topic_partition)
-            held = None if found is None else found.machine.holder(place.offset)
+            found = self._queues.find(record_name.topic_partition)
+            held = None if found is None else found.machine.holder(record_name.offset)
             if held is None:
-                raise RecordNotHeldError(f"{place}: nobody holds it in group {self._name}")
+                raise RecordNotHeldError(f"{record_name}: nobody holds it in group {self._name}")
             self._acknowledge(
-                held.member, place.topic_partition, {place.offset: word}, self._services.clock()
+                held.member, record_name.topic_partition, {record_name.offset: word}, self._services.clock()
             )
         self._notify()
 
@@ -357,11 +357,11 @@ class QueueGroup:
                 for offset, held in queue.held()
             ]
 
-    def _in_flight(self, place: RecordName, held: HeldRecords) -> InFlight:
+    def _in_flight(self, record_name: RecordName, held: HeldRecords) -> InFlight:
         session = self._sessions.get(held.member)
         holder = "" if session is None else session.holder
         since, lease_end = Timestamp(held.since), Timestamp(held.lease_end)
-        return InFlight(place, held.member, holder, since, held.deliveries, lease_end)
+        return InFlight(record_name, held.member, holder, since, held.deliveries, lease_end)
 
     def rejected(self, topic: str) -> Sequence[Rejected]:
         found = self._services.engine.topics().get(topic)
@@ -392,12 +392,14 @@ class QueueGroup:
             return False
         return key.offset < machine.start_offset or machine.is_archived(key.offset)
 
-    def forget_rejected(self, place: RecordName) -> None:
-        topic = self._services.engine.topic(place.topic)
-        key = RejectedKey(*self._queues.key(topic, place.partition), place.offset)
+    def forget_rejected(self, record_name: RecordName) -> None:
+        topic = self._services.engine.topic(record_name.topic)
+        key = RejectedKey(*self._queues.key(topic, record_name.partition), record_name.offset)
         with self._services.journal_lock:
             if key not in self._services.journal.rejected:
-                raise RecordNotHeldError(f"{place}: is not among the rejected records of group {self._name}")
+                raise RecordNotHeldError(
+                    f"{record_name}: is not among the rejected records of group {self._name}"
+                )
             self._services.journal.forget([key])
 
     # Changes of the group.

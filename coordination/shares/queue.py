@@ -266,8 +266,8 @@ class Queue:
         index = None if columns is None else find(columns, offset)
         if columns is None or index is None:
             return None
-        place = RecordName(self.partition.topic, self.partition.number, offset)
-        return Leased(place, columns, index, batch.data, deliveries, lease_end)
+        record_name = RecordName(self.partition.topic, self.partition.number, offset)
+        return Leased(record_name, columns, index, batch.data, deliveries, lease_end)
 
     def _give_back(self, member_id: str, acquired: Sequence[Acquired], now: Timestamp) -> None:
         """Release records that cannot be read; like others, they are delivered again up to the limit."""

@@ -98,7 +98,7 @@ class QueueStatusFile(GroupFile):
                 for one in positions
             ),
             *(
-                f"held {one.place} by {one.holder or one.member_id} deliveries {one.delivery_count} "
+                f"held {one.record_name} by {one.holder or one.member_id} deliveries {one.delivery_count} "
                 f"until {spelled_time(one.lease_end)}"
                 for topic in group.topics()
                 for one in group.in_flight(topic)
@@ -110,30 +110,34 @@ class QueueStatusFile(GroupFile):
 class QueuedRecord(FileNode):
     """A record in `in-flight` or `rejected`: exactly its value."""
 
-    __slots__ = ("_place", "_places")
+    __slots__ = ("_places", "_record_name")
 
     entry_timeout = 0.0
     """0: the file may disappear at any time."""
 
     def __init__(
-        self, parent: Directory, name: str, place: RecordName, places: Callable[[], Sequence[RecordName]]
+        self,
+        parent: Directory,
+        name: str,
+        record_name: RecordName,
+        places: Callable[[], Sequence[RecordName]],
     ) -> None:
         """Create the file; `places` returns the records that are in its directory now."""
         super().__init__(parent.context, parent, name)
-        self._place = place
+        self._record_name = record_name
         self._places = places
 
     def _content(self) -> bytes:
-        place, isolation = self._place, self.context.settings.isolation
+        record_name, isolation = self._record_name, self.context.settings.isolation
         try:
-            partition = self.context.engine.partition(place.topic, place.partition)
-            found = find_record(partition, place.offset, isolation=isolation)
+            partition = self.context.engine.partition(record_name.topic, record_name.partition)
+            found = find_record(partition, record_name.offset, isolation=isolation)
         except (StorageError, FileError):
             return b""  # The record was removed from its log, but its name can still be removed.
         return b"" if found is None else content_of(found, VALUES, partition)
 
     def is_current(self) -> bool:
-        return self._place in self._places()
+        return self._record_name in self._places()
 
     def attributes(self) -> Attributes:
         return Attributes(READ_MODE, len(self._content()), self.mtime_ns(), 0, self.node_id)

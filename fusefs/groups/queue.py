@@ -97,11 +97,11 @@ class TakeHandle(Handle):
             self._begin(leased)
 
     def _begin(self, leased: Leased) -> None:
-        place = leased.place
+        record_name = leased.record_name
         self._base += len(self._text)
-        partition = TopicPartition(place.topic, place.partition)
-        self._text = self._form.render(leased.columns, partition, place.offset, place.offset + 1)
-        self._given, self._last = 0, place
+        partition = TopicPartition(record_name.topic, record_name.partition)
+        self._text = self._form.render(leased.columns, partition, record_name.offset, record_name.offset + 1)
+        self._given, self._last = 0, record_name
 
     async def write(self, position: int, data: bytes) -> int:
         """Execute the written commands; they are durable on return. Raises InvalidConfigError, RecordNotHeldError."""
@@ -117,12 +117,12 @@ class TakeHandle(Handle):
         return len(data)
 
     async def _say(self, word: QueueWord) -> None:
-        place = self._last if word.place is None else word.place
-        if place is None:
+        record_name = self._last if word.record_name is None else word.record_name
+        if record_name is None:
             raise RecordNotHeldError("no record was read yet")
         session = self._session
         await self._blocking.run(
-            lambda: session.acknowledge({place: word.acknowledgement}), caller=self._program
+            lambda: session.acknowledge({record_name: word.acknowledgement}), caller=self._program
         )
 
     def poll(self, notify: Notify | None) -> int:

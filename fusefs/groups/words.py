@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from topicfs.coordination.share_groups import Acknowledgement, RecordName, parse_place
+from topicfs.coordination.share_groups import Acknowledgement, RecordName, parse_record_name
 from topicfs.storage.errors import InvalidConfigError, InvalidNameError
 from topicfs.storage.model import Offset, TopicPartition
 
@@ -50,7 +50,7 @@ class QueueWord(NamedTuple):
     """A command line for a queue."""
 
     acknowledgement: Acknowledgement
-    place: RecordName | None = None
+    record_name: RecordName | None = None
     """None: the record read last."""
 
 
@@ -58,8 +58,8 @@ def parse_word(line: bytes) -> QueueWord:
     """Parse `accept`, or `accept orders-0-42`. Raises InvalidConfigError."""
     word, _, name = line.decode("utf-8", "backslashreplace").strip().partition(" ")
     try:
-        place = parse_place(name.strip()) if name.strip() else None
-        return QueueWord(Acknowledgement[word.upper()], place)
+        record_name = parse_record_name(name.strip()) if name.strip() else None
+        return QueueWord(Acknowledgement[word.upper()], record_name)
     except (KeyError, InvalidNameError):
         raise InvalidConfigError(
             f"{word} {name}".strip()

@@ -103,19 +103,19 @@ class _Records(Directory):
 
     def names(self) -> Sequence[str]:
         leave_event_loop()
-        return [str(place) for place in self.places()]
+        return [str(record_name) for record_name in self.places()]
 
     def make(self, name: str) -> Node:
-        return QueuedRecord(self, name, self._place(name), self.places)
+        return QueuedRecord(self, name, self._record_name(name), self.places)
 
-    def _place(self, name: str) -> share_groups.RecordName:
+    def _record_name(self, name: str) -> share_groups.RecordName:
         try:
-            place = share_groups.parse_place(name)
+            record_name = share_groups.parse_record_name(name)
         except InvalidNameError:
             raise FileError(Refusal.NOT_FOUND) from None
-        if place not in self.places():
+        if record_name not in self.places():
             raise FileError(Refusal.NOT_FOUND)
-        return place
+        return record_name
 
 
 class InFlightDirectory(_Records):
@@ -124,20 +124,20 @@ class InFlightDirectory(_Records):
     __slots__ = ()
 
     def places(self) -> Sequence[share_groups.RecordName]:
-        return [one.place for one in self.group.in_flight(self._topic)]
+        return [one.record_name for one in self.group.in_flight(self._topic)]
 
     async def remove_file(self, name: str, pid: int) -> None:
-        place = self._place(name)
+        record_name = self._record_name(name)
         await self.change(
-            lambda: self.group.acknowledge_for_holder(place, share_groups.Acknowledgement.ACCEPT), pid
+            lambda: self.group.acknowledge_for_holder(record_name, share_groups.Acknowledgement.ACCEPT), pid
         )
 
     async def move_out(self, name: str, target: Directory, pid: int) -> None:
         if target is not self.parent:
             raise FileError(Refusal.NOT_PERMITTED, f"to release a record: `mv {name} ..`", reported=True)
-        place = self._place(name)
+        record_name = self._record_name(name)
         await self.change(
-            lambda: self.group.acknowledge_for_holder(place, share_groups.Acknowledgement.RELEASE), pid
+            lambda: self.group.acknowledge_for_holder(record_name, share_groups.Acknowledgement.RELEASE), pid
         )
 
 
@@ -148,11 +148,11 @@ class RejectedDirectory(_Records):
 
     def places(self) -> Sequence[share_groups.RecordName]:
         leave_event_loop()
-        return [one.place for one in self.group.rejected(self._topic)]
+        return [one.record_name for one in self.group.rejected(self._topic)]
 
     async def remove_file(self, name: str, pid: int) -> None:
         def forget() -> None:
-            self.group.forget_rejected(self._place(name))
+            self.group.forget_rejected(self._record_name(name))
 
         await self.change(forget, pid)
 

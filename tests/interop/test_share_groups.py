@@ -59,7 +59,7 @@ def test_kafkas_decoders_print_our_records(java: Java, tmp_path: Path) -> None:
     for word in (Acknowledgement.ACCEPT, Acknowledgement.RELEASE):
         leased = session.take()
         assert leased is not None
-        session.acknowledge({leased.place: word})
+        session.acknowledge({leased.record_name: word})
     engine.close()
 
     states = decoded(dump(java, segments(data, "__share_group_state"), "--share-group-state-decoder").stdout)
@@ -138,7 +138,7 @@ def test_a_broker_goes_on_where_our_group_stood(java: Java, node: Broker, tmp_pa
     words = (Acknowledgement.ACCEPT, Acknowledgement.RELEASE, Acknowledgement.ACCEPT, Acknowledgement.REJECT)
     for leased, word in zip(taken, words, strict=True):
         assert leased is not None
-        session.acknowledge({leased.place: word})
+        session.acknowledge({leased.record_name: word})
     engine.close()
     command = [
         "handover",

@@ -49,7 +49,7 @@ def kept_by_us() -> tuple[ShareGroupsFound, str]:
     for word in (Acknowledgement.ACCEPT, Acknowledgement.RELEASE):
         leased = session.take()
         assert leased is not None
-        session.acknowledge({leased.place: word})
+        session.acknowledge({leased.record_name: word})
     engine.close()
     places = [
         DATA / names.partition_directory(TopicPartition(internal, 0))

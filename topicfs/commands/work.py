@@ -237,12 +237,15 @@ class Workers:
         except (RecordNotHeldError, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ESTALE:
                 raise
-            say(f"topicfs: {job.place}: the lease expired, and another worker has the record", error=True)
+            say(
+                f"topicfs: {job.record_name}: the lease expired, and another worker has the record",
+                error=True,
+            )
             return
         self.has_rejected = self.has_rejected or given_up
         if word is not Acknowledgement.ACCEPT:
             fate = "rejected" if given_up else "given back"
-            say(f"topicfs: {job.place}: {_end_of(process)}: {fate}", error=True)
+            say(f"topicfs: {job.record_name}: {_end_of(process)}: {fate}", error=True)
 
 
 def _started(command: Sequence[str], job: Job) -> subprocess.Popen[bytes]:
@@ -260,7 +263,7 @@ def _started(command: Sequence[str], job: Job) -> subprocess.Popen[bytes]:
             name = max(optional, key=lambda one: len(told[one]))
             optional.remove(name)
             say(
-                f"topicfs: {job.place}: {name} is left out because of its size: {len(told.pop(name))} characters",
+                f"topicfs: {job.record_name}: {name} is left out because of its size: {len(told.pop(name))} characters",
                 error=True,
             )
 

@@ -24,7 +24,7 @@ JOB_READ_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    place: RecordName
+    record_name: RecordName
     value: bytes
     shown: Mapping[str, Any]
     """The record in the fields of `take.json`."""
@@ -32,9 +32,9 @@ class Job:
     def environment(self) -> dict[str, str]:
         """Return a command's environment variables for the record, without a key that no environment can hold."""
         told = {
-            "TOPICFS_TOPIC": self.place.topic,
-            "TOPICFS_PARTITION": str(self.place.partition),
-            "TOPICFS_OFFSET": str(self.place.offset),
+            "TOPICFS_TOPIC": self.record_name.topic,
+            "TOPICFS_PARTITION": str(self.record_name.partition),
+            "TOPICFS_OFFSET": str(self.record_name.offset),
             "TOPICFS_TIMESTAMP": str(self.shown.get("ts", -1)),
             "TOPICFS_HEADERS": json.dumps(self.shown.get("headers", [])),
         }
@@ -78,14 +78,16 @@ class MountJobs:
                 except BlockingIOError:
                     return None
             shown = json.loads(line)
-            place = RecordName(shown["topic"], shown["partition"], shown["offset"])
-            record = self._mountpoint / place.topic / str(place.partition) / str(place.offset)
+            record_name = RecordName(shown["topic"], shown["partition"], shown["offset"])
+            record = (
+                self._mountpoint / record_name.topic / str(record_name.partition) / str(record_name.offset)
+            )
             try:
-                return Job(place, record.read_bytes(), shown)
+                return Job(record_name, record.read_bytes(), shown)
             except OSError as error:
                 # The record cannot be read or was deleted: the queue rejects it after some deliveries.
-                say(f"topicfs: {place}: {reason_of(error)}: given back", error=True)
-                self.acknowledge(Job(place, b"", shown), Acknowledgement.RELEASE)
+                say(f"topicfs: {record_name}: {reason_of(error)}: given back", error=True)
+                self.acknowledge(Job(record_name, b"", shown), Acknowledgement.RELEASE)
 
     def renew(self, job: Job) -> float:
         self._acknowledge(job, Acknowledgement.RENEW)
@@ -97,10 +99,10 @@ class MountJobs:
         self._acknowledge(job, word)
         if word is not Acknowledgement.RELEASE:
             return word is Acknowledgement.REJECT
-        return (self._group / job.place.topic / "rejected" / str(job.place)).exists()
+        return (self._group / job.record_name.topic / "rejected" / str(job.record_name)).exists()
 
     def _acknowledge(self, job: Job, word: Acknowledgement) -> None:
-        os.write(self._descriptor, f"{word.name.lower()} {job.place}\n".encode())
+        os.write(self._descriptor, f"{word.name.lower()} {job.record_name}\n".encode())
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -123,20 +125,20 @@ class EngineJobs:
             if not self._waits:
                 return None
             self._news.wait()
-        place = leased.place
-        partition = TopicPartition(place.topic, place.partition)
-        line = JSON.render(leased.columns, partition, place.offset, place.offset + 1)
-        return Job(place, leased.record.value or b"", json.loads(line))
+        record_name = leased.record_name
+        partition = TopicPartition(record_name.topic, record_name.partition)
+        line = JSON.render(leased.columns, partition, record_name.offset, record_name.offset + 1)
+        return Job(record_name, leased.record.value or b"", json.loads(line))
 
     def renew(self, job: Job) -> float:
-        self._session.acknowledge({job.place: Acknowledgement.RENEW})
+        self._session.acknowledge({job.record_name: Acknowledgement.RENEW})
         return self._group.settings.share_record_lock_duration_ms / 1000
 
     def acknowledge(self, job: Job, word: Acknowledgement) -> bool:
-        self._session.acknowledge({job.place: word})
+        self._session.acknowledge({job.record_name: word})
         if word is not Acknowledgement.RELEASE:
             return word is Acknowledgement.REJECT
-        return any(one.place == job.place for one in self._group.rejected(job.place.topic))
+        return any(one.record_name == job.record_name for one in self._group.rejected(job.record_name.topic))
 
     def close(self) -> None:
         self._session.close()

@@ -31,9 +31,9 @@ class Life:
             leased = session.take()
             if leased is None:
                 break
-            session.acknowledge({leased.place: word})
+            session.acknowledge({leased.record_name: word})
             if answered is not None:
-                answered.add(leased.place.offset)
+                answered.add(leased.record_name.offset)
         session.take()
         engine.close()
 
@@ -67,9 +67,9 @@ def test_a_kill_at_each_step_loses_nothing(end: End):
         session = group.open(["orders"], holder="successor")
         given = []
         while (leased := session.take()) is not None:
-            given.append(leased.place.offset)
-            session.acknowledge({leased.place: ACCEPT})
-        rejected = {one.place.offset for one in group.rejected("orders")}
+            given.append(leased.record_name.offset)
+            session.acknowledge({leased.record_name: ACCEPT})
+        rejected = {one.record_name.offset for one in group.rejected("orders")}
 
         assert not (set(given) & life.accepted), steps
         assert not (set(given) & rejected), steps
@@ -95,7 +95,7 @@ def test_a_machine_that_loses_power_delivers_again_and_loses_no_record(end: End,
     for _ in range(LINES + 2):
         leased = session.take()
         assert leased is not None
-        session.acknowledge({leased.place: ACCEPT})
+        session.acknowledge({leased.record_name: ACCEPT})
     disk._random.seed(seed)
     end.of(disk)
     engine = engine_on(disk, clock=ManualClock())
@@ -105,8 +105,8 @@ def test_a_machine_that_loses_power_delivers_again_and_loses_no_record(end: End,
     append_lines(partition, "new\n" * 3)
     given = set()
     while (leased := session.take()) is not None:
-        given.add(leased.place.offset)
-        session.acknowledge({leased.place: ACCEPT})
+        given.add(leased.record_name.offset)
+        session.acknowledge({leased.record_name: ACCEPT})
 
     assert {Offset(kept + at) for at in range(3)} <= given
 
@@ -121,7 +121,7 @@ def test_what_was_done_beyond_the_end_of_a_log_that_was_cut_is_forgotten_for_goo
     taken = [session.take() for _ in range(2 * LINES)]
     for leased in taken[1:]:
         assert leased is not None
-        session.acknowledge({leased.place: ACCEPT})
+        session.acknowledge({leased.record_name: ACCEPT})
     engine.close()
     engine = engine_on(disk, clock=clock)
     engine.partition("orders", 0).replacer.truncate_to(Offset(LINES))
@@ -131,7 +131,7 @@ def test_what_was_done_beyond_the_end_of_a_log_that_was_cut_is_forgotten_for_goo
         engine = engine_on(disk, clock=clock)
         append_lines(engine.partition("orders", 0), "new\n")
         session = engine.share_groups.group("g").open(["orders"], holder="")
-        given = [leased.place.offset for leased in (session.take() for _ in range(3)) if leased]
+        given = [leased.record_name.offset for leased in (session.take() for _ in range(3)) if leased]
         engine.close()
     assert [Offset(0), Offset(LINES), Offset(LINES + 1)] == given
 

@@ -35,7 +35,7 @@ def test_records_of_types_that_are_not_known_stay_as_they_are(topic: str, key: s
     session = engine.share_groups.group("g").open(["orders"], holder="")
     leased = session.take()
     assert leased is not None
-    session.acknowledge({leased.place: Acknowledgement.ACCEPT})
+    session.acknowledge({leased.record_name: Acknowledgement.ACCEPT})
     engine.close()
     engine = engine_on(disk)
 

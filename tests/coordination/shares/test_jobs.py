@@ -52,7 +52,7 @@ class Worker(threading.Thread):
                 for leased in taken:
                     if self._dies_of(leased):
                         return True
-                    session.acknowledge({leased.place: Acknowledgement.ACCEPT})
+                    session.acknowledge({leased.record_name: Acknowledgement.ACCEPT})
                     with self._lock:
                         self._done[(leased.record.value or b"").decode()] += 1
         finally:
@@ -83,8 +83,8 @@ def test_each_job_is_done_once_whoever_dies(tmp_path: Path, chance: Random):
     assert [None] * WORKERS == [worker.failure for worker in workers]
 
     assert {f"job {at}": 1 for at in range(JOBS) if f"job {at}" != POISON} == dict(done)
-    assert [(str(group.rejected("orders")[0].place), 5)] == [
-        (str(one.place), one.delivery_count) for one in group.rejected("orders")
+    assert [(str(group.rejected("orders")[0].record_name), 5)] == [
+        (str(one.record_name), one.delivery_count) for one in group.rejected("orders")
     ]
     engine.close()
     engine = open_engine(tmp_path / "data")

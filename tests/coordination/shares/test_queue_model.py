@@ -87,8 +87,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert bool(free) == bool(taken)
         assert len(taken) <= most
         for leased in taken:
-            one = self.model.records[leased.place.offset]
-            assert leased.place.offset in free
+            one = self.model.records[leased.record_name.offset]
+            assert leased.record_name.offset in free
             assert one.count + 1 == leased.delivery_count
             one.holder, one.lease_end = member, self.clock.now + LOCK
             assert one.lease_end == leased.lease_end
@@ -165,9 +165,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
             one.holder is not None and one.lease_end <= self.clock.now for one in self.model.records
         ):
             return  # Leases that have ended are noticed with the next call.
-        held = {one.place.offset: int(one.holder) for one in self.group.in_flight("orders")}
+        held = {one.record_name.offset: int(one.holder) for one in self.group.in_flight("orders")}
         assert {at: one.holder for at, one in enumerate(self.model.records) if one.holder is not None} == held
-        rejected = {one.place.offset for one in self.group.rejected("orders")}
+        rejected = {one.record_name.offset for one in self.group.rejected("orders")}
         assert {at for at, one in enumerate(self.model.records) if one.end == "rejected"} == rejected
         lag = sum(1 for one in self.model.records if not one.end)
         assert lag == sum(one.lag for one in self.group.positions("orders"))
@@ -181,8 +181,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
         session = self.session(0)
         given = []
         while (leased := session.take()) is not None:
-            given.append(leased.place.offset)
-            session.acknowledge({leased.place: ACCEPT})
+            given.append(leased.record_name.offset)
+            session.acknowledge({leased.record_name: ACCEPT})
         assert expected == sorted(given)
         self.engine.close()
 

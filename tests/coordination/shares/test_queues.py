@@ -12,7 +12,13 @@ from tests.doubles.manual_clock import ManualClock
 from tests.doubles.records import marker, produced
 from tests.doubles.simulated_disk import SimulatedDisk
 from topicfs.coordination.records.group_records import write_group
-from topicfs.coordination.share_groups import Acknowledgement, Leased, RecordName, RejectedBy, parse_place
+from topicfs.coordination.share_groups import (
+    Acknowledgement,
+    Leased,
+    RecordName,
+    RejectedBy,
+    parse_record_name,
+)
 from topicfs.coordination.shares.coordinator_topic import TopicRecord, append
 from topicfs.coordination.shares.group import MAX_SHARE_MEMBERS, QueueGroup, QueueSession
 from topicfs.coordination.shares.groups import PRUNE_INTERVAL_MS
@@ -62,13 +68,13 @@ def value(leased: Leased | None) -> str | None:
     return None if leased is None else (leased.record.value or b"").decode()
 
 
-def place(offset: int, partition: int = 0) -> RecordName:
+def record_name(offset: int, partition: int = 0) -> RecordName:
     return RecordName("orders", partition, Offset(offset))
 
 
 def acknowledge(session: QueueSession, leased: Leased | None, word: Acknowledgement = ACCEPT) -> None:
     assert leased is not None
-    session.acknowledge({leased.place: word})
+    session.acknowledge({leased.record_name: word})
 
 
 def test_each_record_goes_to_one_session():
@@ -95,7 +101,7 @@ def test_a_released_record_comes_again_before_new_ones():
 
     assert first is not None
     assert again is not None
-    assert (first.place, 1, 2) == (again.place, first.delivery_count, again.delivery_count)
+    assert (first.record_name, 1, 2) == (again.record_name, first.delivery_count, again.delivery_count)
 
 
 def test_the_close_gives_back_at_once():
@@ -125,7 +131,7 @@ def test_a_lease_ends():
     assert value(lost) == value(other.take())
     with pytest.raises(errors.RecordNotHeldError, match="orders-0-0"):
         acknowledge(slow, lost)
-    assert [renewed and renewed.place] == [one.place for one in slow.held()]
+    assert [renewed and renewed.record_name] == [one.record_name for one in slow.held()]
     acknowledge(slow, renewed)
 
 
@@ -165,15 +171,15 @@ def test_what_is_rejected_is_shown_and_not_given_again():
     rejected = bench.group.rejected("orders")
     now = bench.clock()
     assert [
-        (place(0), now, RejectedBy.REJECT, 1, "worker"),
-        (place(1), now, RejectedBy.LIMIT, 5, "worker"),
+        (record_name(0), now, RejectedBy.REJECT, 1, "worker"),
+        (record_name(1), now, RejectedBy.LIMIT, 5, "worker"),
     ] == [tuple(one) for one in rejected]
     assert bench.open().take() is None
-    bench.group.forget_rejected(place(0))
+    bench.group.forget_rejected(record_name(0))
     with pytest.raises(errors.RecordNotHeldError):
-        bench.group.forget_rejected(place(0))
+        bench.group.forget_rejected(record_name(0))
     bench.restart()
-    assert [place(1)] == [one.place for one in bench.group.rejected("orders")]
+    assert [record_name(1)] == [one.record_name for one in bench.group.rejected("orders")]
 
 
 def test_a_restart_goes_on_where_the_group_stood():
@@ -214,7 +220,7 @@ def test_what_is_shown_of_a_group():
     )
     now = bench.clock()
     (in_flight,) = group.in_flight("orders")
-    assert (place(1), session.member_id, "bash, process 7", now, 1, now + LOCK) == tuple(in_flight)
+    assert (record_name(1), session.member_id, "bash, process 7", now, 1, now + LOCK) == tuple(in_flight)
     assert (["billing"], "Stable", ["orders"], 1) == (
         list(bench.engine.share_groups.groups()),
         group.state,
@@ -228,14 +234,14 @@ def test_somebody_else_settles_a_record_in_flight():
     bench = Bench()
     session = bench.open()
     first, second = session.take(), session.take()
-    bench.group.acknowledge_for_holder(place(0), ACCEPT)
-    bench.group.acknowledge_for_holder(place(1), RELEASE)
+    bench.group.acknowledge_for_holder(record_name(0), ACCEPT)
+    bench.group.acknowledge_for_holder(record_name(1), RELEASE)
 
     for leased in (first, second):
         with pytest.raises(errors.RecordNotHeldError):
             acknowledge(session, leased)
     with pytest.raises(errors.RecordNotHeldError):
-        bench.group.acknowledge_for_holder(place(0), ACCEPT)
+        bench.group.acknowledge_for_holder(record_name(0), ACCEPT)
     assert [] == session.held()
     assert "job 1" == value(session.take())
 
@@ -247,8 +253,8 @@ def test_records_are_taken_some_at_a_time():
     taken = session.take_some(3)
     assert ["job 0", "job 1", "job 2"] == [value(one) for one in taken]
     with pytest.raises(errors.RecordNotHeldError):
-        session.acknowledge({**dict.fromkeys((one.place for one in taken), ACCEPT), place(4): ACCEPT})
-    session.acknowledge(dict.fromkeys((one.place for one in taken), ACCEPT))
+        session.acknowledge({**dict.fromkeys((one.record_name for one in taken), ACCEPT), record_name(4): ACCEPT})
+    session.acknowledge(dict.fromkeys((one.record_name for one in taken), ACCEPT))
 
     assert ["job 3", "job 4"] == [value(one) for one in session.take_some(10)]
     assert [] == list(session.take_some(10))
@@ -260,12 +266,14 @@ def test_partitions_are_taken_in_turns():
     for partition in (0, 1):
         bench.append("a", "b", partition=partition)
     session = bench.open()
-    assert {0, 1} == {one.place.partition for one in (session.take(), session.take()) if one}
+    assert {0, 1} == {one.record_name.partition for one in (session.take(), session.take()) if one}
     bench.engine.add_partitions("orders", total=3)
     bench.append("c", partition=2)
 
     assert {(0, 1), (1, 1), (2, 0)} == {
-        (one.place.partition, one.place.offset) for one in (session.take() for _ in range(3)) if one
+        (one.record_name.partition, one.record_name.offset)
+        for one in (session.take() for _ in range(3))
+        if one
     }
 
 
@@ -424,7 +432,7 @@ def test_the_topic_of_states_stays_small():
     bench.kill()
 
     again = [bench.open().take() for _ in range(2)]
-    assert [taken and taken.place, place(1)] == [one and one.place for one in again]
+    assert [taken and taken.record_name, record_name(1)] == [one and one.record_name for one in again]
 
 
 def test_where_nothing_may_be_written_there_are_no_sessions():
@@ -440,7 +448,7 @@ def test_where_nothing_may_be_written_there_are_no_sessions():
     with pytest.raises(errors.ReadOnlyError):
         group.open(["orders"], holder="")
     assert (2, 3) == (group.positions("orders")[0].start_offset, group.positions("orders")[0].lag)
-    assert [place(1)] == [one.place for one in group.rejected("orders")]
+    assert [record_name(1)] == [one.record_name for one in group.rejected("orders")]
 
 
 def test_a_disk_that_is_full_leaves_the_records_held():
@@ -459,10 +467,10 @@ def test_a_disk_that_is_full_leaves_the_records_held():
 
 def test_names_of_records_are_read_as_they_are_written():
     """A topic's name may have dashes and digits."""
-    assert RecordName("a-1", 0, Offset(42)) == parse_place(str(RecordName("a-1", 0, Offset(42))))
+    assert RecordName("a-1", 0, Offset(42)) == parse_record_name(str(RecordName("a-1", 0, Offset(42))))
     for text in ("orders-0", "orders-00-1", "-0-1", "orders-0--1"):
         with pytest.raises(errors.InvalidNameError):
-            parse_place(text)
+            parse_record_name(text)
 
 
 def test_kafkas_topics_are_made_with_the_first_session():

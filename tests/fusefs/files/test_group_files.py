@@ -52,6 +52,6 @@ async def test_a_group_that_passed_aborted_records_has_no_lag(shop: MountClient)
     assert (["0", "0"], rows) == await lags(shop)
     session = shop.engine.share_groups.group("jobs").open(["shop"], holder="a test")
     while (leased := session.take()) is not None:
-        session.acknowledge({leased.place: Acknowledgement.ACCEPT})
+        session.acknowledge({leased.record_name: Acknowledgement.ACCEPT})
     assert b"lag 0\n" in await shop.cat("@queues/jobs/status")
     session.close()

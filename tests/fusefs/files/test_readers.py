@@ -58,7 +58,7 @@ async def test_queues_show_with_their_lag(shop: MountClient):
     leased = session.take()
     assert leased is not None
     assert ["queue jobs lag 6"] == await readers(shop, "shop/status")
-    number = leased.place.partition
+    number = leased.record_name.partition
     assert ["queue jobs start 0 lag 3"] == await readers(shop, f"shop/{number}/status")
     assert [] == await readers(shop, "quiet/0/status")
     session.close()

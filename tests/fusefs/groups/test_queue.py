@@ -109,7 +109,7 @@ async def test_what_is_released_comes_again(queue: Queue):
     await taker.say("accept")
 
     assert 0 == queue.lag
-    assert [0] == [one.place.offset for one in queue.engine.share_groups.group("g").rejected("orders")]
+    assert [0] == [one.record_name.offset for one in queue.engine.share_groups.group("g").rejected("orders")]
 
 
 async def test_a_record_by_its_name(queue: Queue):

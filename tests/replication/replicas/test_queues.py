@@ -39,22 +39,22 @@ def taken(session: ShareSession) -> Leased:
 def acknowledged(session: ShareSession, word: Acknowledgement) -> int:
     """Take a record and say what became of it; its offset."""
     leased = taken(session)
-    session.acknowledge({leased.place: word})
-    return leased.place.offset
+    session.acknowledge({leased.record_name: word})
+    return leased.record_name.offset
 
 
 def rest(session: ShareSession) -> Sequence[int]:
     """Accept all that is still given."""
     found = []
     while (leased := session.take()) is not None:
-        session.acknowledge({leased.place: ACCEPT})
-        found.append(leased.place.offset)
+        session.acknowledge({leased.record_name: ACCEPT})
+        found.append(leased.record_name.offset)
     return found
 
 
 def rejected(two: Replicated) -> list[tuple[int, str]]:
     found = two.engine.share_groups.group("jobs").rejected("orders")
-    return [(one.place.offset, one.holder) for one in found]
+    return [(one.record_name.offset, one.holder) for one in found]
 
 
 @pytest.mark.parametrize("broken", [1, 2])
@@ -65,7 +65,7 @@ def test_a_disk_that_fails_costs_nothing_that_was_said(broken: int) -> None:
     assert [0, 1] == [acknowledged(session, ACCEPT), acknowledged(session, REJECT)]
     held = taken(session)
     break_disk(two.disk(broken))
-    session.acknowledge({held.place: ACCEPT})
+    session.acknowledge({held.record_name: ACCEPT})
     assert [3, 4] == [acknowledged(session, ACCEPT), acknowledged(session, REJECT)]
 
     assert [5] == rest(session)
@@ -88,13 +88,13 @@ def test_the_next_process_goes_on(begin: str) -> None:
 
     session = opened(two)
     again = taken(session)
-    assert (2, 2) == (again.place.offset, again.delivery_count)
-    session.acknowledge({again.place: RELEASE})
+    assert (2, 2) == (again.record_name.offset, again.delivery_count)
+    session.acknowledge({again.record_name: RELEASE})
     assert [3, 4, 5] == rest(session)
     if begin == "crash":
         return  # The journal is not synced before what it tells of.
     assert [(1, RejectedBy.REJECT), (2, RejectedBy.LIMIT)] == [
-        (one.place.offset, one.by) for one in two.engine.share_groups.group("jobs").rejected("orders")
+        (one.record_name.offset, one.by) for one in two.engine.share_groups.group("jobs").rejected("orders")
     ]
 
 
@@ -114,7 +114,7 @@ def test_a_directory_that_was_away_is_told_when_it_is_back(away: int) -> None:
         files = two.disks.read_only_view()
         with closing(open_engine(root, machine=Machine(files=files), read_only=True)) as alone:
             group = alone.share_groups.groups()["jobs"]
-            assert [0, 1] == [one.place.offset for one in group.rejected("orders")]
+            assert [0, 1] == [one.record_name.offset for one in group.rejected("orders")]
             assert [3] == [one.start_offset for one in group.positions("orders")]
 
 
