@@ -80,7 +80,7 @@ def test_size_never_goes_below_the_limit(retention_bytes: int, gone: int) -> Non
 
 
 def test_size_stops_at_the_first_that_stays() -> None:
-    """A large oldest segment that stays keeps the small ones after it."""
+    """A large oldest segment that stays also keeps the small segments after it."""
     config = TopicConfig(retention_bytes=150, retention_ms=-1)
     assert NOTHING == decide_retention(facts_of(segments_of(200, 10, 100)), config, NOW)
 
@@ -95,7 +95,7 @@ def test_age_must_exceed_the_limit() -> None:
 
 
 def test_age_stops_at_the_first_that_stays() -> None:
-    """An old segment after a young one stays, as segments are deleted from the front."""
+    """An old segment after a young one stays, because segments are only deleted from the front."""
     facts = facts_of(segments_of(100, 100, 100, ages_ms=(0, 5000, 0)))
     assert NOTHING == decide_retention(facts, TopicConfig(retention_ms=1000), NOW)
 

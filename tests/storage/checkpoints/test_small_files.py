@@ -124,7 +124,7 @@ def test_topic_id_file(disk: SimulatedDisk) -> None:
 
 
 def test_topic_id_never_changes(disk: SimulatedDisk) -> None:
-    """Rows 64 and 148: the same ID is not written again; a different one raises an error and changes nothing."""
+    """Rows 64 and 148: writing the same ID again does nothing; a different ID raises an error and changes nothing."""
     write_topic_id(disk, DATA, TOPIC_ID)
     calls = [call for call in disk.calls if call[0] == "rename"]
     write_topic_id(disk, DATA, TOPIC_ID)
@@ -160,7 +160,7 @@ def test_ids_are_kafkas() -> None:
 
 
 def test_new_ids_are_no_options_and_not_reserved() -> None:
-    """`new_id` draws again if an ID begins with a dash or is a reserved one."""
+    """`new_id` draws again if an ID is reserved or begins with a dash, like an option."""
     dash = UUID(bytes=b"\xf8" + b"\0" * 15)
     good = UUID(int=1 << 100)
     drawn = iter([dash, UUID(int=0), UUID(int=1), good])

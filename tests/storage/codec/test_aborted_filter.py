@@ -53,7 +53,7 @@ def test_two_aborted_transactions_of_one_producer():
 
 
 def test_compressed_batches_are_hidden_too():
-    """A compressed batch of an aborted transaction is hidden between other compressed ones."""
+    """A compressed batch of an aborted transaction is hidden, and compressed batches around it are shown."""
     log = data(0, codec=4) + data(1, pid=1, codec=4) + abort(2, pid=1) + data(3, pid=1, codec=1)
     assert [0, 3] == shown(log, (1, 1))
 

@@ -31,7 +31,7 @@ LZ4_HEADER = bytes.fromhex("04224d18604082")
 
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_content_is_inflated_up_to_a_bound(codec):
-    """Content one byte above the limit raises OversizeBatchError with the batch's position."""
+    """Content that is one byte too long raises OversizeBatchError with the batch's position."""
     content = deflate(codec, bytes(1000))
     assert bytes(1000) == inflate(codec, content, limit=1000)
     with pytest.raises(OversizeBatchError, match="more than 999 bytes inflated") as caught:
@@ -66,7 +66,7 @@ def test_a_plain_batch_has_the_same_bound():
     ],
 )
 def test_content_comes_in_a_bounded_number_of_parts(codec, part, most, kind):
-    """The number of members or blocks is limited, as empty ones cost time without output."""
+    """The number of members or blocks is limited, because even empty ones cost time."""
     before = {Codec.SNAPPY: XERIAL_HEADER, Codec.LZ4: LZ4_HEADER}.get(codec, b"")
     after = bytes(4) if codec is Codec.LZ4 else b""
     assert b"" == inflate(codec, before + part * most + after)
@@ -96,7 +96,7 @@ def test_a_batch_has_a_bounded_number_of_records(codec):
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_record_has_a_bounded_number_of_headers(codec):
-    """The limit of headers is accepted, one more is oversize, and a count that does not fit is corruption."""
+    """A record may have MAX_HEADERS headers; one more is oversize, and a count that does not fit is corruption."""
     (columns,) = decode(sealed(record(headers=empty_headers(MAX_HEADERS)), codec=codec))
     assert 4 * MAX_HEADERS == len(columns.header_spans(0))
     with pytest.raises(OversizeBatchError, match=f"more than {MAX_HEADERS} headers"):
@@ -161,7 +161,7 @@ def test_the_size_of_columns_is_that_of_what_they_hold():
 
 
 def test_records_are_counted_off_by_the_bytes_of_their_parts():
-    """`within` takes as many records as fit by keys, values and headers, and at least one."""
+    """`within` takes records until their keys, values and headers exceed the limit, and at least one record."""
     content = b"".join(
         record(b"v" * size, key=b"k", headers=b"\2\2n\2x", delta=delta)
         for delta, size in enumerate([4, 5, 90, 0])

@@ -140,7 +140,7 @@ def test_two_xerial_streams_one_after_the_other():
 
 
 def test_two_gzip_members_are_one_content():
-    """Two gzip members are one content, as in RFC 1952 and in Java."""
+    """Two gzip members are read as one content, as in RFC 1952 and in Java."""
     assert b"onetwo" == inflate(Codec.GZIP, gzip.compress(b"one") + deflate(Codec.GZIP, b"two"))
 
 

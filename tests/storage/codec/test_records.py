@@ -157,7 +157,7 @@ LINES = st.lists(st.binary(max_size=300).map(lambda line: line.replace(b"\n", b"
 
 @given(LINES, st.integers(400, 3000))
 def test_lines_round_trip(lines, max_batch_bytes):
-    """Each line, also an empty one, becomes a value; batches fit and are full."""
+    """Each line becomes a value, also an empty line; each batch fits the limit and is full."""
     text = b"".join(line + b"\n" for line in lines)
 
     batches = encode_lines(text, timestamp=1234, max_batch_bytes=max_batch_bytes)
@@ -188,7 +188,7 @@ def test_a_line_too_long_is_named():
 
 @pytest.mark.parametrize("limit", [0, 60, 61, 68])
 def test_a_limit_below_the_smallest_batch_refuses_the_first_line(limit):
-    """A limit below 61 + 8 bytes, a header and a record with one byte, refuses the first line."""
+    """A limit below 61 bytes of header plus 8 bytes of record refuses the first line."""
     with pytest.raises(RecordTooLargeError, match="line 1 "):
         encode_lines(b"a\n", timestamp=0, max_batch_bytes=limit)
     assert 1 == len(encode_lines(b"a\n", timestamp=0, max_batch_bytes=69))
@@ -451,7 +451,7 @@ def test_decoding_names_the_bad_batch():
 
 
 def test_many_batches_decode_alike_together_and_alone():
-    """Decoding a thousand batches in one call gives what a thousand calls give."""
+    """Decoding a thousand batches together gives what decoding each batch alone gives."""
     chooser = random.Random(3)
     offset = 0
     batches = []

@@ -62,7 +62,7 @@ def test_plain_batches_always_have_an_answer(batches, data):
 
 @given(record_lists(), st.sampled_from([Codec.NONE, Codec.NONE, Codec.LZ4]), st.integers(0, 1))
 def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
-    """A result equals that of decoding, with headers, any times, compression, and the broker's times."""
+    """With any headers, times, compression and timestamp type, a result equals that of decoding."""
     batch = bytes(encode(records, BatchStamp(codec=codec, timestamp_type=timestamp_type)))
 
     assert joined(batch) in {None, by_records(batch)}
@@ -70,7 +70,7 @@ def test_an_answer_is_the_one_by_way_of_records(records, codec, timestamp_type):
 
 @given(plain_batches(), st.data())
 def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
-    """With random damage under a valid checksum there is no result, or that of decoding."""
+    """With random damage under a valid checksum there is either no result or the one of decoding."""
     content = bytearray(batches[0])
     size = 12 + int.from_bytes(content[8:12], "big")
     for _ in range(data.draw(st.integers(1, 3))):
@@ -92,7 +92,7 @@ def test_damage_has_no_answer_or_the_one_by_way_of_records(batches, data):
     ids=["headers", "compressed", "a time far from the first"],
 )
 def test_what_is_not_plain_has_no_answer(other):
-    """A single batch that is not plain, here between plain ones, gives no result."""
+    """One batch that is not plain among plain batches means that there is no result."""
     plain = encode([Record(0, 1, None, b"v")])
 
     assert joined(plain + other + plain) is None
@@ -161,7 +161,7 @@ def test_an_inflated_answer_is_the_one_by_way_of_records(records, codec, timesta
 
 @given(st.sampled_from(Codec), st.data())
 def test_damage_inflated_has_no_answer_or_the_one_by_way_of_records(codec, data):
-    """With random damage in a compressed batch there is no result, or that of decoding."""
+    """With random damage in a compressed batch there is either no result or the one of decoding."""
     batch = encode([Record(n, 5, b"key", b"value %d" % n) for n in range(9)], BatchStamp(codec=codec))
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(17, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -231,7 +231,7 @@ def test_no_value_is_found_in_a_batch_that_is_not_plain_and_sound():
 
 @pytest.mark.parametrize(("codec", "name"), VARIANTS)
 def test_a_compressed_content_of_any_form_has_the_values_of_its_records_or_no_answer(codec, name):
-    """Readers that release the GIL accept no content that others refuse, and copy the same values or none."""
+    """Readers that release the GIL refuse what other readers refuse, and copy the same values or none."""
     batch = bytes(batch_of(codec, VARIANTS[codec, name]))
     if name in REFUSED[codec]:
         assert joined(batch) is None

@@ -46,7 +46,7 @@ def test_neighbors_are_merged():
 
 
 def test_a_second_pass_begins_where_the_first_ended():
-    """A second pass maps only the records since the first, and their values replace older ones."""
+    """A second pass maps only records appended since the first pass, and they replace older records."""
     log = CompactedLog()
     log.fill(keys=3, rounds=3)
     log.clean()

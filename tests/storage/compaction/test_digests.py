@@ -1,4 +1,4 @@
-"""The MD5 of keys from columns equals the library's, whatever keys are next to each other."""
+"""The MD5 computed from columns of keys equals the library's, whatever keys are next to each other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_digest_is_both_halves_of_md5(size):
 
 @pytest.mark.parametrize("size", BLOCK_ENDS)
 def test_a_key_of_any_length_has_its_digest(size):
-    """Keys that fill a block, or need one more for the length, have the right digest."""
+    """A key that fills its last block, or needs another block for its length, has the right digest."""
     assert by_columns([b"k" * size], 0, 1) == {0: expected(b"k" * size)}
 
 

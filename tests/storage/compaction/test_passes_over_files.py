@@ -65,7 +65,7 @@ def test_without_the_high_watermark_in_reach_no_empty_batch_is_kept():
 
 
 def test_what_is_too_young_is_left_as_it_is():
-    """Row 113: segments from the first one with a young record on are not cleaned."""
+    """Row 113: the first segment with a young record and all later segments are not cleaned."""
     log = CompactedLog(min_compaction_lag_ms=1000)
     log.clock.advance(NOW - log.clock.now)
     for times in range(2):

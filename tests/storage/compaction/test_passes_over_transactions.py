@@ -26,7 +26,7 @@ def offsets(log: CompactedLog) -> list[int]:
 
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_a_marker_outlives_its_records_by_the_retention(commit):
-    """Row 106: the first pass keeps a marker with its data, the second sets its horizon, one after it drops it."""
+    """Row 106: the first pass keeps a marker with its data, the second sets its horizon, and a later pass drops it."""
     log = CompactedLog(delete_retention_ms=RETENTION_MS)
     log.put((b"a", b"1"), base_sequence=0, **STAMP)
     log.end_transaction(commit=commit)

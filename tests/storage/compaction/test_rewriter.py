@@ -107,7 +107,7 @@ def _newer(key):
 
 
 def test_the_last_batch_of_a_live_producer_stays_empty():
-    """Row 111: the last batch of a live producer stays for its sequence; that of an expired one is dropped."""
+    """Row 111: the last batch of a live producer stays for its sequence; an expired producer's is dropped."""
     data = batch(record(0, b"a"), producer_id=7, producer_epoch=0, base_sequence=0) + batch(record(1, b"a"))
     live = cleaned(data, producers={7: LastOfProducer(Offset(0), 0)})
     assert [0, 0] == [read_header(live).record_count, read_header(live).last_sequence]
@@ -126,7 +126,7 @@ TXN = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional
 
 
 def test_aborted_records_go_and_their_marker_stays_for_this_pass():
-    """Rows 105 and 106: an abort marker stays in the pass that saw its data; the next one sets its horizon."""
+    """Rows 105 and 106: an abort marker stays in the pass that saw its data; the next pass sets its horizon."""
     aborted = [AbortedSpan(7, 0, 1, 2)]
     data = batch(record(0, b"a"), **TXN) + marker(1, commit=False) + batch(record(2, b"b"))
     first = cleaned(data, aborted=aborted)

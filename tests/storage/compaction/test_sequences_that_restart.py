@@ -48,7 +48,7 @@ def batches(on_disk: LogOnDisk) -> list[tuple[int, int]]:
 
 
 def test_older_batches_go_though_sequences_begin_at_0_each_time():
-    """Row 109: only a producer's last batch is kept for its sequence; older ones go, then their markers."""
+    """Row 109: only a producer's last batch is kept for its sequence; older batches are dropped, then their markers."""
     on_disk = compacted_log()
     for _ in range(4):
         write(on_disk, b"key")
@@ -63,7 +63,7 @@ def test_older_batches_go_though_sequences_begin_at_0_each_time():
 
 
 def test_large_batches_that_all_go_hold_no_reader_up():
-    """Row 109: a read from the start finds the next batch after any number of dropped ones, of any size."""
+    """Row 109: a read from the start finds the next batch after any number of dropped batches of any size."""
     on_disk = compacted_log()
     for number in range(20):
         record = Record(Offset(0), NOW, b"key", bytes(3000 + number))

@@ -105,7 +105,7 @@ def test_kept_records_are_whole(batches, data):
 
 
 def test_batches_of_producers_and_transactions_are_looked_at():
-    """A batch with a sequence is never dropped in a run, and a transactional one never copied in one."""
+    """A run never drops a batch with a producer's sequence, and never copies a transactional batch."""
     gone = bytearray(1)
     of_producer = log_of([[(b"a", b"1")]], producer_id=7, producer_epoch=0, base_sequence=0)
     assert next_run(of_producer, gone, 0, keep_end_offset=-1).kind is BatchRunKind.SINGLE

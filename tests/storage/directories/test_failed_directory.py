@@ -103,7 +103,7 @@ def test_a_partition_of_its_own_trouble_is_offline_alone(disks: SeveralDisks, cl
 
 
 def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, clock: ManualClock) -> None:
-    """Reopening one partition brings back all of its directory, with records and settings changed meanwhile."""
+    """Reopening one partition brings back its whole directory, with all records and settings changed meanwhile."""
     engine = filled(disks, clock)
     engine.create_topic("u", partitions=2)
     append_lines(engine.partition("u", 1), "u\n")
@@ -131,7 +131,7 @@ def test_reopening_one_partition_brings_its_directory_back(disks: SeveralDisks, 
 def test_a_topic_deleted_without_a_directory_is_gone_when_that_comes_back(
     disks: SeveralDisks, clock: ManualClock
 ) -> None:
-    """The name of a topic deleted without one directory can be used only after that directory is back."""
+    """A topic deleted while a directory was away cannot be created again until that directory is back."""
     engine = filled(disks, clock)
     engine.create_topic("other", partitions=2)
     fail_by_checkpoint(engine, disks, clock)

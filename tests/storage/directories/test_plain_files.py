@@ -96,7 +96,7 @@ def test_a_directory_with_one_is_refused(data: Path, kind: str, name: str) -> No
 @pytest.mark.parametrize("name", CHECKPOINTS)
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_checkpoint_counts_as_empty_and_is_written_anew(data: Path, kind: str, name: str) -> None:
-    """Such a checkpoint is taken for empty, like a damaged one, and written again."""
+    """A checkpoint that is not a regular file is taken for empty, like a damaged one, and written again."""
     path = data / name
     put(kind, path)
     engine = open_engine(data)

@@ -57,7 +57,7 @@ def test_what_an_older_copy_alone_knows_is_kept() -> None:
 
 
 def test_a_change_that_finds_no_room_in_one_directory_is_made_in_none(disks: SeveralDisks) -> None:
-    """A change that does not fit one disk is made in no directory; the full disk stays online."""
+    """If one disk has no room for a change, no directory makes it, and the full disk stays online."""
     engine = filled(disks)
     disks.disks[B].fail("write_bytes", suffix="topicfs.topics.tmp", number=errno.ENOSPC, times=2)
     with pytest.raises(OSError, match="No space"):

@@ -42,7 +42,7 @@ def test_deleted_partitions_go_after_their_topics_delay():
 
 
 def test_unflushed_records_are_due():
-    """A last flush in the future makes a flush by flush.ms due at once."""
+    """If the last flush seems to be in the future, a flush by flush.ms is due at once."""
     disk, clock = SimulatedDisk(), ManualClock()
     engine = engine_on(disk, clock=clock)
     log = engine.create_topic("t", overrides={"flush.ms": "1000"}).partitions()[0]

@@ -89,7 +89,7 @@ def test_reopening_trims_and_fills(tmp_path):
 
 
 def test_zeros_of_an_untrimmed_file_count_as_entries():
-    """Row 22: an untrimmed file is read with its zeros as entries, as the file does not say how many are used."""
+    """Row 22: an untrimmed file is read with its zeros as entries, because it does not say how many are used."""
     file = MemoryFile(Path("/45.index"))
     OffsetIndex(file, BASE, new_bytes=80).append(Offset(51), Position(9))
     reopened = OffsetIndex(file, BASE)

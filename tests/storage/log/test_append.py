@@ -435,7 +435,7 @@ def test_a_length_field_that_wraps_is_refused():
 
 
 def test_appends_that_wait_for_the_disk_share_its_next_flush():
-    """Durable appends that arrive during a flush are all served by one further flush."""
+    """Durable appends that arrive during a flush share one further flush."""
     on_disk, began, may_end, flushes = LogOnDisk(), threading.Event(), threading.Event(), []
     segment = on_disk.log.chain.active
     sync = segment.sync

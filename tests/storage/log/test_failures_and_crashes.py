@@ -38,7 +38,7 @@ def cleaned(on_disk: LogOnDisk) -> None:
 
 
 def test_a_record_never_goes_for_one_that_a_crash_can_take():
-    """Cleaning flushes the newer record before it removes the older one, so that a crash loses at most one."""
+    """Cleaning flushes the newer record before it removes the older one, so that no crash loses both."""
     on_disk = compacted()
     on_disk.log.append(batch(b"old", key=b"key", timestamp=NOW), durable=True)
     on_disk.log.appender.roll()
@@ -192,7 +192,7 @@ def of_four_segments(disk: SimulatedDisk | None = None) -> LogOnDisk:
 
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_truncation_that_fails_takes_the_log_offline(cut):
-    """A truncation that fails takes the log offline, as later records would be among those to be removed."""
+    """A failed truncation takes the log offline, because later appends would mix with records to be removed."""
     failed = set()
     for operation, after in product(("rename", "open", "pread", "truncate", "sync_directory"), range(12)):
         on_disk = of_four_segments()

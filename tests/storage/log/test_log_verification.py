@@ -45,7 +45,7 @@ def test_an_unknown_producer_begins_at_0(log):
 
 
 def test_a_batch_that_was_delayed_behind_the_marker_is_refused(log):
-    """A delayed batch with the guard of an ended transaction is refused, as it would open one without end."""
+    """A delayed batch with the guard of an ended transaction is refused; it would open another transaction."""
     guard = ask(log, 0)
     log.append(produced(sequence=0, txn=True), guard=guard)
     log.append(marker(), origin=Origin.COORDINATOR)

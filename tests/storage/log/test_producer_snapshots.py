@@ -47,7 +47,7 @@ def test_a_snapshot_is_not_written_again_where_one_is():
 
 
 def test_a_clean_log_without_snapshots_never_had_producers():
-    """Rows 44 and 81: a clean log without snapshots gets empty ones at the last bases and the end, and is not read."""
+    """Rows 44 and 81: a clean log without snapshots is not read; it gets empty ones at the last bases and the end."""
     on_disk = LogOnDisk()
     for sequence in range(4):
         on_disk.log.append(produced(sequence=sequence))
@@ -275,7 +275,7 @@ def test_what_stands_behind_a_segment_without_an_index_stays():
 
 
 def test_producers_whose_batches_are_read_again_stand_in_a_brokers_order():
-    """Producers read again have a broker's order: 7 and 23 share a bucket, where the last one comes first."""
+    """Producers that are read again have a broker's order: 7 and 23 share a bucket, and the last one comes first."""
     on_disk = LogOnDisk()
     for pid in (7, 23):
         on_disk.log.append(produced(pid=pid))

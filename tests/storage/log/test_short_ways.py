@@ -60,7 +60,7 @@ def test_a_follower_notes_an_epoch_before_it_extends_its_log():
 
 
 def test_a_follower_without_the_leaders_epoch_is_left_out_of_the_step():
-    """A follower without the leader's epoch is skipped, and takes batch and epoch later on its own."""
+    """A follower without the leader's epoch is skipped; a later append gives it the batch and the epoch."""
     leader, follower = LogOnDisk(), LogOnDisk()
     for offset in range(2):
         _append_own(leader, batch(b"a", timestamp=NOW))

@@ -104,7 +104,7 @@ def test_overrides_that_need_each_other_stay():
 
 
 def test_a_directory_that_fails_meanwhile_keeps_them_from_no_other(monkeypatch: pytest.MonkeyPatch):
-    """If a directory fails during the change, the others get the settings, and it gets them when it is back."""
+    """If a directory fails during the change, the others get the settings at once, and it gets them on its return."""
     three = Replicated(3, replicas=3)
     three.engine.create_topic("orders")
     first, second, third = three.engine._members

@@ -19,7 +19,7 @@ def test_legal_topic_names(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "@status", "é", "a\n", "t" * 250])
 def test_illegal_topic_names(name: str) -> None:
-    """Any other name raises an error of one line."""
+    """A name that breaks these rules raises an error of one line."""
     with pytest.raises(InvalidNameError) as caught:
         names.check_topic_name(name)
     assert "\n" not in str(caught.value)

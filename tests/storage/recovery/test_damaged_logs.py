@@ -97,7 +97,7 @@ def test_segments_without_indexes_are_recovered_in_order():
 
 
 def test_delayed_deletion_spares_new_files_of_the_same_name():
-    """Row 51: new segments at the offsets of deleted ones are not unlinked with them."""
+    """Row 51: new segments with the names of deleted segments are not unlinked with the old files."""
     on_disk = filled()
     on_disk.log.close()
     on_disk.write("00000000000000000003.log", on_disk.content("00000000000000000003.log")[:150])
@@ -144,7 +144,7 @@ def test_a_preallocated_file_after_a_kill():
 def test_an_offset_outside_the_segment_is_damage():
     """A batch whose last offset does not fit the segment ends the log, although its checksum is valid.
 
-    A right next batch would give the damaged offset; here the next one is out of range too.
+    A valid next batch would allow a repair; here the next batch is out of range too.
     """
     on_disk = filled(3, internal_segment_bytes=10_000)
     on_disk.log.close()

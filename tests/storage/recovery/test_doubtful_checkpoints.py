@@ -18,7 +18,7 @@ FIRST = "00000000000000000000"
 
 @pytest.fixture
 def disk():
-    """A cleanly closed data directory with three records in one partition, whose log start is 1."""
+    """A cleanly closed data directory with one partition of three records and the log start 1."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t", partitions=1)

@@ -137,7 +137,7 @@ def test_a_half_written_batch_is_waited_for():
 
 
 def test_deletion_at_the_front_moves_the_start():
-    """Retention moves the start, and so does DeleteRecords, known from a checkpoint."""
+    """The start moves after retention, and after DeleteRecords, which only a checkpoint shows."""
     beside = Beside()
     beside.append(40)
     assert beside.look()

@@ -137,7 +137,7 @@ def test_a_segment_below_the_recovery_point_is_not_trusted_half_done(seed: int) 
 def ended_and_done_again(
     made: LogOnDisk, expected: list[int], recovery_point: int, end: End, steps: int, *, seed: int
 ) -> bool:
-    """Interrupt the recovery of a copy after `steps`, check the next one; return False if it was done before."""
+    """Interrupt the recovery of a copy after `steps` and check the next recovery; return whether it was interrupted."""
     on_disk = copy(made)
     on_disk.disk = deepcopy(made.disk)
     on_disk.disk._random.seed(seed)

@@ -169,7 +169,7 @@ def test_checkpointed_offsets_are_kept_within_the_log():
 
 
 def test_snapshots_after_a_kill():
-    """After a kill recovered bases and the end have snapshots; a damaged one is written again."""
+    """After a kill the recovered bases and the end have snapshots; a damaged snapshot is written again."""
     on_disk = filled(4)
     on_disk.write("00000000000000000003.snapshot", b"x" * 56)
     on_disk.kill()

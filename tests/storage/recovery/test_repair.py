@@ -242,7 +242,7 @@ def gapped(*offsets: int) -> LogOnDisk:
 
 
 def test_a_gap_leaves_what_is_one_bit_away() -> None:
-    """A base offset in a gap is repaired if one value one bit away fits the gap."""
+    """A base offset in a gap is repaired if only one value that is one bit away fits the gap."""
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)
@@ -254,7 +254,7 @@ def test_a_gap_leaves_what_is_one_bit_away() -> None:
 
 
 def test_what_is_not_certain_is_not_written() -> None:
-    """If several values one bit away fit the gap, the log ends there."""
+    """If several values that are one bit away fit the gap, the log ends there."""
     on_disk = gapped(3, 5, 17, 90, 91)
     name = f"{0:020d}.log"
     whole = on_disk.content(name)

@@ -56,7 +56,7 @@ def test_an_unfinished_compaction_is_undone(clean, swapped):
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("gone", [(), (0,), (0, 3)])
 def test_a_finished_compaction_is_completed(clean, gone):
-    """Row 42: with only `.swap` files the new segment replaces the old ones, present or not."""
+    """Row 42: if only `.swap` files are left, the new segment replaces the old ones, even if some are gone."""
     on_disk, new = compacted()
     put(on_disk, new, ".swap")
     remove_old(on_disk, *gone)
@@ -92,7 +92,7 @@ def test_a_finished_compaction_is_shown_without_touching_it():
 
 @pytest.mark.parametrize("recovery_point", range(10))
 def test_a_snapshot_goes_with_the_segment_it_stood_beside(recovery_point):
-    """The old segment's snapshot is deleted, and the log is loaded from an older one."""
+    """The snapshot beside an old segment is deleted with it, and the log is loaded from an older snapshot."""
     on_disk, _ = compacted()
     other = LogOnDisk()
     other.log.replacer.truncate_fully_and_start_at(3)

@@ -51,7 +51,7 @@ def test_each_reason_at_its_limit(changes, expected):
 @pytest.mark.parametrize("offset", [99, 100, 100 + 2**31 - 1, 100 + 2**31])
 @pytest.mark.parametrize("index_full", [False, True])
 def test_the_quick_answer_is_the_long_ones(size: int, timestamp: int, offset: int, index_full: bool):
-    """The quick check never says that no roll is due if one is; otherwise a roll is due or the segment is empty."""
+    """The quick check says that no roll is due only if that is true; it may doubt only for an empty segment."""
     p = NOTHING_DUE._replace(
         size_bytes=size, append_max_timestamp=timestamp, append_last_offset=offset, index_full=index_full
     )

@@ -338,7 +338,7 @@ def test_timestamps_of_log_append_time_are_found():
 
 
 def test_the_names_of_files_miss_none_that_comes_meanwhile(monkeypatch: pytest.MonkeyPatch):
-    """The list of a segment's files has the indexes that a reader creates meanwhile, so that none is left behind."""
+    """If a reader creates indexes while the files are listed, the list has them, so that a removal misses none."""
     one = OneSegment()
     segment, exists = one.segment, one.disk.exists
     (made,) = makers = [Thread(target=segment.create_indexes)]

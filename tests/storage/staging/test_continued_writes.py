@@ -41,7 +41,7 @@ def put(engine: LogManager, key: bytes, value: bytes, clock: ManualClock) -> Non
 
 
 def test_a_topic_created_again_in_between_gets_nothing_of_the_write():
-    """A topic that was created again gets none of the write; the other topics do."""
+    """A topic that was created again gets no records of the write; the other topics get theirs."""
     engine = engine_on(disk := half_appended())
     engine.delete_topic("orders")
     engine.create_topic("orders", partitions=2)

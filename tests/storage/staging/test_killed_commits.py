@@ -72,7 +72,7 @@ def test_a_write_that_is_not_replayed_is_there_whole_or_not_at_all(end):
 
 @pytest.mark.parametrize("end", End, ids=str)
 def test_the_content_that_is_noted_is_that_of_the_files_that_were_appended(end):
-    """The recorded content is the one appended: the repeated rows only if the first were not submitted."""
+    """The recorded content is that of the appended rows: the repeated ones only if the first were not submitted."""
     first, again = Content(7, 1), Content(7, 2)
     submitted = []
 
@@ -115,7 +115,7 @@ def test_two_crashes_in_a_row_do_not_double():
 
 
 def test_others_may_append_between_a_crash_and_the_end():
-    """Records that others append after a crash do not confuse the continuation, which finds its producer."""
+    """After a crash the write continues although others appended, because it finds its own producer's batches."""
     disk = MortalDisk()
     engine = populated(disk)
     append_lines(engine.partition("orders", 0), "old\n")

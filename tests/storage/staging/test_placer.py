@@ -1,4 +1,4 @@
-"""Writes with given offsets: each batch is at its offset once, after crashes and appends by others."""
+"""Writes with given offsets: each batch is stored once at its offset, after crashes and appends by others."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_an_old_copy_that_comes_back_is_replaced() -> None:
 
 @pytest.mark.parametrize("damaged", [A, B])
 def test_a_damaged_copy_is_replaced_by_the_whole_one(damaged: Path) -> None:
-    """With both directories, one valid copy is enough to read, to record and to repair the other."""
+    """With both directories serving, one valid copy is enough to read, to record and to repair the damaged copy."""
     copies = Copies()
     copies.note(0)
     copies.damage(damaged)

@@ -58,7 +58,7 @@ def test_partitions_that_were_made_survive_a_loss_of_power(seed: int) -> None:
 
 
 def test_of_very_many_the_whole_disk_is_flushed_twice() -> None:
-    """More than SYNC_DISK_ABOVE new partitions need two syncs of the disk, of contents and of names, and no others."""
+    """More than SYNC_DISK_ABOVE new partitions cost two syncs, of the whole disk: for contents and for names."""
     disk = SimulatedDisk()
     engine = engine_on(disk)
     engine.create_topic("t")

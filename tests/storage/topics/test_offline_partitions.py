@@ -113,7 +113,7 @@ def test_a_log_in_whose_place_another_one_serves_writes_no_file(disk: SimulatedD
 
 
 def test_a_log_in_whose_place_another_one_serves_is_read_no_more(disk: SimulatedDisk) -> None:
-    """A replaced log cannot be read, as its files may be others; if reopening failed, it can."""
+    """A replaced log cannot be read, as its files may belong to another log; if the replacement failed, it can."""
     engine = engine_on(disk)
     engine.create_topic("t")
     old = engine.partition("t", 0)

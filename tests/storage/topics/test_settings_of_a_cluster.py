@@ -103,7 +103,7 @@ def test_settings_of_another_topic_of_that_name_are_left(disk: SimulatedDisk) ->
 
 
 def test_a_metadata_log_that_cannot_be_read_is_an_error(disk: SimulatedDisk) -> None:
-    """An unreadable metadata log refuses writing engines, and read-only ones can open."""
+    """With an unreadable metadata log only a read-only engine opens the directories."""
     disk.write_bytes(LOG, bytes(batch(b"\xff" * 8)))
     before = disk.tree()
     with pytest.raises(CorruptionError, match="a metadata record that cannot be read"):
